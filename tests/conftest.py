@@ -1,4 +1,4 @@
-"""What every test may ask for: a real broker of its own (`herd`) and a real database of its own (`postgres`)."""
+"""Fixtures and hooks of all tests: above all a real broker (`herd`) and a real database (`postgres`) for each test."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ __all__ = ["shared_broker"]
 
 TEMPLATE = "template_history"
 BROKER_PORTS = range(12_000, 20_000)
-"""Below those that models have (`tests/models/ports.py`) and those that the kernel assigns."""
+"""Below the ports of the model servers (`tests/models/ports.py`) and below those that the kernel assigns."""
 
 # Images often set it; each of the thousands of processes that tests start would then compile all that it loads.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -47,12 +47,12 @@ os.environ.setdefault("GOGC", "400")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
-    """Who runs what, where many run tests at once."""
+    """Distribute the tests with `ByGroup` when several processes run them."""
     return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--reports FOLDER`: where failures and the slowest tests are written to."""
+    """Add the option `--reports FOLDER`, which names the folder for failures and the slowest tests."""
     parser.addoption(
         "--reports", metavar="FOLDER", help="write failed.txt, slowest.txt and cpu.txt of this run to FOLDER"
     )
@@ -63,7 +63,7 @@ RUN = pytest.StashKey[Lifetime | None]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the run, before anything asks where temporary files are."""
+    """Begin the run before any code looks up the folder for temporary files."""
     config.stash[RUN] = begin(config)
     if (folder := config.getoption("reports")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunReports(Path(folder)))
@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the run, and whatever its tests have left."""
+    """End the run, and everything that its tests have left."""
     preloaded_cli.end()
     forked_drivers.end()
     shared_forks.end()
@@ -85,10 +85,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _use_own_ports(config: pytest.Config) -> None:
-    """Each test process chooses brokers' ports from a range of its own, each time from the next part of it.
+    """Give each test process its own range of broker ports; each choice takes the next part of that range.
 
-    Otherwise a server that is down for a moment, or that is not yet listening, could lose its port to another test, or
-    to another port of its own configuration: what is chosen is not in use before the server starts.
+    Otherwise a server that is down for a moment, or that does not listen yet, could lose its port to another test, or
+    to another port of its own configuration: a chosen port is not in use before the server starts.
     """
     if (worker := getattr(config, "workerinput", None)) is not None:
         size = len(BROKER_PORTS) // worker["workercount"]
@@ -99,7 +99,7 @@ def _use_own_ports(config: pytest.Config) -> None:
 
 
 def _keep_no_logger() -> None:
-    """No logger caches its first configuration: what one test has configured would hold for all that follow it."""
+    """Prevent loggers from caching their first configuration: what one test configures would affect all later tests."""
     configure = structlog.configure
 
     def configure_for_now(**options: Any) -> None:
@@ -109,9 +109,9 @@ def _keep_no_logger() -> None:
 
 
 def _log_cheaply() -> None:
-    """Logs as programs write them: structlog's own default formats every message received, for a terminal.
+    """Log as Sandherd's programs do: structlog's default formats every message that the log receives, for a terminal.
 
-    They go to the process's own stream: in that of a test they would be between what a command prints.
+    Messages go to the original stderr of the process: in the stderr of a test they would mix with a command's output.
     """
     structlog.configure(
         processors=[
@@ -127,7 +127,7 @@ def _log_cheaply() -> None:
 
 @pytest.fixture(autouse=True)
 def own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test says of logs is forgotten at its end. They are written, as if a program had configured them."""
+    """Undo a test's changes to the logging at its end. Logs are written, as if a program had configured them."""
     monkeypatch.setattr(logs._Logger, "silent", False)  # programs call `configure`
     before = structlog.get_config()
     yield
@@ -136,20 +136,20 @@ def own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def pytest_collection() -> None:
-    """What is loaded from here on stays until the end: the collector of garbage need not look through it meanwhile."""
+    """Pause garbage collection: what is loaded during collection stays until the end, and need not be examined."""
     gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make soak` runs, before pytest selects by marks; many processes begin with what takes longest."""
+    """Mark the tests of `make soak` before pytest selects by marks; with several processes, begin with the longest."""
     mark_left_out(items)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: start_order(item.nodeid))
 
 
 def pytest_collection_finish() -> None:
-    """Nor need it ever again."""
+    """Exclude what is loaded by now from garbage collection for good, and resume it for the rest."""
     gc.freeze()
     gc.enable()
     shared_forks.share()
@@ -157,7 +157,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def provisioned() -> Iterator[Path]:
-    """The files of a broker that was provisioned and ended in order."""
+    """The files of a broker that was provisioned and then stopped normally."""
     directory = Path(tempfile.mkdtemp(prefix="provisioned-"))
     try:
         asyncio.run(_provision(directory))
@@ -174,9 +174,9 @@ async def _provision(directory: Path) -> None:
 
 @pytest.fixture
 async def herd(provisioned: Path) -> AsyncIterator[Broker]:
-    """A nats-server in operator mode, provisioned, with credentials for every principal; about 0.1 s.
+    """A nats-server in operator mode, provisioned, with credentials for every principal; it takes about 0.1 s.
 
-    It is begun on a copy of what was made once: to make keys and streams anew takes twice as long.
+    It starts on a copy of one provisioned broker: creating keys and streams takes twice as long.
     """
     async with own_broker(provisioned) as broker:
         yield broker
@@ -184,7 +184,7 @@ async def herd(provisioned: Path) -> AsyncIterator[Broker]:
 
 @pytest.fixture
 def own_directory() -> Iterator[Path]:
-    """A directory that Postgres may work in when root runs the tests: pytest closes its own ones to other users."""
+    """A directory that Postgres can use when root runs the tests: pytest's own ones are closed to other users."""
     directory = Path(tempfile.mkdtemp(prefix="own-"))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
@@ -192,7 +192,7 @@ def own_directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def sandherd_program() -> Path:
-    """The command as forks of a process that has its modules: for tests whose claim is not a cold start."""
+    """The command `sandherd` as a fork of a process with its modules: for tests whose claim is not a cold start."""
     return preloaded_sandherd()
 
 
@@ -211,7 +211,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
-    """The URL of a database of its own, with event-ingest's tables and nothing in them."""
+    """The URL of a new database for this test, with event-ingest's tables and no rows."""
     name = f"test_{uuid4().hex}"
     await postgres_server.create_database(name, TEMPLATE)
     yield postgres_server.url(name)
@@ -220,9 +220,9 @@ async def postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[DockerEngine]:
-    """A Docker Engine for the whole run: all that use it are in one group (`docker`), and so in one process.
+    """A Docker Engine for the whole run: all tests that use it are in one group (`docker`), and so in one process.
 
-    Where none can be started its tests fail with that one line.
+    Where none can be started, its tests fail with a message of one line.
     """
     with ExitStack() as stack:
         try:

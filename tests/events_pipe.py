@@ -7,7 +7,7 @@ from sandherd_worker.harnesses.event_lines import READ_BYTES, AgentProcess, Even
 
 
 async def published(data: bytes, process: AgentProcess = "agent", turn: int = 1) -> list[Any]:
-    """The events for these bytes from the pipe of this process, none of whose lines is for the harness."""
+    """The events for these bytes from the events pipe of this process. No line may be a message to the harness."""
     events: list[Any] = []
 
     async def publish(event: Any) -> None:

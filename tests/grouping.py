@@ -1,11 +1,12 @@
-"""Which tests go to one process, and which begin first, where many processes run tests at once.
+"""Decides which tests run in the same process, and which begin first, when several processes run tests.
 
 Tests that share something large (a stack, an engine, libraries that take seconds to import) go to one process, and so
-do the many short tests of a file of unit tests: to hand out each of thousands alone costs more than to run it. What
-takes longest begins first: begun last, it would run alone at the end of the run, beside idle processes.
+do the many short tests of a file of unit tests: sending each of thousands to a process separately costs more than
+running it. The longest tests begin first: a long test that began last would run alone at the end, beside idle
+processes.
 
-`xdist_group` should do that, but xdist 3.8 writes the group into a field that pytest 9.2 has no more: marks do nothing,
-and each process would start a stack of its own.
+`xdist_group` should do that, but xdist 3.8 writes the group into a field that pytest 9.2 no longer has: the marks have
+no effect, and each process would start its own stack.
 """
 
 import re
@@ -38,7 +39,7 @@ GROUPS: Final = (
     ("assessor", re.compile(r"tests/integration/monitor/test_monitor_assess")),
     ("house", re.compile(r"tests/unit/house/")),
 )
-"""By name, and by how a test is called; the many others go to any free process."""
+"""Groups by the name of the test, and by how it is called; all other integration tests go to any free process."""
 FIRST: Final = tuple(
     re.compile(f"tests/{called}")
     for called in (
@@ -48,12 +49,12 @@ FIRST: Final = tuple(
         r"faults/",
     )
 )
-"""What takes longest beside the groups, by how a test is called: see `build/slowest.txt`."""
+"""Tests outside the groups that take longest, by how they are called: see `build/slowest.txt`."""
 _SHORT: Final = re.compile(r"tests/(?:unit|contracts)/")
 
 
 class ByGroup(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no types
-    """Hands all tests of a group to the same process, and units in the order of the tests (`start_order`)."""
+    """Sends all tests of a group to the same process, and units in the order of the tests (`start_order`)."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
@@ -63,7 +64,7 @@ class ByGroup(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no ty
         return unit_of(nodeid)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """Remove what is done: with each test xdist counts again all that its process was ever given."""
+        """Remove the completed test: with each test xdist counts again everything that it ever gave to the process."""
         super().mark_test_complete(node, item_index, duration)
         scope = self._split_scope(self.registered_collections[node][item_index])
         if all(self.assigned_work[node][scope].values()):
@@ -71,19 +72,19 @@ class ByGroup(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no ty
 
 
 def group_of(nodeid: str) -> str | None:
-    """The group of a test; None for one that is alone."""
+    """The group of a test; None for a test without a group."""
     return next((name for name, called in GROUPS if called.match(nodeid)), None)
 
 
 def unit_of(nodeid: str) -> str:
-    """What is handed out together with a test: its group, its file of short tests, or nothing else."""
+    """The tests that are sent to a process together: those of a group, of a file of short tests, or a single test."""
     if (group := group_of(nodeid)) is not None:
         return group
     return nodeid.partition("::")[0] if _SHORT.match(nodeid) else nodeid
 
 
 def start_order(nodeid: str) -> int:
-    """The sort key by which tests begin: groups as listed, then what takes long, then the others as collected."""
+    """The sort key of a test: the groups as listed, then the longest tests, then the others in order of collection."""
     if (group := group_of(nodeid)) is not None:
         return [name for name, _ in GROUPS].index(group)
     found = (number for number, called in enumerate(FIRST) if called.match(nodeid))

@@ -1,4 +1,4 @@
-"""The end of an HTTP server in the process of a test."""
+"""Stops an HTTP server that runs in the process of a test."""
 
 import asyncio
 
@@ -6,10 +6,10 @@ from aiohttp import web
 
 
 async def stop_server(runner: web.AppRunner) -> None:
-    """Stop it, and close every connection at once.
+    """Stop the server, and close every connection at once.
 
-    aiohttp closes a connection when what was written to it has been read, which a client that has gone never does: its
-    socket would be reported as unclosed in a later test.
+    aiohttp closes a connection when the client has read everything that was written to it. A client that has gone never
+    reads it, and the socket would be reported as unclosed in a later test.
     """
     transports = [handler.transport for handler in runner.server.connections] if runner.server else []
     await runner.cleanup()

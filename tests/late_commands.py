@@ -1,4 +1,4 @@
-"""Commands that are ended by their limit of time after they have written something."""
+"""Runs commands that are stopped by their time limit after they have written something."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -7,11 +7,11 @@ RanT = TypeVar("RanT")
 
 _FIRST: Final = 3.0
 _LONGER: Final = (10.0, 60.0)
-"""Seconds. How long a command needs to begin and to write, is unknown on a busy machine."""
+"""Time limits in seconds: on a busy machine it is not known how long a command needs until it has written."""
 
 
 async def ran_out_of_time(run: Callable[[float], Awaitable[RanT]], wrote: Callable[[RanT], object]) -> RanT:
-    """What a command came to at its limit; it is run again with a longer one if it could not write within it."""
+    """The result of a command that exceeds its time limit. If it wrote too little, it is run with a longer limit."""
     ran = await run(_FIRST)
     for seconds in _LONGER:
         if wrote(ran):

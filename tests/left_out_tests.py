@@ -30,9 +30,9 @@ class LeftOut:
     """Tests that `make test` runs, as `file::function` below `tests/`."""
 
     def includes(self, nodeid: str) -> bool:
-        """Whether this is one of the tests."""
+        """Whether this test is one of them."""
         file, _, name = nodeid.partition("::")
-        # In parameters, brackets are characters like others.
+        # brackets in parameters are literal characters
         return file == f"tests/{self.file}" and any(fnmatchcase(_plain(name), _plain(it)) for it in self.names)
 
 

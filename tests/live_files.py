@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 ELSEWHERE: Final = "store-is-elsewhere"
-"""A file in the home of a broker whose server has its files in another folder: a search there would find nothing."""
+"""A file in the home of a broker whose server stores its files in another folder: a search of this home is useless."""
 
 
 def contents_below(*folders: Path) -> dict[Path, bytes]:
-    """The content of every regular file below these folders, without those removed while it is read.
+    """The content of every regular file below these folders, except files that are removed during the search.
 
-    Raises `OSError` for whatever can't be read for another reason: a search must not pass for lack of permission.
+    Raises `OSError` for a file that can't be read for another reason: a search without permission must not succeed.
     """
     assert not any((folder / ELSEWHERE).exists() for folder in folders), "a shared broker: mark this test `own_broker`"
     found = {}
@@ -27,7 +27,7 @@ def contents_below(*folders: Path) -> dict[Path, bytes]:
 
 
 def owners_below(*folders: Path) -> set[int]:
-    """The user ids of these folders and of all that is below them, without what is removed meanwhile."""
+    """The user ids of these folders and of everything below them, except what is removed during the search."""
     found = set()
     for path in (place for top in folders for place in _everything_below(top)):
         with suppress(FileNotFoundError):

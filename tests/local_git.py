@@ -21,7 +21,7 @@ class Git:
     folder: Path
 
     def __call__(self, *words: str, stdin: bytes = b"", check: bool = True) -> str:
-        """Its output, without a line break at the end."""
+        """Run git; returns its output without the final line break."""
         env = {**os.environ, **_AUTHOR, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
         done = subprocess.run(
             ["git", "-c", "protocol.file.allow=always", *words],
@@ -43,22 +43,22 @@ class Git:
         return self("hash-object", "-t", kind, "-w", "--literally", "--stdin", stdin=data)
 
     def tree(self, *entries: tuple[str, str, str]) -> str:
-        """A tree of entries with mode, name and object id, in this order, which git would refuse to write."""
+        """Create a tree of entries (mode, name and object id) in this order; git would refuse to write some of them."""
         raw = b"".join(f"{mode} {name}".encode() + b"\0" + bytes.fromhex(found) for mode, name, found in entries)
         return self.object("tree", raw)
 
     def commit_tree(self, tree: str, parent: str) -> str:
-        """A commit of any tree."""
+        """Create a commit of any tree."""
         return self("commit-tree", tree, "-p", parent, "-m", "a change")
 
     def bundle(self, file: Path, *revisions: str) -> Path:
-        """A bundle of these revisions."""
+        """Create a bundle of these revisions."""
         self("bundle", "create", "--quiet", str(file), *revisions)
         return file
 
 
 def new_repository(folder: Path, *options: str) -> Git:
-    """An empty repository with the branch `main`."""
+    """Create an empty repository with the branch `main`."""
     folder.mkdir(parents=True, exist_ok=True)
     git = Git(folder)
     git("init", "--quiet", "--initial-branch=main", *options)
@@ -66,6 +66,6 @@ def new_repository(folder: Path, *options: str) -> Git:
 
 
 def clone(source: Path, target: Path, *options: str) -> Git:
-    """A clone, by git's own transport."""
+    """Clone a repository by git's own transport."""
     Git(source.parent)("clone", "--quiet", *options, source.as_uri(), str(target))
     return Git(target)

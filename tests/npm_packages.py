@@ -1,4 +1,4 @@
-"""Packages of npm for tests: installed from a lock once for all test processes, and kept in `build`.
+"""npm packages for tests: installed from a lock file once for all test processes, and stored in `build`.
 
 `python -m tests.npm_packages` installs all of them, as `make test` does beside its first steps.
 """
@@ -17,14 +17,14 @@ VALIDATORS = ROOT / "tests" / "contracts" / "validators"
 FORGE_DOCUMENTS = ROOT / "tests" / "doubles" / "forges" / "forge-documents"
 S3 = ROOT / "tests" / "engines" / "s3"
 _SHOWN = 500
-"""How many characters of the end of npm's errors are shown."""
+"""The number of characters that are shown of the end of npm's errors."""
 _LOCKED = ("package.json", "package-lock.json")
 
 
 def node_with(source: Path) -> tuple[str, Path]:
-    """Node.js, and the folder with the packages of a lock and the programs (`*.mjs`) beside it.
+    """The Node.js program, and the folder with the packages of a lock file and with the programs (`*.mjs`) beside it.
 
-    Fails the test, in one line, where there is no Node.js.
+    Without Node.js the test fails with a message of one line.
     """
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
@@ -41,13 +41,13 @@ def node_with(source: Path) -> tuple[str, Path]:
 
 
 def _is_installed(source: Path, folder: Path) -> bool:
-    """Whether exactly what the lock says was installed."""
+    """Whether exactly the packages of the lock file are installed."""
     same = all((folder / name).is_file() and _text(folder, name) == _text(source, name) for name in _LOCKED)
     return same and (folder / "installed").exists()
 
 
 def _copy(program: Path, folder: Path) -> None:
-    """Copy a program at once: another process may run it now, and an empty one succeeds without output."""
+    """Copy a program atomically: another process may run it now, and an empty program succeeds without output."""
     beside = folder / f"{program.name}.part"
     shutil.copy(program, beside)
     beside.replace(folder / program.name)

@@ -1,4 +1,4 @@
-"""How long a test waits for what will happen."""
+"""How long tests wait for an expected event."""
 
 from typing import Final
 

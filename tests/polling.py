@@ -1,4 +1,4 @@
-"""Waiting for what is not announced: a condition of another process, of a database, or of a broker's stream.
+"""Polls conditions that are not announced: of another process, of a database, or of a broker's stream.
 
 The intervals grow, because a check may cost more CPU time than the work that it waits for: on two cores, tests that
 check every 10 ms starve each other. A test that can subscribe to an event waits for that instead.
@@ -25,7 +25,7 @@ def intervals() -> Iterator[float]:
 
 
 async def eventually(find: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = PATIENCE) -> Any:
-    """Call `find`, which may be a coroutine function, until it returns something true, and return that.
+    """Call `find`, which may be a coroutine function, until its result is true, and return that result.
 
     Raises `AssertionError` with the text of `what` after `seconds`.
     """

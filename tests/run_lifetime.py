@@ -1,12 +1,12 @@
-"""The lifetime of a test run: everything that it makes is in one temporary directory, and ends with it.
+"""The lifetime of a test run: everything that it creates is in one temporary directory, and ends with it.
 
-The process that controls the run makes the directory, and names it in `TMPDIR`, so that all that is started inherits
-it. A reaper of its own (`tests/run_reaper.py`) ends and removes what is left, however the controller ends. SIGINT and
-SIGTERM to the controller stop the run: tests are not waited for.
+The process that controls the run makes the directory, and names it in `TMPDIR`, so that every process that is started
+inherits it. A separate process, the reaper (`tests/run_reaper.py`), ends and removes what is left, however the
+controller ends. SIGINT and SIGTERM to the controller stop the run without waiting for its tests.
 
 The directory is in memory if root runs the tests on a machine with enough of it. On a disk, thousands of tests that
-create and delete hundreds of small files each use much processor time: ext4 looks at every inode deleted in the last
-minute before it creates a file, and servers wait for the disk.
+create and delete hundreds of small files each use much processor time: before ext4 creates a file, it examines every
+inode that was deleted in the last minute, and servers wait for the disk.
 """
 
 import os
@@ -25,13 +25,13 @@ MARK: Final = "SANDHERD_TEST_RUN"
 """The environment variable with the name of the run's directory, which no other run has."""
 _REAPER: Final = Path(__file__).with_name("run_reaper.py")
 _ENDING: Final = 300
-"""Seconds in which the reaper has to be done; on a busy machine it took 60 to remove the files of 8,000 tests."""
+"""Seconds within which the reaper must be done. On a busy machine it took 60 to remove the files of 8,000 tests."""
 _ENOUGH: Final = 8 << 30
-"""Bytes of available memory from which on a run may use half of them for its files; it uses about one GiB."""
+"""A run uses half of the available memory for its files if at least this many bytes are available; it needs 1 GiB."""
 
 
 class Lifetime:
-    """What the controller of a run has: its directory and its reaper."""
+    """The directory and the reaper of a run, for the process that controls it."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="st-"))  # short: paths of sockets below it are limited
@@ -62,7 +62,7 @@ class Lifetime:
         raise KeyboardInterrupt
 
     def end(self) -> list[str]:
-        """End and remove what is left. Returns the command lines of processes that had been left."""
+        """End and remove what is left. Returns the command lines of the processes that were still running."""
         self._command("e")
         left, _ = self._reaper.communicate(timeout=_ENDING)
         return left.splitlines()
@@ -77,9 +77,9 @@ class Lifetime:
 
 
 def _use_memory(folder: Path) -> None:
-    """Mount a file system in memory there; without permission or memory for it, files are on the disk.
+    """Mount a file system in memory on the directory; without permission or memory its files are on the disk.
 
-    Its name is the run's mark: in a sandbox that has a directory of it, the reaper recognises the run by that.
+    The file system has the run's mark as its name: the reaper recognises by it a sandbox with a directory of the run.
     """
     if (free := _available()) >= _ENOUGH and os.geteuid() == 0 and (mount := shutil.which("mount")):
         options = f"mode=1777,size={free // 2}"
@@ -96,7 +96,7 @@ def _available() -> int:
 
 
 def begin(config: pytest.Config) -> Lifetime | None:
-    """Begin a run; None in a process that belongs to a run, and where nothing is run."""
+    """Begin a run. Returns None in a process that belongs to a run, and where no tests are run."""
     if MARK in os.environ or config.option.collectonly or not hasattr(os, "pidfd_open"):
         return None
     lifetime = Lifetime()

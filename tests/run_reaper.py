@@ -25,7 +25,7 @@ from pathlib import Path
 
 _GRACE = 8.0
 _LONGEST = 10.0
-"""Seconds in which what was killed has to end."""
+"""Seconds within which killed processes must have ended."""
 _PAUSE = 0.05
 _MEMORY = Path("/dev/shm")
 _GROUPS = Path("/sys/fs/cgroup")
@@ -35,8 +35,8 @@ _RESERVATIONS = Path("/run/sandherd/uids")
 def marked(pid: int, token: str, namespace: str) -> bool:
     """Whether a process belongs to the run.
 
-    Its environment, command line or working directory names the run's directory, or, in a mount namespace of its own,
-    something is mounted there from that directory: an isolated sandbox has none of the former.
+    It does if its environment, command line or working directory names the run's directory, or if it has its own mount
+    namespace in which something is mounted from that directory: an isolated sandbox shows only the latter.
     """
     process = f"/proc/{pid}"
     for name in ("environ", "cmdline"):
@@ -48,7 +48,7 @@ def marked(pid: int, token: str, namespace: str) -> bool:
 
 
 def _mounts_from(mountinfo: str, token: str) -> bool:
-    """Whether something is mounted elsewhere from below the run's directory (proc(5), mountinfo).
+    """Whether something from below the run's directory is mounted elsewhere (proc(5), mountinfo).
 
     A copy of the host's mounts, as any process with `unshare --mount` has, has the run's directory in the mount point.
     """
@@ -69,13 +69,13 @@ def _read(path: str) -> str:
 
 def _link(path: str) -> str:
     try:
-        return os.readlink(path)  # noqa: PTH115  # `Path.readlink` does not keep what is appended to a deleted one
+        return os.readlink(path)  # noqa: PTH115  # `Path.readlink` drops the suffix of a deleted one
     except OSError:
         return ""
 
 
 class Run:
-    """One test run: what carries its mark."""
+    """One test run: the processes, mounts, groups and files that carry its mark."""
 
     def __init__(self, token: str, folder: Path, controller: int) -> None:
         self.token, self.folder, self.controller = token, folder, controller
@@ -83,7 +83,7 @@ class Run:
         self._namespace = _link("/proc/self/ns/mnt")
 
     def processes(self) -> list[int]:
-        """The living processes of the run, without its controller and the reaper."""
+        """The living processes of the run, except its controller and the reaper."""
         known = {self.controller, os.getpid()}
         parents = _parents()
         found = {pid for pid in parents if pid not in known and marked(pid, self.token, self._namespace)}
@@ -92,7 +92,7 @@ class Run:
         return sorted(found)
 
     def end_processes(self) -> list[str]:
-        """Kill them until none is left. Returns what they were."""
+        """Kill the processes until none is left. Returns the command lines of those that it has killed."""
         ended: dict[int, str] = {}
         deadline = time.monotonic() + _LONGEST
         while (found := self.processes()) and time.monotonic() < deadline:
@@ -115,7 +115,7 @@ class Run:
             os.kill(pid, signal.SIGKILL)
 
     def remove(self) -> None:
-        """Remove what is no process."""
+        """Remove everything of the run that is not a process."""
         for group in self.groups | set(self._groups_left()) | set(_GROUPS.glob(f"cpuacct/{self.token}-*")):
             for folder in (*group.glob("*/"), group):
                 with suppress(OSError):  # a process of another user is in it
@@ -131,7 +131,7 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _groups_left(self) -> Iterator[Path]:
-        """The groups of process runtimes whose directory is in the run's; their names are hashes of it."""
+        """The control groups of process runtimes whose directory is in the run's; their names are hashes of it."""
         parents = [group for group in _groups_of("self") if any(group.glob("sandherd-*"))]
         for place, folders, _ in os.walk(self.folder) if parents else ():
             name = f"sandherd-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
@@ -181,12 +181,12 @@ def _groups_of(pid: int | str) -> Iterator[Path]:
 
 
 def _is_ours(group: Path) -> bool:
-    """Whether a sandbox or a container has it; a group that a user's session is in is left alone."""
+    """Whether the group is of a sandbox or a container. Others, such as a user's session, are left alone."""
     return group.parent.name == "docker" or group.parent.name.startswith("sandherd-")
 
 
 def main() -> None:
-    """Wait for the end of the run, and make it one."""
+    """Wait for the end of the run, then end and remove what is left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     token, folder, controller = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])

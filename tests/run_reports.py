@@ -1,4 +1,4 @@
-"""What a run leaves in a folder: each failure as soon as it happens, and at the end which tests cost most."""
+"""Writes the reports of a run to a folder: each failure as it happens, and at the end the most expensive tests."""
 
 import os
 from collections import Counter
@@ -17,7 +17,7 @@ _BEGAN: Final = pytest.StashKey[float]()
 
 
 SERVERS: Final[set[int]] = set()
-"""Processes that work for tests and are waited for at the end only: what one uses during a test is the test's."""
+"""Processes that work for tests but are waited for only at the end. Their CPU time during a test is charged to it."""
 
 
 _ACCOUNTS: Final = Path("/sys/fs/cgroup/cpuacct")
@@ -25,11 +25,11 @@ _ACCOUNTS: Final = Path("/sys/fs/cgroup/cpuacct")
 
 
 def _own_account() -> Path | None:
-    """A new group of this process, which all that it starts is in; None without permission, or without cgroups v1.
+    """Create a control group for this process and all that it starts. None without permission, or without cgroups v1.
 
-    A group of cgroups v2 also affects the groups of sandboxes, so none is made there.
+    A group of cgroups v2 would also affect the groups of sandboxes, so none is created there.
     """
-    # By its name the reaper of the run finds it.
+    # The reaper of the run finds the group by this name.
     group = _ACCOUNTS / f"{os.environ.get(MARK, 'sandherd-tests')}-{os.getpid()}"
     try:
         if _ACCOUNTS.samefile(_ACCOUNTS.parent / "cpu"):
@@ -42,7 +42,7 @@ def _own_account() -> Path | None:
 
 
 def _cpu(account: Path | None) -> float:
-    """Processor seconds of the group, or of this process, of those that it has waited for, and of `SERVERS`."""
+    """Processor seconds of the group; without one, of this process, of children it has waited for, and of `SERVERS`."""
     if account is not None:
         return int((account / "cpuacct.usage").read_text()) / 1e9
     times = os.times()
@@ -51,7 +51,7 @@ def _cpu(account: Path | None) -> float:
 
 
 def _cpu_of(pid: int) -> float:
-    """Processor seconds of a living process, and of those that it has waited for (proc(5), stat)."""
+    """Processor seconds of a living process, and of the children that it has waited for (proc(5), stat)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # the run was interrupted, and its reaper is at work
@@ -60,33 +60,33 @@ def _cpu_of(pid: int) -> float:
 
 
 class CpuAccounting:
-    """A plugin of each process that runs tests: the processor seconds of a test, as a property of its last report."""
+    """A plugin of each process that runs tests: the processor seconds of a test are a property of its last report."""
 
     def __init__(self) -> None:
         self._account: Path | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Open an account, except in a process that has others run the tests."""
+        """Create the control group, except in a process that lets other processes run the tests."""
         if session.config.getoption("dist", "no") == "no":
             self._account = _own_account()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Remember what was used before the test."""
+        """Remember the processor seconds used before the test."""
         item.stash[_BEGAN] = _cpu(self._account)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add the difference to the report of the teardown."""
+        """Add the seconds that the test used to the report of its teardown."""
         report = yield
         if report.when == "teardown":
             report.user_properties.append((_CPU, _cpu(self._account) - item.stash[_BEGAN]))
         return report
 
     def pytest_unconfigure(self) -> None:
-        """Return to the group of all processes, and remove the own one; one with a process in it stays."""
+        """Move back to the group of all processes, and remove the own group unless it still has processes."""
         if self._account is not None:
             for pid in (self._account / "cgroup.procs").read_text().split():
                 with suppress(OSError):
@@ -96,7 +96,7 @@ class CpuAccounting:
 
 
 class RunReports:
-    """A plugin that writes `failed.txt`, `slowest.txt` and `cpu.txt`; a failure can be read before the run's end."""
+    """A plugin that writes `failed.txt` (readable before the end of the run), `slowest.txt` and `cpu.txt`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class RunReports:
         (folder / "cpu_tests.txt").write_text("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count the seconds of a test, with setup and teardown; write down a failure."""
+        """Add up the seconds of a test, with setup and teardown; write down a failure."""
         self._seconds[report.nodeid] += report.duration  # type: ignore[assignment]  # a sum of seconds, not a count
         for name, value in report.user_properties:
             if name == _CPU and isinstance(value, float) and report.when == "teardown":

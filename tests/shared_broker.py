@@ -1,9 +1,10 @@
-"""One broker for many tests of a process, emptied between them: to start one is most of what a short test costs.
+"""One broker for many tests of a process, emptied between them: starting one takes most of the time of a short test.
 
-Each test has a home of its own, with the same keys. A `conftest.py` that imports `herd` has them. A changed limit of a
-stream is set back. Marked `own_broker` is a test that ends the server, searches its files, creates or deletes a stream
-or its provisioned consumer, revokes a user's credential, counts a stream's sequence numbers from 1, or publishes with a
-fixed message id: an emptied stream still knows the ids of the last minutes, and the message would be a duplicate.
+Each test has its own home, with the same keys. A `conftest.py` that imports this `herd` uses the shared broker. Changed
+limits of a stream are reset. A test is marked `own_broker` if it ends the server, searches its files, creates or
+deletes a stream or its provisioned consumer, revokes a user's credential, counts a stream's sequence numbers from 1, or
+publishes with a fixed message id: an emptied stream still knows the ids of the last minutes, and the message would be a
+duplicate.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ _OWN: Final = "the broker is that of other tests, too: mark this test `own_broke
 
 @asynccontextmanager
 async def own_broker(provisioned: Path) -> AsyncIterator[Broker]:
-    """A broker of a test's own, on a copy of what was provisioned once."""
+    """A broker that no other test uses, on a copy of one provisioned broker."""
     directory = Path(tempfile.mkdtemp(prefix="herd-"))
     try:
         shutil.copytree(provisioned, directory, dirs_exist_ok=True)
@@ -43,7 +44,7 @@ async def own_broker(provisioned: Path) -> AsyncIterator[Broker]:
 
 
 class _View(Broker):
-    """The broker of one test: its home, and the server of all."""
+    """The broker of one test: its own home, and the shared server."""
 
     def __init__(self, home: Path, url: str) -> None:
         super().__init__(home)
@@ -64,7 +65,7 @@ class _View(Broker):
 
 
 class SharedBroker:
-    """A server on a copy of a provisioned one, and what it has at its start."""
+    """A server on a copy of a provisioned broker, and the streams, buckets and consumers that it has at its start."""
 
     def __init__(self, provisioned: Path) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="shared-"))
@@ -74,7 +75,7 @@ class SharedBroker:
         self._last = "no test"
 
     async def start(self) -> Self:
-        """Start it."""
+        """Start the server."""
         self._broker.initialise()
         await self._broker.nats.start()
         SERVERS.add(self._broker.child.pid)
@@ -85,14 +86,14 @@ class SharedBroker:
         return self
 
     async def end(self) -> None:
-        """End it, and remove its files."""
+        """End the server, and remove its files."""
         SERVERS.discard(self._broker.child.pid)
         await self._broker.kill()
         shutil.rmtree(self._home, ignore_errors=True)
 
     @asynccontextmanager
     async def view(self, test: str) -> AsyncIterator[Broker]:
-        """The broker for one test, with nothing in it."""
+        """A view of the broker for one test, with nothing in it."""
         home = Path(tempfile.mkdtemp(prefix="herd-"))
         try:
             shutil.copytree(self._home, home, dirs_exist_ok=True, ignore=shutil.ignore_patterns(_STORE, "logs"))
@@ -104,7 +105,7 @@ class SharedBroker:
             shutil.rmtree(home, ignore_errors=True)
 
     async def _empty(self) -> None:
-        """Remove what an earlier test has left: messages and consumers."""
+        """Remove the messages and consumers that an earlier test has left."""
         async with self._broker.provisioner() as jetstream:
             found = await _streams(jetstream)
             assert {stream["config"]["name"] for stream in found} == self._provisioned.keys(), (
@@ -136,7 +137,7 @@ async def _consumers(jetstream: JetStreamContext, stream: str) -> frozenset[str]
 
 @pytest.fixture(scope="session")
 def shared_broker(provisioned: Path) -> Iterator[SharedBroker]:
-    """The broker of all tests of this process that need none of their own."""
+    """The broker that all tests of this process share, except those marked `own_broker`."""
     shared = SharedBroker(provisioned)
     try:
         yield asyncio.run(shared.start())
@@ -146,7 +147,7 @@ def shared_broker(provisioned: Path) -> Iterator[SharedBroker]:
 
 @pytest.fixture
 async def herd(request: pytest.FixtureRequest, provisioned: Path, shared_broker: SharedBroker) -> AsyncIterator[Broker]:
-    """As `tests/conftest.py` has it; the server is shared, unless the test is marked `own_broker`."""
+    """The fixture `herd` of `tests/conftest.py`; the server is shared, unless the test is marked `own_broker`."""
     marked = request.node.get_closest_marker("own_broker") is not None
     async with own_broker(provisioned) if marked else shared_broker.view(request.node.nodeid) as broker:
         yield broker

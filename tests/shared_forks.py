@@ -1,6 +1,6 @@
-"""One fork server for the process runtimes of a test process: to load the worker is most of what a short test costs.
+"""One fork server for the process runtimes of a test process: loading the worker takes most of a short test's time.
 
-What it forks begins in the same state, whichever runtime has requested it.
+Every fork begins in the same state, whichever runtime has requested it.
 """
 
 import sys
@@ -16,29 +16,29 @@ _SHARED: Final[dict[tuple[tuple[str, ...], str], Any]] = {}
 
 
 def share() -> None:
-    """From now on, runtimes of this process share servers, if it has loaded the spawner."""
+    """Make the runtimes of this process share their servers, if it has loaded the spawner."""
     if module := sys.modules.get(_USER):
         setattr(module, "ForkServer", _server)  # noqa: B010  # mypy lets no class be assigned
 
 
 def end() -> None:
-    """End the servers."""
+    """End the shared servers."""
     for server in _SHARED.values():
         server.end()
     _SHARED.clear()
 
 
 def _server(worker: tuple[str, ...], search_path: str) -> "ForkServer":
-    """The server of this worker; one that forks code is not shared, as it loads no modules.
+    """The shared server of this worker. A server that forks given code is not shared, as it loads no modules.
 
-    Nor is that of forwarders: they have its network, and some tests have a network of their own.
+    The server of forwarders is not shared either: it is in their network, and some tests have their own network.
     """
     from spawner.runtimes.fork_server import ForkServer
     from spawner.runtimes.network import FORWARDER_COMMAND
 
     class Shared(ForkServer):
         def close(self) -> None:
-            """It outlives its runtimes."""
+            """Do nothing: the server outlives its runtimes."""
 
         def end(self) -> None:
             super().close()

@@ -1,4 +1,4 @@
-"""The history of a herd, once it is no longer behind the stream: events are received live before they are stored."""
+"""Waits until the stored history of a herd has reached the stream: subscribers get events before they are stored."""
 
 import asyncio
 from contextlib import suppress
@@ -8,7 +8,7 @@ from tests.patience import PATIENCE
 
 
 async def all_stored(herd: Herd) -> None:
-    """Wait until event-ingest has stored all that the stream holds by then; one that does not answer is asked again."""
+    """Wait until event-ingest has stored all events that the stream has at this moment; the request is retried."""
     async with asyncio.timeout(PATIENCE):
         while True:
             with suppress(HerdError):

@@ -1,4 +1,4 @@
-"""Repositories of tasks, made with real git: an origin, its mirror, and what came back in a bundle."""
+"""Git repositories of tasks for tests: an origin, its mirror, and the commits that come back in a bundle."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ _ENVIRONMENT = {
 
 
 def git(folder: Path, *arguments: str, stdin: bytes = b"") -> str:
-    """Run git in a folder, and return what it prints."""
+    """Run git in a folder; returns its output."""
     ran = subprocess.run(
         ["git", *arguments], cwd=folder, env=_ENVIRONMENT, input=stdin, capture_output=True, check=False
     )
@@ -35,7 +35,7 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> str:
 
 @cache
 def _beginning(kind: str) -> Path:
-    """The repository of one commit that each origin begins as a copy of, and an empty mirror."""
+    """Create the repository of one commit that each origin begins as a copy of, and an empty mirror."""
     folder = Path(tempfile.mkdtemp(prefix="origin-"))
     source = folder / "source"
     (source / "src").mkdir(parents=True)
@@ -68,7 +68,7 @@ class Origin:
         return git(self.source, "rev-parse", "HEAD")
 
     def continue_branch(self, files: dict[str, str]) -> str:
-        """One more commit of the task's branch, as an earlier attempt has saved it."""
+        """Add a commit to the task's branch, as if an earlier attempt had saved it."""
         git(self.source, "checkout", "--quiet", BRANCH)
         self.write(files)
         self.tip = self.commit("Earlier work")
@@ -76,34 +76,34 @@ class Origin:
         return self.tip
 
     def mirrored(self) -> Path:
-        """The mirror, as the spawner has it: the remote's branches under `origin`."""
+        """Update the mirror, as the spawner has it: the remote's branches are under `origin`."""
         refs = (f"+refs/heads/{BASE}:refs/remotes/origin/{BASE}", f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}")
         git(self.mirror, "fetch", "--quiet", str(self.source), *refs)
         return self.mirror
 
     def checkout(self, **fields: Any) -> dict[str, Any]:
-        """The task's field `repository`."""
+        """The field `repository` of the task."""
         found = {"branch": BRANCH, "base": BASE, "commit": self.tip, "base_commit": self.base, **fields}
         return {"url": "https://example.org/owner/name", "checkout": found}
 
     def by_mirror(self, sandbox: Any, **more: Any) -> dict[str, Any]:
-        """The same; the mirror is mounted."""
+        """The field `repository` of a task whose sandbox has the mirror mounted."""
         sandbox.environment["SANDHERD_REPOSITORY"] = str(self.mirrored())
         return {**self.checkout(), **more}
 
     async def by_bundle(self, sandbox: Any, **more: Any) -> dict[str, Any]:
-        """The same; the branch is an artifact."""
+        """The field `repository` of a task whose sandbox gets the branch as an artifact."""
         file = self.source.parent / f"{new_name('b')}.bundle"
         git(self.source, "bundle", "create", "--quiet", str(file), f"refs/heads/{BRANCH}", f"refs/heads/{BASE}")
         reference = await sandbox.put_aside(file.read_bytes(), OWNER)
         return {**self.checkout(bundle=reference.model_dump(), owner=OWNER), **more}
 
     async def received(self, sandbox: Any, saved: Any) -> Path:
-        """A clone of the base alone that has accepted the saved bundle; `refs/heads/saved` is its branch."""
+        """Import the saved bundle into a clone that has only the base; `refs/heads/saved` is its branch."""
         return self.accepted(await sandbox.taken(saved.bundle), saved)
 
     def accepted(self, bundle: bytes, saved: Any) -> Path:
-        """The same, with the bundle's bytes."""
+        """Import these bytes of a bundle into a clone that has only the base; `refs/heads/saved` is its branch."""
         clone = self.source.parent / new_name("clone")
         options = ("--quiet", "--bare", "--single-branch", "--branch", BASE)
         git(self.source, "clone", *options, str(self.source), str(clone))

@@ -1,4 +1,4 @@
-"""Programs on a pseudo-terminal, as a user has them."""
+"""Runs programs on a pseudo-terminal, as a user does."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ ERASED = "\r\x1b[K"
 
 
 async def on_terminal(start: Start, *words: str, **streams: Any) -> tuple[int, str]:
-    """Start a program with a terminal as its streams, except those given; returns its status and what was shown."""
+    """Run a program with a terminal for the streams that are not given; returns its status and what it has shown."""
     controller, terminal = pty.openpty()
     try:
         process = await start(*words, **{"stdin": terminal, "stdout": terminal, "stderr": terminal, **streams})
@@ -24,14 +24,14 @@ async def on_terminal(start: Start, *words: str, **streams: Any) -> tuple[int, s
 
 
 def read_all(controller: int) -> bytes:
-    """What is written to a terminal until none of its users is left."""
+    """Read what is written to a terminal until no process has it open."""
     found = b""
-    with suppress(OSError):  # EIO: it is not open anywhere
+    with suppress(OSError):  # EIO: no process has it open
         while block := os.read(controller, 65536):
             found += block
     return found
 
 
 def left_on_screen(shown: str) -> str:
-    """What is shown without the lines that were erased."""
+    """The text that is left on the screen, without the lines that were erased."""
     return "\n".join(line.rpartition(ERASED)[2].rstrip("\r") for line in shown.split("\n"))

@@ -1,4 +1,4 @@
-"""The files of the product that run during a part of a test: in the test's own process, and in processes it starts."""
+"""Records which files of the product run during a part of a test, in its own process and in those that it starts."""
 
 import mmap
 import os
@@ -38,7 +38,7 @@ if "{_FOLDER}" in os.environ:
 
 
 class Recording:
-    """The files in which functions were called from its start to its end."""
+    """The files in which functions were called between its start and its end."""
 
     def __init__(self, number: int, folder: Path, ignored: Collection[str]) -> None:
         self.number = number
@@ -47,7 +47,7 @@ class Recording:
         self._here: set[str] = set()
 
     def note(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Note a call in this process. To be set as the profile function."""
+        """Record a call in this process. Set it as the profile function."""
         name = frame.f_code.co_filename
         if event == "call" and name not in self._here and not self._is_ignored(frame):
             self._here.add(name)
@@ -60,18 +60,18 @@ class Recording:
         return False
 
     def here(self) -> set[str]:
-        """The product's files that ran in this process until now, as paths from the root."""
+        """The product's files that have run in this process, as paths relative to the root."""
         return _of_product(self._here)
 
     def elsewhere(self) -> set[str]:
-        """Those that ran in the other processes."""
+        """The product's files that have run in the other processes."""
         lines = [line for file in self._folder.glob("*.files") for line in file.read_text().splitlines()]
         pairs = [line.split(" ", 1) for line in lines]
         return _of_product({name for number, name in pairs if int(number) == self.number})
 
 
 class TracedFiles:
-    """Records in which files functions are called, at most 255 times."""
+    """Records in which files functions are called; one object can make at most 255 recordings."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -84,12 +84,12 @@ class TracedFiles:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables with which a Python process records, too, from its start."""
+        """Environment variables that make a Python process record as well, from its start."""
         return {"PYTHONPATH": str(self._folder), _FOLDER: str(self._folder)}
 
     @contextmanager
     def recording(self, ignoring: Collection[str] = ()) -> Iterator[Recording]:
-        """Record, here and in the processes that were started with `environment`.
+        """Record, in this process and in those that were started with `environment`.
 
         Calls in this process that come from one of the files in `ignoring` are not recorded.
         """

@@ -25,7 +25,7 @@ Arrival = Callable[[str], Awaitable[float]]
 
 @asynccontextmanager
 async def listening_agent(herd: Herd) -> AsyncIterator[tuple[str, Arrival]]:
-    """An agent that notes when each line reached it. Gives its sandbox and a way to await a message's moment."""
+    """A sandbox whose agent notes when each line reaches it. Yields its id and a way to await the time of a message."""
     received: dict[str, asyncio.Future[float]] = {}
     rest = ""
 

@@ -22,7 +22,7 @@ class Group:
     fewest_runs: int = FEWEST_RUNS
 
     def runs(self, wanted: int) -> int:
-        """How often it is measured if `wanted` runs are requested."""
+        """The number of runs, if `wanted` runs are requested."""
         return max(wanted, self.fewest_runs)
 
 
@@ -31,7 +31,7 @@ class UnknownGroupError(ValueError):
 
 
 def select(only: str | None, groups: Sequence[Group]) -> list[Group]:
-    """The groups named in `only`, separated by commas, in their own order; all of them without it.
+    """The groups named in `only`, separated by commas, in the order of the catalog; all groups without it.
 
     Raises `UnknownGroupError`.
     """
@@ -51,7 +51,7 @@ def _figures(prefix: str, unit: str, *names: str, better: Direction = "lower") -
 
 
 def _each(name: str) -> tuple[str, ...]:
-    """The figure of each kind of flood."""
+    """The figures of each kind of flood."""
     return tuple(f"{name}_{kind}" for kind in ("junk", "relay", "events"))
 
 

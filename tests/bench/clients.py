@@ -1,4 +1,4 @@
-"""What the spawner has loaded for each runtime whose provider is elsewhere, beside what it has with `process` alone."""
+"""The memory that the spawner's client library of each remote runtime takes, beside a spawner with `process` alone."""
 
 import asyncio
 import subprocess
@@ -18,7 +18,7 @@ print(psutil.Process().memory_info().rss)
 
 
 async def measure(recorder: Recorder) -> None:
-    """The memory of each client, and of the archive of the worker, in addition to that of the spawner."""
+    """Measure the additional memory of the spawner for each client library, and for the archive of the worker."""
     for run in recorder.each("idle.archive"):
         bare = await asyncio.to_thread(loaded, "factory")
         recorder.add("idle.archive", {"MiB": len(bundle()) / 2**20}, {"MiB": bare})

@@ -1,6 +1,6 @@
-"""The CPU time of single commands of the command line, user and system, beside Python that loads their libraries.
+"""The CPU time (user and system) of single `sandherd` commands, beside a Python that only imports their libraries.
 
-A command is a process with its own start. `run` follows a task of one program to its end.
+Each command is a new process. `run` follows a task with a single program to its end.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _LIBRARIES: Final = (sys.executable, "-c", "import asyncio, nats, pydantic.main,
 
 
 async def measure(recorder: Recorder) -> None:
-    """On a stack with one ended task; each figure is the median of `TIMES` calls."""
+    """Measure on a stack with one ended task; each figure is the median of `TIMES` calls."""
     async with stack() as (herd, home):
         task = await _ended_task(herd)
         for name, arguments in commands(task).items():

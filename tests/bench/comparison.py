@@ -1,7 +1,7 @@
-"""The comparison of the figures of two measurements.
+"""Compares the figures of two measurements.
 
-A change is better or worse if the medians differ by more than the spread of the runs before, and of those after.
-Figures are compared by their parts, and by the ratio of each part to its baseline, where both measurements have one.
+A change is better or worse if the medians differ by more than the spread of the runs of either measurement. Figures are
+compared by their parts, and by the ratio of each part to its baseline, where both measurements have one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class Comparison:
     single: bool = False
 
     def worse_by(self, percent: float) -> list[tuple[Figure, Change]]:
-        """The changes that are worse, and by more than this."""
+        """The changes that are worse by more than this many percent."""
         return [
             (figure, one)
             for figure, changes in self.changes.items()
@@ -49,7 +49,7 @@ class Comparison:
 
 
 def verdict(before: Spread, after: Spread, better: Direction) -> Verdict:
-    """Whether a change exceeds both spreads, and in which direction it goes."""
+    """Whether a change exceeds both spreads, and in which direction."""
     difference = after.median - before.median
     if abs(difference) <= max(before.width, after.width):
         return "within spread"
@@ -91,9 +91,9 @@ def _changes(before: Measured, after: Measured) -> Iterator[Change]:
 
 
 def read_figures(path: Path) -> dict[str, Measured]:
-    """The figures in a file: `build/bench.json`, also of the first format, or `docs/measured.json`.
+    """The figures in a file: `build/bench.json` (also in its first format), or `docs/measured.json`.
 
-    Files of the latter two have one number for each part, so the spread is 0. Raises `ResultError`.
+    The first format and `docs/measured.json` have one number for each part, so the spread is 0. Raises `ResultError`.
     """
     document = read_document(path)
     try:

@@ -1,4 +1,4 @@
-"""What is measured with a real Docker Engine: the docker runtime, and a spawner that has used it and is idle again."""
+"""Figures with a real Docker Engine: the docker runtime, and an idle spawner that has used it before."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from tests.engines.docker import IMAGE, Engine
 
 
 async def measure(recorder: Recorder) -> None:
-    """Both, one after the other."""
+    """Measure the runtime, then the idle spawner."""
     async with _engine() as engine:
         await measure_docker(recorder, engine.host)
         async with stack(_settings(engine)) as (herd, home):
@@ -21,7 +21,7 @@ async def measure(recorder: Recorder) -> None:
 
 @asynccontextmanager
 async def _engine() -> AsyncIterator[Engine]:
-    """An engine of its own. Starting it runs an event loop for a moment, so it is done in a thread."""
+    """Start an engine for this measurement. Starting it runs an event loop for a moment, so it is done in a thread."""
     engine = await asyncio.to_thread(Engine().__enter__)
     try:
         yield engine
@@ -30,7 +30,7 @@ async def _engine() -> AsyncIterator[Engine]:
 
 
 def _settings(engine: Engine) -> dict[str, str]:
-    """Settings of a stack whose sandboxes are containers of this engine."""
+    """The settings of a stack whose sandboxes are containers of this engine."""
     return {
         "SANDHERD_RUNTIME": "docker",
         "SANDBOX_IMAGE": IMAGE,

@@ -1,8 +1,8 @@
 """How soon the monitor acts: from an event to its command, and after one of two replicas was killed.
 
-Real processes of the monitor with their defaults on a real broker, beside 1,000 events per second of other sandboxes.
-The times are the broker's: when it stored the event and the command. The baseline of a decision is what it needs at
-least: three events or commands stored one after the other, by another client at the same time.
+Real processes of the monitor with their defaults run on a real broker, beside 1,000 events per second of other
+sandboxes. The times are the broker's: when it stored the event and the command. A decision takes at least three writes;
+the baseline is three events that another client stores one after the other at the same time.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _names: Final = count()
 
 
 async def measure(recorder: Recorder) -> None:
-    """Both figures, on one broker."""
+    """Measure both figures, on one broker."""
     async with AsyncExitStack() as stack:
         broker = Broker(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deciding-"))))
         stack.push_async_callback(broker.stop)
@@ -90,7 +90,7 @@ def _calls(sandbox: str, number: int, command: str) -> Iterator[Envelope[Any]]:
 
 
 def _loop(sandbox: str) -> list[Envelope[Any]]:
-    """Its last event leads to a message to the agent."""
+    """A sandbox in a loop: its last event leads to a message to the agent."""
     started = _event(
         sandbox, 1, "agent.started", timestamp=datetime.now(UTC), sdk="command", task="t", task_description_length=1
     )
@@ -99,7 +99,7 @@ def _loop(sandbox: str) -> list[Envelope[Any]]:
 
 @asynccontextmanager
 async def _load(bus: Bus) -> AsyncIterator[None]:
-    """Other sandboxes at work: each call is another one."""
+    """Events of other sandboxes at work: each call differs from the others."""
     documents = [
         (event_subject(_PROJECT, event.subject, event.type), event.to_json())
         for number in range(10)
@@ -123,7 +123,7 @@ async def _load(bus: Bus) -> AsyncIterator[None]:
 
 
 async def _publish_loop(bus: Bus, sandbox: str) -> int:
-    """Returns the sequence of the event that leads to a command."""
+    """Publish a loop. Returns the sequence of the event that leads to a command."""
     *before, last = _loop(sandbox)
     for event in before:
         await bus.publish_event(event)
@@ -131,7 +131,7 @@ async def _publish_loop(bus: Bus, sandbox: str) -> int:
 
 
 async def _warm_up(bus: Bus) -> None:
-    """Returns when the replica has read all and has acted."""
+    """Wait until the replica has read all events and has acted."""
     sandbox = f"sbx-{next(_names)}"
     await _publish_loop(bus, sandbox)
     await _commanded(bus, [sandbox])
@@ -154,7 +154,7 @@ async def _measure_decisions(bus: Bus) -> Latency:
 
 
 async def _measure_writes(bus: Bus) -> Latency:
-    """Three acknowledged events, one after the other."""
+    """Measure three acknowledged events, one after the other."""
     took = []
     for number in range(_DECISIONS):
         begun = time.perf_counter()
@@ -174,7 +174,7 @@ async def _stored_at(bus: Bus, sequence: int) -> datetime:
 
 
 async def _commanded(bus: Bus, sandboxes: list[str]) -> dict[str, datetime]:
-    """When the first command about each of these was stored, once there is one for all."""
+    """When the first command about each of these sandboxes was stored, once there is one for all."""
     found: dict[str, datetime] = {}
     first = 1
     async with asyncio.timeout(_WITHIN):
@@ -194,7 +194,7 @@ async def _all(bus: Bus, stream: str, subject: str, first: int = 1) -> list[Stor
 
 
 class Replicas:
-    """Processes of the monitor."""
+    """The running processes of the monitor."""
 
     def __init__(self, broker: Broker, bus: Bus) -> None:
         self._settings = broker.settings(Principal.MONITOR)
@@ -202,7 +202,7 @@ class Replicas:
         self.bus = bus
 
     async def start(self, wanted: int) -> None:
-        """Start replicas until there are as many, and wait until they share the partitions evenly."""
+        """Start replicas until this number runs, and wait until they share the partitions evenly."""
         environment = os.environ | {
             "NATS_URL": self._settings.nats_url, "SANDHERD_CREDENTIALS": str(self._settings.credentials),
         }  # fmt: skip
@@ -215,7 +215,7 @@ class Replicas:
                 await asyncio.sleep(_EVERY)
 
     async def kill_oldest(self) -> datetime:
-        """Kill the replica that runs longest, which has the leases of which there is one. Returns when."""
+        """Kill the replica that has run longest, which has the leases that exist only once. Returns the time."""
         process = self._running.pop(0)
         process.send_signal(signal.SIGKILL)
         killed_at = datetime.now(UTC)
@@ -223,19 +223,19 @@ class Replicas:
         return killed_at
 
     async def stop(self) -> None:
-        """End all."""
+        """Stop all replicas."""
         for process in self._running:
             process.terminate()
         await asyncio.gather(*(process.wait() for process in self._running))
 
     async def holders(self) -> dict[int, bytes]:
-        """Who holds each partition."""
+        """The replica that holds each partition."""
         leases = await _all(self.bus, "KV_leases", f"$KV.leases.monitor.watch.{_PARTITIONS}.*")
         return {int(one.subject.rpartition(".")[2]): one.data for one in leases if one.data}
 
 
 async def _measure_takeover(replicas: Replicas) -> Latency:
-    """From the kill to commands that became due after it, in the partitions of the killed replica."""
+    """Measure from the kill to commands that became due after it, in the partitions of the killed replica."""
     took: list[float] = []
     for _ in range(_KILLS):
         await replicas.start(2)

@@ -1,8 +1,9 @@
-"""How long a message takes from `send_message` to its agent, beside a 0.5 s HTTP poll, which is how others do it.
+"""How long a message takes from `send_message` to its agent, beside an HTTP queue that is polled every 0.5 s.
 
-Ours: a client's durable command, the relay, the worker's own credential and subscription, and the clock stopped when
-the worker has the text in its hands. Theirs: a POST to a queue, a poller that asks every half second. Both on one
-clock, in one process, with the broker (and the relay, if it is given as a process) beside it. Counts are bounded.
+Ours: a client's durable command, the relay, and the worker's credential and subscription; the time ends when the worker
+has the text. The baseline, which is how others do it: a POST to a queue, and a client that polls it every half second.
+Both are timed by one clock in one process, with the broker (and the relay, if it is given as a process) beside it. The
+number of messages is fixed.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _WITHIN: Final = 30.0
 
 @asynccontextmanager
 async def listening(worker: Bus, project: str, sandbox: str) -> AsyncIterator[Callable[[str], asyncio.Future[float]]]:
-    """A worker that answers for one sandbox. Gives a way to await the moment at which a message's text is there."""
+    """A worker of one sandbox that acknowledges messages. Yields a way to await the time of a message's arrival."""
     arrivals: dict[str, asyncio.Future[float]] = {}
 
     def arrival(message: str) -> "asyncio.Future[float]":
@@ -55,7 +56,7 @@ async def listening(worker: Bus, project: str, sandbox: str) -> AsyncIterator[Ca
 
 
 async def send(client: Bus, project: str, sandbox: str, message: str) -> None:
-    """One command, as the client library gives it."""
+    """Publish one command as the client library does."""
     data = SendMessage(message=message, sandbox=sandbox, content=message)
     command = wrap(
         data,
@@ -70,7 +71,7 @@ async def send(client: Bus, project: str, sandbox: str, message: str) -> None:
 
 
 async def measure(recorder: Recorder) -> None:
-    """A message to a real agent on a whole stack, beside the poll."""
+    """Measure messages to a real agent on a whole stack, beside the poll."""
     async with stack() as (herd, _), listening_agent(herd) as (sandbox, arrival):
         for _ in recorder.each("message.delivery"):
             sent = await measure_relay(herd.connection.bus, herd.project, sandbox, arrival)
@@ -86,10 +87,10 @@ async def measure_relay(
     count: int = 100,
     between: float = 0.005,
 ) -> Latency:
-    """Send one message after the other to a running agent, at moments that have nothing to do with each other.
+    """Send one message after the other to a running agent, at random moments.
 
-    `arrival(message)` is awaited for the moment (`time.perf_counter`) at which the agent has it: `listening`'s, or
-    that of a real agent which prints what it reads.
+    `arrival(message)` returns the time (`time.perf_counter`) at which the agent has the message: that of `listening`,
+    or that of a real agent which prints what it reads.
     """
     took = []
     for _ in range(min(count, 2000)):
@@ -104,7 +105,7 @@ async def measure_relay(
 
 @asynccontextmanager
 async def _queue_server() -> AsyncIterator[str]:
-    """A queue behind HTTP: POST puts a message in, GET takes all that are there."""
+    """A queue behind HTTP: POST adds a message, GET takes all messages."""
     waiting: list[str] = []
 
     async def put(request: web.Request) -> web.Response:
@@ -128,7 +129,7 @@ async def _queue_server() -> AsyncIterator[str]:
 
 
 async def measure_poll(*, count: int = 20, interval: float = POLL_INTERVAL) -> Latency:
-    """The same over HTTP, with an agent that asks every `interval` seconds. About `count * interval / 2` seconds."""
+    """Measure the HTTP queue with an agent that polls every `interval` seconds: about `count * interval / 2` s."""
     arrived: dict[str, asyncio.Future[float]] = {}
 
     async def poll(http: ClientSession, url: str) -> None:

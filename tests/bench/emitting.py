@@ -1,10 +1,10 @@
-"""How long a worker takes to say one event so that it can't be lost: made free of secrets, and on the disk.
+"""How long a worker takes to make one event durable: to redact its secrets, and to write it to the disk.
 
-Ours: the emitter with its redactor and its spool, one event after the other, as an agent in a turn says them. The
-baseline: the same documents written to a file of the same disk, each with its fsync, from the same kind of thread.
+Ours: the emitter with its redactor and its spool, one event after the other, as an agent emits them in a turn. The
+baseline: the same documents written to a file on the same disk, each with its fsync, from the same kind of thread.
 
-What of it is the search for secrets: the same emitter beside one whose redactor knows none, each event by both of them
-in turn, so that the disk and the load of the machine are the same for both.
+The cost of redaction is measured by a second emitter whose redactor knows no secrets. Both emit each event in turn, so
+that the disk and the load of the machine are the same for both.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _LINE: Final = "def build(self, path: Path) -> None:  # as long as a line of a p
 
 
 async def measure_emit() -> tuple[Latency, Latency]:
-    """The emitter, and the bare file."""
+    """Measure the emitter, and the bare file."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         home = Path(directory)
         spool = Spool.open(home / "spool", limit=_LIMIT)
@@ -45,7 +45,7 @@ async def measure_emit() -> tuple[Latency, Latency]:
 
 
 async def measure_redaction() -> tuple[Latency, Latency]:
-    """The emitter with ten secrets, and one without any, which looks for tokens of common formats alone."""
+    """Measure the emitter with ten secrets, and one without any, which only looks for tokens of common formats."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         home = Path(directory)
         spools = [Spool.open(home / name, limit=_LIMIT) for name in ("ours", "bare")]
@@ -53,7 +53,7 @@ async def measure_redaction() -> tuple[Latency, Latency]:
         emitters = [Emitter(spool, _assignment(home), one) for spool, one in zip(spools, redactors, strict=True)]
         took: tuple[list[float], list[float]] = [], []
         for number in range(_WARMING + _COUNT):
-            first = number % 2  # who comes first finds the disk as the other one has left it
+            first = number % 2  # the first one finds the disk in the state in which the other one has left it
             for which in (first, 1 - first):
                 took[which].append(await _timed(emitters[which].emit(_event(number))))
         for spool in spools:
@@ -62,7 +62,7 @@ async def measure_redaction() -> tuple[Latency, Latency]:
 
 
 def _event(number: int) -> EventData:
-    """A call of a tool, its answer or a text, of the size that they have: a secret is in each."""
+    """A tool call, its result, or a text, each of a usual size and with a secret in it."""
     secret, call = _SECRETS[number % len(_SECRETS)], f"call-{number}"
     match number % 3:
         case 0:

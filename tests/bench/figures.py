@@ -1,6 +1,6 @@
-"""The statistics of a figure: its runs, and the median, the range and the ratio to the baseline that follow from them.
+"""The statistics of a figure: the median, the range and the ratio to the baseline, computed from its runs.
 
-A figure has one part (`VALUE`) or several, as `p50` and `p99` of a latency. All functions are pure.
+A figure has one part (`VALUE`) or several, such as `p50` and `p99` of a latency. All functions are pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Parts = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """What is measured. `better` says in which direction it improves."""
+    """The identity of a figure. `better` says in which direction it improves."""
 
     name: str
     unit: str
@@ -53,7 +53,7 @@ class Spread:
 
     @property
     def width(self) -> float:
-        """The highest without the lowest."""
+        """The difference between the highest and the lowest."""
         return self.high - self.low
 
 
@@ -61,7 +61,7 @@ class Spread:
 class Part:
     """One part of a figure: the spread of its runs, of the baseline's, and of the ratio of each run.
 
-    There is no ratio if one of the runs has none: few of the runs would stand for all.
+    `ratio` is absent if one of the runs has no ratio: the others would not represent all runs.
     """
 
     ours: Spread

@@ -1,7 +1,8 @@
-"""What one project's flood costs another: its delay, the time until the sandbox is cut off, and what remains of it.
+"""The cost of one project's flood for another one: its delay, the time until the sandbox is cut off, and its traces.
 
-A whole stack; in one project a sandbox whose worker's credential an attacker has, in another a user who runs `true`
-again and again and an agent that is sent messages. Both are timed idle, while the attack goes on, and after it.
+On a whole stack, an attacker has the credential of a sandbox's worker in one project. In another project a user runs
+`true` repeatedly, and an agent is sent messages. Both are timed while the stack is idle, during the attack, and after
+it.
 """
 
 import asyncio
@@ -48,13 +49,13 @@ class Measured:
 
     @property
     def delay(self) -> float:
-        """By how many seconds the other project's slowest run was delayed while the attack went on."""
+        """The number of seconds by which the attack delayed the slowest run of the other project."""
         return max(0.0, self.worst - self.idle)
 
 
 @dataclass(frozen=True)
 class Projects:
-    """Clients of the attacker's project and of the other one, on one stack."""
+    """The clients of the attacker's project and of the other one, on one stack."""
 
     attacker: Herd
     other: Herd
@@ -63,7 +64,7 @@ class Projects:
 
 
 async def measure(recorder: Recorder) -> None:
-    """All figures of each attack; a run is one attack."""
+    """Measure all figures of each attack; a run is one attack."""
     async with projects() as at:
         for name in ATTACKS:
             for _ in recorder.each(f"floods.delay_{name}"):
@@ -93,7 +94,7 @@ async def projects() -> AsyncIterator[Projects]:
 
 
 async def measure_attack(at: Projects, name: str) -> Measured:
-    """One attack, from a sandbox of its own."""
+    """Measure one attack, from its own sandbox."""
     async with listening_agent(at.other) as (listener, arrival):
         idle = statistics.median([await _run_true(at.other) for _ in range(_RUNS)][1:])
         messages_idle = await _messages(at.other, listener, arrival)
@@ -127,7 +128,7 @@ async def _attack(at: Projects, sandbox: str, name: str) -> asyncio.subprocess.P
 
 
 async def _ended(herd: Herd, task: str, stopped: "asyncio.Task[float]", *, expected: bool) -> float | None:
-    """When the sandbox was cut off; None if it was not, and then its task is cancelled."""
+    """When the sandbox was cut off; None if it was not, in which case its task is cancelled."""
     await asyncio.wait([stopped], timeout=_ENDED_WITHIN if expected else 0)
     if stopped.done():
         return stopped.result()
@@ -149,7 +150,7 @@ async def _run_true(herd: Herd) -> float:
 
 
 async def _messages(herd: Herd, sandbox: str, arrival: Arrival) -> Latency:
-    """From a message's command until its agent has read it, one after the other."""
+    """Seconds from a message's command until its agent has read it, one message after the other."""
     took = []
     for _ in range(_MESSAGES):
         text, begun = f"m{new_task()[5:]}", time.perf_counter()
@@ -162,7 +163,7 @@ async def _messages(herd: Herd, sandbox: str, arrival: Arrival) -> Latency:
 
 
 async def _missing(herd: Herd, sandbox: str, message: str) -> str:
-    """What is stored of a message that did not arrive, and of its sandbox."""
+    """The stored events of a message that did not arrive, and of its sandbox."""
     events = [event.envelope async for event in herd.events(sandbox=sandbox)]
     of_message = [_line(event) for event in events if event["data"].get("message_id") == message]
     last = [_line(event) for event in events[-5:]]
@@ -175,7 +176,7 @@ def _line(event: dict[str, Any]) -> str:
 
 
 async def _sandbox_of(herd: Herd) -> tuple[str, str]:
-    """A task in the attacker's project, and its sandbox."""
+    """Submit a task in the attacker's project; returns its sandbox."""
     task = new_task()
     async with asyncio.timeout(_WITHIN), herd.follow(task=task, fresh=True) as events:
         await herd.submit(task_spec("wait", ["sleep", "600"]), task=task)
@@ -186,7 +187,7 @@ async def _sandbox_of(herd: Herd) -> tuple[str, str]:
 
 
 async def _stopped(herd: Herd, sandbox: str) -> float:
-    """When it was published that the sandbox is ended; its credentials are revoked by then, or within a second."""
+    """When the end of the sandbox was published; its credentials are revoked by then, or within a second."""
     async with herd.follow(sandbox=sandbox) as events:
         async for event in events:
             if event.type == "sandbox.stopping":

@@ -1,6 +1,6 @@
 """An attacker: floods the broker with a worker's credential.
 
-It is called with `<url> <credentials> <project> <sandbox> <kind> <count>`, and prints a line when it begins.
+Its arguments are `<url> <credentials> <project> <sandbox> <kind> <count>`. It prints a line when it begins.
 """
 
 import sys
@@ -62,7 +62,7 @@ async def _connect(url: str, credentials: Path, sandbox: str) -> Client:
 
 
 async def attack(url: str, credentials: Path, project: str, sandbox: str, kind: str, count: int) -> None:
-    """One attack, to its end or until it is cut off."""
+    """Run one attack to its end, or until it is cut off."""
     client = await _connect(url, credentials, sandbox)
     types = {"junk": ["completed"], "events": ["message"], "relay": ["approval_requested", "message_sent"]}[kind]
     print("begun", flush=True)

@@ -1,9 +1,9 @@
-"""Events through the gateway: how late a client of Server-Sent Events gets them, and what 1,000 clients take.
+"""Events through the gateway: the latency for a client of Server-Sent Events, and the cost of 1,000 clients.
 
-The gateway is a process apart. The latency is measured from the publish, so it includes what the broker takes to accept
-an event; the baseline is a plain subscriber of the broker in the same run. The memory of clients is compared with
-that of a bare uvicorn application with as many open responses. A reconnect is that of all clients at once, each behind
-its own position, while events are published; one that is missing or doubled is an error.
+The gateway is a separate process. The latency is measured from the publish, so it includes the time that the broker
+takes to accept an event; the baseline is a plain subscriber of the broker in the same run. The memory of clients is
+compared with that of a bare uvicorn application with the same number of open responses. For the reconnect all clients
+connect at once, each from its own position, while events are published; a missing or duplicate event is an error.
 """
 
 import asyncio
@@ -57,14 +57,14 @@ uvicorn.run(app, port=int(sys.argv[1]), http="h11", ws="none", lifespan="off", l
 
 
 class Publisher:
-    """A worker that publishes numbered messages, and when it began each."""
+    """A worker that publishes numbered messages, and the time at which it began each."""
 
     def __init__(self, bus: Bus) -> None:
         self.begun: dict[int, float] = {}
         self._bus = bus
 
     async def publish(self) -> None:
-        """Publish the next message; the broker has accepted it when this returns."""
+        """Publish the next message; it returns when the broker has accepted it."""
         number = len(self.begun) + 1
         content = f"{number} {'x' * 400}"
         event = wrap(
@@ -82,7 +82,7 @@ class Publisher:
         await self._bus.publish_event(event)
 
     async def publish_steadily(self, count: int, rate: float) -> None:
-        """Publish at moments that only the clock sets."""
+        """Publish at a fixed rate, which does not depend on acknowledgements."""
         begun, publishing = time.perf_counter(), []
         for place in range(count):
             await asyncio.sleep(max(0.0, begun + place / rate - time.perf_counter()))
@@ -92,7 +92,7 @@ class Publisher:
 
 @dataclass
 class Client:
-    """A client of the live stream: the numbers of the messages that it got, and its position."""
+    """A client of the live stream: the numbers of the messages that it has received, and its position."""
 
     port: int
     position: str = ""
@@ -153,7 +153,7 @@ class Bench:
                     yield cls(port, psutil.Process(process.pid), Publisher(worker), client)
 
     async def latency(self) -> tuple[Latency, Latency]:
-        """From the publish to a client of the gateway, and to a plain subscriber."""
+        """Measure the latency to a client of the gateway, and to a plain subscriber."""
         first = len(self.publisher.begun) + 1
         last = first + EVENTS - 1
         client, plain = Client(self.port), dict[int, float]()
@@ -173,7 +173,7 @@ class Bench:
         return _latency(self.publisher.begun, client.times, first), _latency(self.publisher.begun, plain, first)
 
     async def clients(self) -> tuple[float, float]:
-        """MiB that this number of clients adds to the gateway's memory, and seconds until all have reconnected."""
+        """The MiB that this number of clients adds to the gateway's memory, and the seconds until all reconnected."""
         before = _memory(self.process)
         clients = [Client(self.port) for _ in range(CLIENTS)]
         first = len(self.publisher.begun) + 1
@@ -212,7 +212,7 @@ async def measure(recorder: Recorder) -> None:
         for _ in recorder.each("gateway.event"):
             recorder.add("gateway.event", *await bench.latency())
     for run in recorder.each("gateway.clients"):
-        async with Bench.open() as bench:  # a process that has had clients has their memory already
+        async with Bench.open() as bench:  # a process that has had clients has already allocated their memory
             await bench.latency()
             memory, seconds = await bench.clients()
         recorder.add("gateway.clients", memory, await bare_memory())
@@ -221,7 +221,7 @@ async def measure(recorder: Recorder) -> None:
 
 
 async def bare_memory() -> float:
-    """MiB that a bare uvicorn application has more with as many open responses."""
+    """The MiB that the same number of open responses adds to a bare uvicorn application."""
     port = await free_port()
     async with running(["-c", BARE, str(port)], {}) as process:
         await listening(f"http://127.0.0.1:{port}/")

@@ -13,7 +13,7 @@ from tests.bench.recorder import Recorder
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line; the first one of a group of errors."""
+    """The text of an error in one line; of a group of errors, the first one."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     first = next(iter(str(error).strip().splitlines()), "")
@@ -21,7 +21,7 @@ def reason(error: BaseException) -> str:
 
 
 async def measure(name: str, recorder: Recorder) -> None:
-    """Import the function, and run it. Raises what it raises."""
+    """Import the function, and run it. Its errors are raised."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -30,7 +30,7 @@ async def measure(name: str, recorder: Recorder) -> None:
 
 
 def main(name: str, runs: int, descriptor: int) -> None:
-    """Measure. Raises the error of the measurement, after it was reported."""
+    """Measure. Raises the error of the measurement after reporting it."""
     os.set_inheritable(descriptor, False)
     with os.fdopen(descriptor, "w") as pipe:
         recorder = Recorder(runs, pipe)

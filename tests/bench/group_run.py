@@ -37,7 +37,7 @@ class GroupFailedError(Exception):
 
 
 class GroupRun:
-    """The process of a group. Use it as a context manager; at its end nothing of it is left."""
+    """The process of a group. Use it as a context manager; at its end nothing of it remains."""
 
     def __init__(self, group: Group, runs: int, log: Path) -> None:
         self.group, self.runs, self._log = group, group.runs(runs), log
@@ -134,7 +134,7 @@ class GroupRun:
             raise GroupFailedError(str(error)) from None
 
     def _cancel(self) -> None:
-        """Have the measurement end what it has started, which stops servers in order; the reaper ends the rest."""
+        """Cancel the measurement, which stops its servers in order; the reaper ends the rest."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):

@@ -1,6 +1,7 @@
-"""Requests about a history of 200,000 events in 20 sandboxes, and what the index of a day's words costs for each.
+"""Requests about a history of 200,000 events in 20 sandboxes, and the cost of a day's full-text index for each event.
 
-Texts are of 20,000 words whose frequencies are like those of a language: searches are for frequent and for rare ones.
+Texts are made of 20,000 words whose frequencies are like those of a language: the searches are for frequent words and
+for rare ones.
 """
 
 import random
@@ -40,7 +41,7 @@ _ONE_CORE: Final = {"max_parallel_workers_per_gather": "0", "jit": "off"}
 
 
 async def measure(recorder: Recorder) -> None:
-    """Latencies of the queries themselves, without the broker; and the cost of the index."""
+    """Measure the queries themselves, without the broker, and the cost of the index."""
     vocabulary = make_vocabulary()
     async with Bench.open() as bench, _stored(bench, vocabulary, EVENTS_STORED) as connection:
         for name, ask in _questions(connection, vocabulary).items():
@@ -74,7 +75,7 @@ async def _latency(ask: Callable[[int], Awaitable[Any]]) -> Latency:
 
 
 async def _index(connection: Any) -> float:
-    """Microseconds for each event, to create the index of words of a day that is over."""
+    """Microseconds for each event to create the index of words of a day that has ended."""
     for day in [row["relname"] for row in await connection.fetch(_DAYS)]:
         await connection.execute(f"drop index if exists {term_index(day)}")
     began = perf_counter()
@@ -84,7 +85,7 @@ async def _index(connection: Any) -> float:
 
 @asynccontextmanager
 async def _stored(bench: Bench, vocabulary: list[str], count: int) -> Any:
-    """A connection to a database with this number of events."""
+    """Connect to a database with this number of events."""
     connection = await asyncpg.connect(await bench.new_database(), server_settings=_ONE_CORE)
     try:
         await ensure_partitions(connection, datetime.now(UTC))
@@ -96,13 +97,13 @@ async def _stored(bench: Bench, vocabulary: list[str], count: int) -> Any:
 
 
 def make_vocabulary() -> list[str]:
-    """Words, the most frequent first."""
+    """Make up words, the most frequent first."""
     draw = random.Random(16)
     return ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(20_000)]
 
 
 def published_events(vocabulary: list[str], count: int) -> Iterator[BenchEvent]:
-    """`count` events, of all sandboxes in turn."""
+    """Make `count` events, of all sandboxes in turn."""
     draw = random.Random(count)
 
     def text(size: int) -> str:
@@ -126,7 +127,7 @@ def published_events(vocabulary: list[str], count: int) -> Iterator[BenchEvent]:
 
 
 def _event(text: Callable[[int], str], draw: random.Random, number: int) -> tuple[str, dict[str, Any]]:
-    """Of ten events three are calls and three their results."""
+    """Make one event: of ten events three are tool calls and three their results."""
     kind, call = number % 10, f"call-{number // 3}"
     if kind in {1, 4, 7}:
         return "agent.tool_use", {"tool": "Bash", "tool_use_id": call, "input": {"command": text(12)}}

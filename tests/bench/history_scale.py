@@ -1,8 +1,9 @@
-"""`make bench-history`: a large history compared with a small one, each built with COPY in a database of its own.
+"""`make bench-history`: compares a large history with a small one, each written with COPY to its own database.
 
-Events are those of `tests.bench.histories`, copied with other ids, over ten days of which the last is today; a sandbox
-has 5,000 events of one day, and each of the two that are compared 10,000. As in a herd, days that are over have their
-index of words, and today has segments of it, which were created and merged one after the other.
+The events are those of `tests.bench.histories`, copied with other ids and distributed over ten days, the last of which
+is today. Each sandbox has 5,000 events of one day, except the two that are compared, which have 10,000 each. As in a
+herd, each earlier day has its index of words, and today has segments of it, which were created and merged one after the
+other.
 """
 
 import argparse
@@ -50,7 +51,7 @@ DAYS: Final = 10
 SAMPLES: Final = 100
 TEMPLATES: Final = 2000
 UNINDEXED: Final = 20_000
-"""How many of today's events are in no segment: the maximum at 100 events/s, before the next one is created."""
+"""How many of today's events are in no segment: the maximum at 100 events/s before the next segment is created."""
 STORED_AFTERWARDS: Final = 100_000
 INGEST_RUNS: Final = 5
 _COPIED: Final = 5000
@@ -69,7 +70,7 @@ Ask = Callable[[int], Awaitable[Any]]
 
 
 def rows_of(templates: list[Row], first: int, count: int, begun: datetime) -> Iterator[Row]:
-    """Events of sandboxes one after the other, each a template with another id, time, sandbox and sequence."""
+    """Rows of sandboxes one after the other, each a template with another id, time, sandbox and sequence."""
     for place in range(first, first + count):
         sandbox, number = sandbox_of(place)
         template = templates[place % len(templates)]
@@ -83,7 +84,7 @@ def rows_of(templates: list[Row], first: int, count: int, begun: datetime) -> It
 
 
 def sandbox_of(place: int) -> tuple[int, int]:
-    """The number of the sandbox of an event, and of the event in it. They are one after the other."""
+    """The number of the sandbox of an event, and the event's number in it. Sandboxes follow one after the other."""
     if place < 2 * COMPARED:
         return place // COMPARED, place % COMPARED + 1
     after = place - 2 * COMPARED
@@ -126,7 +127,7 @@ async def segment_today(connection: Any, today: datetime) -> None:
 
 
 def questions(connection: Any, database: Database, vocabulary: list[str], sandboxes: int) -> dict[str, Ask]:
-    """What is asked, by the number of the sample."""
+    """The measured requests; a request depends on the number of its sample."""
     draw = random.Random(1)
 
     def sandbox() -> str:
@@ -151,7 +152,7 @@ def questions(connection: Any, database: Database, vocabulary: list[str], sandbo
 
 
 async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
-    """p99 of each question in ms, events stored per second, and bytes."""
+    """Measure the p99 of each request in ms, the events stored per second, and the bytes."""
     vocabulary, found = make_vocabulary(), {}
     url = await bench.new_database()
     connection = await asyncpg.connect(url, server_settings={"max_parallel_workers_per_gather": "0", "jit": "off"})
@@ -177,9 +178,9 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
 
 
 async def measure_ingest(bench: Bench, url: str) -> dict[str, float]:
-    """Events per second from publishing to the acknowledgement, by one event-ingest; beside it into an empty database.
+    """Events per second from publishing to the acknowledgement by one event-ingest; beside it, into an empty database.
 
-    Medians of alternating runs, and the median of their ratios.
+    Both are medians of alternating runs; also returns the median of their ratios.
     """
     runs = []
     for number in range(INGEST_RUNS):
@@ -192,7 +193,7 @@ async def measure_ingest(bench: Bench, url: str) -> dict[str, float]:
 
 
 async def measure_drop(database: Database, connection: Any, vocabulary: list[str]) -> dict[str, float]:
-    """How long the slowest batch takes in ms, before the oldest day is dropped, and meanwhile."""
+    """The slowest batch in ms, before the oldest day is dropped and while it is dropped."""
     batches = batches_of(list(published_events(vocabulary, 2 * STORED_AFTERWARDS)), _DROP_BATCH)
     half = len(batches) // 2
     before = [await _seconds(lambda number: store(database, batches[number]), number) for number in range(half)]
@@ -232,7 +233,7 @@ async def _seconds(ask: Ask, number: int) -> float:
 
 
 async def compare(sizes: tuple[int, int], samples: int) -> list[dict[str, float]]:
-    """Both histories, one after the other, on one server."""
+    """Compare both histories, one after the other, on one server."""
     async with Bench.open() as bench:
         return [await measure(bench, events, samples) for events in sizes]
 

@@ -1,8 +1,8 @@
-"""From published to committed, beside one INSERT for each POST and beside Postgres alone: same rows, same machine.
+"""Ingest, beside an endpoint with one INSERT for each POST and beside Postgres alone: same rows, same machine.
 
-Each side has a database of its own on one durable Postgres, its program in a process of its own, the publisher of the
-events in another. Rates are of the whole way: ours from the first publish to the moment at which the broker has
-everything acknowledged by event-ingest; the baseline's from the first post to the last commit.
+Each side has its own database on one durable Postgres, its program in a separate process, and the publisher of the
+events in another. Rates include the whole path: ours from the first publish until event-ingest has acknowledged
+everything; the baseline's from the first POST to the last commit.
 """
 
 import asyncio
@@ -42,27 +42,27 @@ from tests.bench.recorder import Recorder
 ROOT: Final = Path(__file__).parent.parent.parent
 OURS: Final = 40_000
 POSTED: Final = 6_000
-"""Fewer than ours: at its rate they take as long."""
+"""Fewer than ours: at the baseline's rate they take the same time."""
 SECONDS: Final = 4.0
-"""How long a steady rate is held."""
+"""The duration of a steady rate."""
 _WITHIN: Final = 120.0
 _BATCH: Final = 2000
 
 
 @dataclass
 class Bench:
-    """A broker and a Postgres that all runs are made on, and a place for their files."""
+    """The broker and the Postgres of all runs, and a directory for their files."""
 
     directory: Path
     broker: Broker
     postgres: PostgresServer
     spent: float = 0.0
-    """What event-ingest took of a processor for each event of the last run, in seconds."""
+    """CPU seconds of event-ingest for each event of the last run."""
 
     @classmethod
     @asynccontextmanager
     async def open(cls) -> AsyncIterator["Bench"]:
-        """Start both; they and their files are gone at the end."""
+        """Start both; they and their files are removed at the end."""
         directory = Path(tempfile.mkdtemp(prefix="bench-ingest-"))
         try:
             async with Broker(directory / "broker") as broker, PostgresServer(directory / "postgres") as postgres:
@@ -74,7 +74,7 @@ class Bench:
             shutil.rmtree(directory, ignore_errors=True)
 
     async def new_database(self) -> str:
-        """A migrated one with nothing in it."""
+        """Create a migrated, empty database."""
         name = f"bench_{uuid4().hex}"
         await self.postgres.create_database(name)
         connection = await asyncpg.connect(self.postgres.url(name))
@@ -85,7 +85,7 @@ class Bench:
         return self.postgres.url(name)
 
     def file(self, name: str) -> Path:
-        """A path for a run's file."""
+        """The path of a file of a run."""
         return self.directory / f"{uuid4().hex}-{name}"
 
     # --- ours ------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Bench:
         return count / (ended - min(begun.values()))
 
     async def throughput_into(self, url: str, first: int, count: int = OURS) -> float:
-        """The same of a database that has events; the sequence numbers in each sandbox begin with `first`."""
+        """The throughput into a database that has events; the sequence numbers in each sandbox begin with `first`."""
         warm = len(SANDBOXES) * 40
         program = ["-m", "event_ingest.main"]
         async with self.broker.bus(Principal.EVENT_INGEST) as bus, running(program, self._environment(url)):
@@ -108,7 +108,7 @@ class Bench:
             return count / (await _all_acknowledged(bus) - min(begun.values()))
 
     async def latency(self, rate: float, seconds: float = SECONDS) -> Latency:
-        """From publish to commit at a steady rate."""
+        """The latency from publish to commit at a steady rate."""
         moments = self.file("committed")
         program = ["-m", "tests.bench.ingest_recorded", str(moments)]
         begun, _ = await self._ours(int(rate * seconds), rate, program)
@@ -127,7 +127,7 @@ class Bench:
             await self._publish(make_events(len(SANDBOXES) * 40), 0)  # so that both sides are warm
             await _all_acknowledged(bus)
             first, spent = await _count(url), _cpu(process)
-            async with asyncio.TaskGroup() as group:  # without a publisher there is nothing to wait for
+            async with asyncio.TaskGroup() as group:  # if the publisher fails, the wait below ends
                 sent = group.create_task(self._publish(make_events(count, first=41), rate))
                 await _until_stored(url, first + count)
                 ended = await _all_acknowledged(bus)
@@ -159,7 +159,7 @@ class Bench:
         return count / (max(committed.values()) - min(begun.values()))
 
     async def endpoint_latency(self, rate: float, seconds: float = SECONDS) -> Latency:
-        """From POST to commit at a steady rate."""
+        """The latency from POST to commit at a steady rate."""
         return _between(*await self._posted(int(rate * seconds), rate))
 
     async def _posted(self, count: int, rate: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -181,7 +181,7 @@ class Bench:
         return read_moments(moments)
 
     async def postgres_alone(self, count: int = OURS) -> float:
-        """Rows per second, made beforehand, batch after batch on one connection: COPY or one statement."""
+        """Rows per second on one connection, batch after batch of prepared rows: by COPY or by one statement."""
         return max([await self._postgres_alone(count, copies) for copies in (True, False)])
 
     async def _postgres_alone(self, count: int, copies: bool) -> float:
@@ -200,7 +200,7 @@ class Bench:
 
 
 async def measure(recorder: Recorder) -> None:
-    """Ours beside an INSERT for each POST, and beside Postgres alone; then latency at two rates."""
+    """Measure event-ingest beside an INSERT for each POST, and beside Postgres alone; then its latency at two rates."""
     async with Bench.open() as bench:
         for run in recorder.each("ingest.throughput"):
             posted, ours = await bench.endpoint_throughput(), await bench.throughput()
@@ -218,7 +218,7 @@ def _between(begun: dict[str, float], ended: dict[str, float]) -> Latency:
 
 
 def batches_of(events: list[BenchEvent], size: int = _BATCH) -> list[EventBatch]:
-    """The rows as event-ingest makes them, in its batches or in those of another size."""
+    """The rows as event-ingest makes them, in its batches or in batches of another size."""
     batches = []
     now = datetime.now(UTC)
     for start in range(0, len(events), size):
@@ -237,7 +237,7 @@ async def _run(module: str, *arguments: str) -> None:
 
 @asynccontextmanager
 async def running(program: list[str], environment: dict[str, str]) -> AsyncIterator[Process]:
-    """A process that is ended in order."""
+    """Start a process that is stopped normally at the end."""
     process = await asyncio.create_subprocess_exec(sys.executable, *program, cwd=ROOT, env=os.environ | environment)
     try:
         yield process
@@ -248,7 +248,7 @@ async def running(program: list[str], environment: dict[str, str]) -> AsyncItera
 
 
 async def _all_acknowledged(bus: Bus) -> float:
-    """Wait until the broker has nothing for event-ingest; the moment at which it was seen."""
+    """Wait until the broker has no pending event for event-ingest. Returns the time at which this was seen."""
     async with asyncio.timeout(_WITHIN):
         while True:
             info = await bus.js.consumer_info("EVENTS", CONSUMER)
@@ -266,7 +266,7 @@ async def _count(url: str) -> int:
 
 
 async def _until_stored(url: str, count: int) -> None:
-    """Ask what event-ingest counted, seldom: counting events would cost what is measured."""
+    """Wait until these events are stored. It counts rarely, because counting costs what is measured."""
     connection = await asyncpg.connect(url)
     try:
         async with asyncio.timeout(_WITHIN):

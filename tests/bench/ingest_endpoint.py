@@ -1,7 +1,7 @@
-"""The baseline, and it lives nowhere else: an HTTP endpoint that stores each event it is posted with one INSERT.
+"""The baseline of ingest, used nowhere else: an HTTP endpoint that stores each posted event with one INSERT.
 
-`python -m tests.bench.ingest_endpoint DATABASE_URL PORT MOMENTS`. FastAPI and asyncpg on uvicorn with uvloop and
-httptools: the fastest usual way to do it. Same table, same indexes, same columns as ours.
+`python -m tests.bench.ingest_endpoint DATABASE_URL PORT MOMENTS`. It uses FastAPI and asyncpg on uvicorn with uvloop
+and httptools, the fastest usual way. Its table, indexes and columns are those of event-ingest.
 """
 
 import sys
@@ -48,7 +48,7 @@ class Event(BaseModel):
 
 
 def build(database_url: str, moments: Path) -> FastAPI:
-    """The application. It writes when each event was committed, at its end."""
+    """Build the application. At its end it writes the time at which each event was committed."""
     committed: dict[str, float] = {}
 
     @asynccontextmanager

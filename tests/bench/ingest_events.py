@@ -1,4 +1,4 @@
-"""The events that both sides of the ingest bench are given: the same documents, of a herd at work."""
+"""The events that both sides of the ingest bench receive: the same documents, of a herd at work."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class BenchEvent:
 
 
 def make_events(count: int, first: int = 1) -> list[BenchEvent]:
-    """`count` events, of all sandboxes in turn, numbered from `first` in each."""
+    """Make `count` events, of all sandboxes in turn, numbered from `first` in each."""
     return [_numbered_event(place, first) for place in range(count)]
 
 
@@ -38,7 +38,7 @@ def _numbered_event(place: int, first: int) -> BenchEvent:
 
 
 def _event(sandbox: str, sequence: int, place: int) -> Envelope[Any]:
-    """Tool calls, their results and messages: what most of a herd's events are."""
+    """Make one event: a tool call, its result or a message, which are most of a herd's events."""
     call, kind = f"call-{sequence // 3}", sequence % 3
     kinds: list[tuple[str, dict[str, Any]]] = [
         ("agent.tool_use", {"tool": "Bash", "tool_use_id": call, "input": {"command": "pytest -q " * 8}}),
@@ -61,7 +61,7 @@ def _event(sandbox: str, sequence: int, place: int) -> Envelope[Any]:
 
 
 def write_events(path: Path, events: list[BenchEvent]) -> None:
-    """For the process that says them."""
+    """Write the events for the process that publishes them."""
     with path.open("w") as file:
         for bench_event in events:
             file.write(
@@ -71,7 +71,7 @@ def write_events(path: Path, events: list[BenchEvent]) -> None:
 
 
 def read_events(path: Path) -> Iterator[BenchEvent]:
-    """What `write_events` wrote."""
+    """Read the events that `write_events` wrote."""
     with path.open() as file:
         for line in file:
             sandbox, identifier, subject, document = json.loads(line)
@@ -79,10 +79,10 @@ def read_events(path: Path) -> Iterator[BenchEvent]:
 
 
 def write_moments(path: Path, moments: dict[str, float]) -> None:
-    """When what happened to each event, by its id, on the system's monotonic clock."""
+    """Write the time of each event, by its id, on the system's monotonic clock."""
     path.write_text(json.dumps(moments))
 
 
 def read_moments(path: Path) -> dict[str, float]:
-    """What `write_moments` wrote."""
+    """Read the times that `write_moments` wrote."""
     return dict(json.loads(path.read_text()))

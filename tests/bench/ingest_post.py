@@ -1,6 +1,7 @@
 """A process that posts events to the baseline: `python -m tests.bench.ingest_post URL EVENTS MOMENTS RATE`.
 
-Over 32 connections, as fast as they are answered (a RATE of 0) or at a steady rate. Writes when each was posted.
+It uses 32 connections, each as fast as its responses (a RATE of 0), or a steady rate. It writes when each event was
+posted.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _HEADERS: Final = {"Content-Type": "application/json"}
 
 
 async def flood(session: aiohttp.ClientSession, url: str, events: list[BenchEvent], moments: dict[str, float]) -> None:
-    """Each connection posts the next event as soon as its last one was answered."""
+    """Post on each connection the next event as soon as the last one has its response."""
     waiting = iter(events)
 
     async def post_all() -> None:
@@ -32,7 +33,7 @@ async def flood(session: aiohttp.ClientSession, url: str, events: list[BenchEven
 async def trickle(
     session: aiohttp.ClientSession, url: str, events: list[BenchEvent], moments: dict[str, float], rate: float
 ) -> None:
-    """One event after the other, at moments that a clock sets and nothing else."""
+    """Post one event after the other at a fixed rate, which does not depend on responses."""
     begun = time.monotonic()
     posting = []
     for place, event in enumerate(events):
@@ -48,7 +49,7 @@ async def _post(session: aiohttp.ClientSession, url: str, event: BenchEvent, mom
 
 
 async def main(url: str, events: Path, moments: Path, rate: float) -> None:
-    """Post everything, and write when."""
+    """Post all events, and write when each was posted."""
     event, begun = list(read_events(events)), dict[str, float]()
     connector = aiohttp.TCPConnector(limit=CONNECTIONS)
     async with aiohttp.ClientSession(connector=connector) as session:

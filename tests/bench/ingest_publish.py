@@ -1,7 +1,7 @@
 """A process that publishes events, as fast as the broker acknowledges them or at a steady rate.
 
 `python -m tests.bench.ingest_publish URL CREDENTIALS EVENTS MOMENTS RATE`: CREDENTIALS is a directory with a file for
-each sandbox; a RATE of 0 is as fast as it goes. Writes when each event was given to the broker.
+each sandbox; a RATE of 0 is as fast as possible. It writes when each event was published.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from sandherd.bus.connection import Bus, ConnectionIdentity
 from tests.bench.ingest_events import SANDBOXES, BenchEvent, read_events, write_moments
 
 WINDOW: Final = 512
-"""Per sandbox: how many events may wait for their acknowledgement."""
+"""How many events of a sandbox may wait for their acknowledgement."""
 _CHUNK: Final = 64
 
 
 class RecordedPublisher:
-    """One sandbox: it publishes in a window, and every event is acknowledged by the broker before it is done."""
+    """Publishes the events of one sandbox in a window; it is done when the broker has acknowledged every event."""
 
     def __init__(self, bus: Bus) -> None:
         self._client = bus.client
@@ -32,7 +32,7 @@ class RecordedPublisher:
         self._moved = asyncio.Event()
 
     async def publish_all(self, events: list[BenchEvent], moments: dict[str, float]) -> None:
-        """Say them in order. Raises `RuntimeError` if the broker refuses one."""
+        """Publish the events in order. Raises `RuntimeError` if the broker refuses one."""
         await self._client.subscribe(self._inbox, cb=self._on_ack)
         for start in range(0, len(events), _CHUNK):
             await self._until_waiting(WINDOW - _CHUNK)
@@ -55,7 +55,7 @@ class RecordedPublisher:
 
 
 async def flood(buses: dict[str, Bus], events: list[BenchEvent], moments: dict[str, float]) -> None:
-    """Each sandbox says its events with a window of its own, as its spool does."""
+    """Publish the events of each sandbox in its own window, as its spool does."""
     own: dict[str, list[BenchEvent]] = {sandbox: [] for sandbox in buses}
     for event in events:
         own[event.sandbox].append(event)
@@ -63,7 +63,7 @@ async def flood(buses: dict[str, Bus], events: list[BenchEvent], moments: dict[s
 
 
 async def trickle(buses: dict[str, Bus], events: list[BenchEvent], moments: dict[str, float], rate: float) -> None:
-    """One event after the other, at moments that a clock sets and nothing else."""
+    """Publish one event after the other at a fixed rate, which does not depend on acknowledgements."""
     begun = time.monotonic()
     acknowledged = []
     for place, event in enumerate(events):
@@ -75,7 +75,7 @@ async def trickle(buses: dict[str, Bus], events: list[BenchEvent], moments: dict
 
 
 async def main(url: str, credentials: Path, events: Path, moments: Path, rate: float) -> None:
-    """Connect as each sandbox, say everything, and write when."""
+    """Connect as each sandbox, publish all events, and write when each was published."""
     event, begun = list(read_events(events)), dict[str, float]()
     async with AsyncExitStack() as stack:
         buses = {}

@@ -1,4 +1,4 @@
-"""event-ingest as it is, noting when each batch was committed: `python -m tests.bench.ingest_recorded MOMENTS`."""
+"""event-ingest, which also notes when each batch was committed: `python -m tests.bench.ingest_recorded MOMENTS`."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ committed: dict[str, float] = {}
 
 
 async def store_and_note(database: Database, batch: EventBatch) -> BatchResult:
-    """`store`, and the moment at which it had committed."""
+    """Call `store`, and note the time after its commit."""
     stored = await store(database, batch)
     moment = time.monotonic()
     for row in batch.rows:
@@ -24,7 +24,7 @@ async def store_and_note(database: Database, batch: EventBatch) -> BatchResult:
 
 
 if __name__ == "__main__":
-    moments = Path(sys.argv.pop(1))  # else event-ingest would take it for a word to itself
+    moments = Path(sys.argv.pop(1))  # else event-ingest would read it as its own argument
     try:
         with patch.object(ingest, "store", store_and_note):
             main.main()

@@ -1,8 +1,8 @@
-"""What the monitor's rules cost, by the processor's own clock.
+"""The CPU time that the monitor's rules take.
 
-Events are read, folded, and what they changed is judged, as the watch does it; `monitor.rate` with a real broker, the
-others without one. Every sandbox has the
-same history: calls with results of 1.5 KB, half of them repeated, and others.
+Events are read and folded, and the rules are evaluated for what they changed, as the monitor does; `monitor.rate` with
+a real broker, the others without one. Every sandbox has the same history: calls with results of 1.5 KB, half of them
+repeated, and other events.
 """
 
 import time
@@ -28,7 +28,7 @@ _READ: Final = 300
 """Sandboxes whose events are read from a broker."""
 _ROUNDS: Final = 12
 _SHORT: Final = 2
-"""Rounds of the history with many sandboxes, whose events have to fit in memory."""
+"""The number of rounds of the history with many sandboxes, whose events must fit in memory."""
 _RUNS: Final = 3
 _BEGIN: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -86,7 +86,7 @@ def _evaluate(herd: Herd, seen: ObservedEvent) -> None:
 
 
 def _fold(events: list[ObservedEvent]) -> Herd:
-    """A herd after these events."""
+    """The state of a herd after these events."""
     herd = Herd()
     for seen in events:
         _evaluate(herd, seen)
@@ -94,7 +94,7 @@ def _fold(events: list[ObservedEvent]) -> Herd:
 
 
 def _shortest(work: Callable[[], object]) -> float:
-    """Seconds of a processor."""
+    """The CPU seconds of the fastest of some runs."""
     times = []
     for _ in range(_RUNS):
         began = time.process_time()
@@ -115,11 +115,11 @@ def _bytes(documents: list[tuple[str, bytes]]) -> int:
 
 
 async def measure(recorder: Recorder) -> None:
-    """CPU to read, fold and evaluate beside reading only; the same with many sandboxes beside few; memory of a sandbox.
+    """Measure CPU to evaluate beside reading only, that of many sandboxes beside few, and memory per sandbox.
 
-    `monitor.fold` has no broker: decoding, folding and judging beside decoding only.
+    `monitor.fold` has no broker: decoding, folding and evaluating beside decoding only.
     """
-    collect_rarely()  # as the service does
+    collect_rarely()  # as the service does at its start
     await reading.measure(recorder, _documents(_READ), lambda: partial(_evaluate, Herd()))
     for _ in recorder.each("monitor.fold"):
         decoding, folding = _read_cost(1000), _fold_cost(1000, _ROUNDS)

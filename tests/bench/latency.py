@@ -1,4 +1,4 @@
-"""The latency of something that is done many times."""
+"""The latency of a repeated operation."""
 
 import statistics
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Latency:
-    """Times in milliseconds: their median and their 99th percentile, of `count` times."""
+    """The median and the 99th percentile of `count` times, in milliseconds."""
 
     p50: float
     p99: float

@@ -1,8 +1,9 @@
-"""How long nothing can be published when the leader of EVENTS is killed, beside how long it has no leader.
+"""How long nothing can be published after the leader of EVENTS is killed, beside how long there is no leader.
 
-Ours: events that are published one after the other until each is acknowledged, as services do. Theirs: a bare
-client that tries every 10 ms, which finds the moment at which the servers have elected another leader: 4 to 9 s after
-the last word of the one that was killed, as they see fit. Both are connected to a server that lives on.
+Ours: one event, published as services do, which retry until it is acknowledged. The baseline: a bare client that tries
+every 10 ms, and so finds the moment at which the servers have elected another leader. They elect one 4 to 9 s after the
+last message of the killed leader; each server chooses its delay at random. Both clients are connected to a server that
+stays up.
 """
 
 import asyncio
@@ -27,14 +28,14 @@ _TRIES_EVERY: Final = 0.01
 
 
 async def measure(recorder: Recorder) -> None:
-    """Seconds from the kill until the next event was acknowledged: to us, and to a bare client. A run is one kill."""
+    """Measure seconds from the kill until the next acknowledged event, for us and for a bare client."""
     with TemporaryDirectory(prefix="losing-") as directory:
         broker = Broker(Path(directory), size=3)
         try:
             await broker.start()
             for run in recorder.each("cluster.lost_leader"):
                 recorder.add("cluster.lost_leader", *await _lose(broker, run))
-                await _whole(broker)
+                await _restart_killed_server(broker)
         finally:
             await broker.kill()
 
@@ -44,11 +45,11 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
     other = next(server for server in broker.servers if server is not leader)
     async with AsyncExitStack() as stack:
         mine, bare = [await stack.enter_async_context(_connected(broker, other)) for _ in range(2)]
-        # Published before, so that both are known to be received.
+        # Published before the kill, so that both connections are known to work.
         await mine.publish_stored(_SUBJECT, b"{}", msg_id=f"before-{number}")
         begun = time.monotonic()
         await leader.kill()
-        return await asyncio.gather(_publish_number(mine, number, begun), _try(bare, begun))
+        return await asyncio.gather(_publish_number(mine, number, begun), _publish_until_stored(bare, begun))
 
 
 def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManager[Bus]:
@@ -61,7 +62,7 @@ async def _publish_number(bus: Bus, number: int, begun: float) -> float:
     return time.monotonic() - begun
 
 
-async def _try(bus: Bus, begun: float) -> float:
+async def _publish_until_stored(bus: Bus, begun: float) -> float:
     while True:
         try:
             await bus.js.publish(_SUBJECT, b"{}", timeout=1)
@@ -77,8 +78,8 @@ async def _leader(broker: Broker) -> NatsServer:
     return next(server for server in broker.servers if server.membership and server.membership.name == cluster.leader)
 
 
-async def _whole(broker: Broker) -> None:
-    """Start what was killed again, and wait until every server has caught up."""
+async def _restart_killed_server(broker: Broker) -> None:
+    """Restart the killed server, and wait until every server has caught up."""
     await asyncio.gather(*(server.start() for server in broker.servers if not server.child.alive))
     while sorted((await request_health(broker.url, broker.watcher, 3)).values()) != ["ok"] * 3:
         await asyncio.sleep(0.1)

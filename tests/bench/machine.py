@@ -1,4 +1,4 @@
-"""The facts about a measurement that are not measured: the machine, the versions, and the commit."""
+"""The facts about a measurement that are not measured: the machine, the versions and the commit."""
 
 import os
 import platform

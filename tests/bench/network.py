@@ -1,7 +1,7 @@
-"""What the network forwarder of a sandbox costs: throughput, connections and answers beside plain loopback, and memory.
+"""The cost of a sandbox's network forwarder: throughput, connections and responses beside plain loopback, and memory.
 
-In one sandbox a client talks to a server on the host, which is declared; the same client outside talks to the same
-server. Both take turns. The memory is the proportional set size of the forwarder while it holds no other connection.
+A client in a sandbox uses a server on the host, to which it has declared access; the same client outside uses the same
+server. Both take turns. The memory is the proportional set size of the forwarder while it has no other connection.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def measure(recorder: Recorder) -> None:
-    """All of it, in sandboxes of its own."""
+    """Measure all figures, each in its own sandboxes."""
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="bench-network-") as folder:
@@ -79,7 +79,7 @@ async def measure(recorder: Recorder) -> None:
 
 
 async def _measure_start(recorder: Recorder, ours: ProcessRuntime, shared: ProcessRuntime) -> None:
-    """Until the worker runs: with a network of its own, and in the host's. `sbx-0` is left for what follows."""
+    """Measure the start of the worker with its own network and in the host's. `sbx-0` remains for other figures."""
     times = [(await _start(ours, f"sbx-{turn}"), await _start(shared, f"sbx-{turn}")) for turn in range(_STARTS)]
     own, host = (statistics.median(one[which] for one in times) * 1000 for which in (0, 1))
     recorder.add("network.start", own, host)

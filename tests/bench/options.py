@@ -13,7 +13,7 @@ RESULT: Final = ROOT / "build" / "bench.json"
 
 
 def parse(arguments: Sequence[str] | None, groups: Sequence[Group]) -> argparse.Namespace:
-    """The options. Exits with 2 if they are wrong, and with 0 after `--help`."""
+    """Parse the options. Exits with 2 if they are wrong, and with 0 after `--help`."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description="Measure each figure beside its baseline, several times. `make bench` does the same.",
@@ -41,7 +41,7 @@ def _add(parser: argparse.ArgumentParser, groups: str) -> None:
 
 
 def _shortest(path: Path) -> Path:
-    """Relative to the working directory, if it is below it."""
+    """The path relative to the working directory, if it is below it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

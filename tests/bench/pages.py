@@ -104,7 +104,7 @@ class Site:
 
 
 async def measure(recorder: Recorder) -> None:
-    """Each page by tabs of its own; the history is published once."""
+    """Measure each page in its own tabs; the history is published once."""
     async with opened() as site:
         await publish_history(site)
         for run in recorder.each("pages.herd"):
@@ -213,7 +213,7 @@ async def _all_stored(client: Herd) -> None:
 
 
 async def herd_page(site: Site) -> float:
-    """Milliseconds until the first 100 of all tasks are shown and a search has reached the address."""
+    """Milliseconds until the first 100 of all tasks are shown, and until a search has changed the address."""
     async with site.tab() as page:
         await page.goto("/", wait_until="commit")
         await page.locator(_ROW).nth(99).wait_for()
@@ -247,7 +247,7 @@ async def large_output(site: Site) -> float:
 
 
 async def live_events(site: Site, run: int) -> Latency:
-    """From the acknowledgement of the broker until the frame with the event is painted, at 200 events a second."""
+    """Measure from the broker's acknowledgement until the frame with the event is painted, at 200 events a second."""
     first = run * 10_000
     async with site.tab() as page, site.broker.bus(Principal.WORKER, project=PROJECT, sandbox=_LIVE) as bus:
         await page.goto(f"/sandboxes/{_LIVE}")
@@ -261,7 +261,7 @@ async def live_events(site: Site, run: int) -> Latency:
 
 
 def _delays(accepted: dict[int, float], painted: dict[str, float]) -> list[float]:
-    """In seconds. What a frame shows above the visible part was painted with the next one that is visible."""
+    """The delays in seconds. What a frame shows above the visible part counts as painted with the next visible one."""
     found, at = [], 0.0
     for number in sorted(accepted, reverse=True):
         at = painted.get(str(number), at)
@@ -270,7 +270,7 @@ def _delays(accepted: dict[int, float], painted: dict[str, float]) -> list[float
 
 
 async def _publish_steadily(bus: Bus, first: int, count: int) -> dict[int, float]:
-    """When the broker has accepted each message; they are published at moments that only the clock sets."""
+    """Publish at a fixed rate. Returns when the broker has accepted each message."""
     accepted: dict[int, float] = {}
     worker = RecordedWorker(bus, _LIVE)
     worker.published = first
@@ -306,7 +306,7 @@ async def long_session(site: Site) -> dict[str, float]:
 
 
 async def idle_frame(site: Site) -> float:
-    """The longest frame in milliseconds of a small page at which nothing happens: the share of the machine."""
+    """The longest frame in milliseconds of a small page at which nothing happens: the machine's part in others."""
     async with site.tab() as page:
         await page.goto("/budgets")
         await page.get_by_role("heading", name="Budgets").wait_for()

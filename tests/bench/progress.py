@@ -1,4 +1,4 @@
-"""The progress of a measurement: one live line on a terminal, else a line at the begin and the end of each group."""
+"""The progress of a measurement: a live line on a terminal, else a line at the beginning and end of each group."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from tests.bench.tables import WIDTH, duration
 
 @dataclass(frozen=True)
 class Step:
-    """The run that a group is at, and how many of its results it has. Empty before its first run."""
+    """The current run of a group, and the number of its results. Empty before its first run."""
 
     figure: str = ""
     run: int = 0
@@ -29,11 +29,11 @@ class Step:
 def remaining(
     elapsed: float, step: Step, group: str, later: Sequence[str], earlier: Mapping[str, float]
 ) -> float | None:
-    """Estimated seconds until all groups are measured; None if nothing is known yet.
+    """The estimated seconds until all groups are measured; None if nothing is known yet.
 
-    `elapsed` is the time of the current group, and `earlier` how long groups took: those of this measurement, and those
-    of the last. The current group's time follows from its results if it is not in there; that of an unknown later group
-    is the mean of the known ones.
+    `elapsed` is the time of the current group. `earlier` has the time of each group in this measurement or in the last
+    one. The time of the current group is estimated from its results if it is not in `earlier`; a later group that is
+    not in it is estimated as the mean of the known ones.
     """
     known = dict(earlier)
     if group not in known and step.results:
@@ -45,7 +45,7 @@ def remaining(
 
 
 def live_line(group: str, step: Step, elapsed: float, rest: float | None) -> str:
-    """`ingest  ingest.latency_200  run 2 of 3  45 s  about 3 min 20 s left`."""
+    """The live line: `ingest  ingest.latency_200  run 2 of 3  45 s  about 3 min 20 s left`."""
     run = f"run {step.run} of {step.runs}" if step.runs else "starting"
     left = "" if rest is None else f"about {duration(rest)} left"
     return "  ".join(part for part in (group, step.figure, run, duration(elapsed), left) if part)
@@ -82,7 +82,7 @@ class Screen:
             self.console.print(line, soft_wrap=True)
 
     def begin(self, line: str) -> None:
-        """Report the begin of a group, where there is no live line that says so."""
+        """Print that a group begins, where there is no live line that shows it."""
         if self._live is None:
             self.print(Text(line))
 
@@ -95,7 +95,7 @@ class Screen:
 
 
 def terminal() -> Console:
-    """Standard output, at most `WIDTH` wide. With `NO_COLOR` nothing is coloured or bold."""
+    """A console for standard output, at most `WIDTH` wide. With `NO_COLOR` nothing is coloured or bold."""
     width = min(WIDTH, get_terminal_size((WIDTH, 24)).columns)
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(width=width, highlight=False, force_terminal=sys.stdout.isatty(), color_system=colours)

@@ -1,8 +1,8 @@
-"""How long it takes from the end of an agent to the pull request of its branch, and how many requests that costs.
+"""The time from the end of an agent to the pull request of its branch, and the number of API requests for it.
 
-The forge is the double of GitHub, in this process like the spawner. `branch.pull_request` is beside the time to the
-push: the difference is what the pull request takes. `branch.api_calls` is beside the minimum: one request to find a
-pull request, and one to create it; the check whether the branch is protected is one more.
+The forge is the double of GitHub, in this process like the spawner. The baseline of `branch.pull_request` is the time
+to the push: the difference is what the pull request takes. The baseline of `branch.api_calls` is the minimum: one
+request to find a pull request, and one to create it; the check whether the branch is protected is one more.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _ENDS: Final = ("agent.completed", "branch.pushed", "branch.pull_request_opened"
 
 
 async def measure(recorder: Recorder) -> None:
-    """On one spawner, one task after the other."""
+    """Measure on one spawner, one task after the other."""
     async with opened_site(ForgeKind.GITHUB) as site, _herd(site) as tasks:
         await tasks.run(site)  # it makes the mirror
         for _ in recorder.each("branch.pull_request"):
@@ -61,14 +61,14 @@ async def measure(recorder: Recorder) -> None:
 
 
 def _requests(site: Site) -> int:
-    """Requests so far, without those that poll a pull request."""
+    """The number of requests so far, without those that poll a pull request."""
     return sum(
         call.operation not in _POLLS and not call.operation.startswith("transport/") for call in site.double.calls
     )
 
 
 async def measure_opened(tasks: "Tasks", site: Site) -> tuple[Latency, Latency]:
-    """From the end of the agent: the time to the push, and to the pull request."""
+    """Measure from the end of the agent: the time to the push, and to the pull request."""
     found = [await tasks.run(site) for _ in range(_COUNT)]
     return tuple(latency_of([times[at] for times in found]) for at in (0, 1))  # type: ignore[return-value]  # two
 
@@ -84,7 +84,7 @@ class Tasks:
         self._events.put_nowait(json.loads(message.data))
 
     async def run(self, site: Site) -> tuple[float, float]:
-        """One task; the seconds from its agent's end to the push, and to the pull request."""
+        """Run one task; returns the seconds from its agent's end to the push, and to the pull request."""
         name, times = new_name("task"), dict[str, datetime]()
         repository = Repository(url=f"{site.repository.url}.git", pull_request=PullRequestOptions(open="ready"))
         spec = TaskSpec(text="nothing", harness=CommandHarness(argv=list(_COMMITS)), repository=repository)
@@ -104,7 +104,7 @@ class Tasks:
 
 @asynccontextmanager
 async def _herd(site: Site) -> AsyncIterator[Tasks]:
-    """A broker, and a spawner that may use the forge."""
+    """Start a broker, and a spawner that may use the forge."""
     token = site.token()
     with tempfile.TemporaryDirectory(prefix="bench-pulls-") as directory:
         folder = Path(directory)

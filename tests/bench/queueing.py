@@ -1,8 +1,9 @@
-"""How many tasks a second go through the queue, with a runtime that does nothing.
+"""How many tasks per second pass through the queue, with a runtime that does nothing.
 
-Ours: commands taken, records written, turns given, sandboxes led from request to end, all events published; a
-runtime whose sandboxes say at once that they have started and are done. The baseline: the same commands, published and
-read back from their stream by the same consumer, and nothing done. One broker, one process, one after the other.
+Ours: commands are received, records written, tasks scheduled, sandboxes led from request to end, and all events
+published; the sandboxes of the runtime report at once that they have started and are done. The baseline: the same
+commands are published and read by the same consumer, which does nothing with them. Both use one broker and one process,
+one after the other.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ _WITHIN: Final = 300.0
 
 
 class NothingRuntime:
-    """Sandboxes that are done as soon as they are asked for. `sink` may say anything that agents say."""
+    """A runtime whose sandboxes are done as soon as they are requested. `sink` may publish any agent's events."""
 
     name = "process"
     capabilities = Capabilities(Isolation.NONE, memory="rlimit", processes="none")
@@ -51,7 +52,7 @@ class NothingRuntime:
         self._saying: set[asyncio.Task[None]] = set()
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
-        """None ends unasked."""
+        """Do nothing: no sandbox ends without a request."""
 
     async def create(self, plan: SandboxPlan) -> None:
         if plan.unit not in self._there:
@@ -124,13 +125,13 @@ def _published(plan: SandboxPlan, data: EventData, sequence: int) -> Envelope[An
 
 
 async def measure(recorder: Recorder) -> None:
-    """Each run has a broker of its own."""
+    """Measure each run with its own broker."""
     for _ in recorder.each("queue.throughput"):
         recorder.add("queue.throughput", *await measure_queue())
 
 
 async def measure_queue(count: int = 1000) -> tuple[float, float]:
-    """Tasks a second through the spawner, and commands a second through the stream alone."""
+    """Measure tasks per second through the spawner, and commands per second through the stream alone."""
     count = min(count, _MOST)
     with tempfile.TemporaryDirectory(prefix="queue-") as directory:
         async with Broker(Path(directory)) as broker, broker.bus(Principal.CLIENT, project=PROJECT) as client:
@@ -198,7 +199,7 @@ def _submission(task: str) -> Envelope[Any]:
 
 @asynccontextmanager
 async def _sink(broker: Broker) -> AsyncIterator[Bus]:
-    """A connection that may publish any agent's events: a worker's may publish those of its own sandbox alone."""
+    """A connection that may publish any agent's events: a worker's may publish only those of its own sandbox."""
     allowed = Permissions(publish=("sandherd.v1.event.>",), subscribe=("_INBOX_bench-voice.>",))
     path = broker.home / "creds" / "bench-voice.creds"
     write_secret(path, Registrar(broker.identity).mint_stream_admin(life=3600, allowed=allowed))

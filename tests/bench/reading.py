@@ -1,7 +1,7 @@
 """How many stored events one process of the monitor reads from a real broker, folds and evaluates, beside reading only.
 
-By the processor's own clock, without the broker's share. Reading is what the monitor does: batches of the stream, each
-event decoded where a fact or a rule needs it.
+Time is the CPU time of this process, without the broker's. Reading is what the monitor does: batches of the stream, in
+which an event is decoded where a fact or a rule needs it.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ _FLUSHED_EVERY: Final = 500
 async def measure(
     recorder: Recorder, documents: Sequence[tuple[str, bytes]], new_evaluation: Callable[[], Evaluate]
 ) -> None:
-    """`monitor.rate`: events per second of a processor, with an evaluation of its own in each run, beside none."""
+    """Measure `monitor.rate`: events per CPU second, with a new evaluation in each run, beside reading without one."""
     async with AsyncExitStack() as stack:
         broker = Broker(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reading-"))))
         stack.push_async_callback(broker.stop)

@@ -22,7 +22,7 @@ class Recorder:
         self._pipe = pipe
 
     def each(self, figure: str) -> Iterator[int]:
-        """The numbers of the runs, from 1. Reports the begin of each as one of this figure."""
+        """The numbers of the runs, from 1. Reports the beginning of each as a run of this figure."""
         for run in range(1, self.runs + 1):
             self.begin(figure, run)
             yield run
@@ -36,7 +36,7 @@ class Recorder:
         self._send(figure=figure, ours=_parts(ours), baseline={} if baseline is None else _parts(baseline))
 
     def end(self, reason: str | None = None) -> None:
-        """Report the end, or why it failed."""
+        """Report the end, or the reason why the group failed."""
         self._send(end=reason)
 
     def _send(self, **message: Any) -> None:
@@ -53,5 +53,5 @@ def _parts(result: Result) -> dict[str, float]:
 
 
 def _number(number: float) -> float:
-    """Six digits: no measurement has more."""
+    """A number rounded to six digits: no measurement has more."""
     return float(f"{number:.6g}")

@@ -1,7 +1,8 @@
 """How long it takes from `submit` to the agent's start on a branch of a repository.
 
-`branch.ready` is beside the same task without a repository. `branch.ready_200mb` is beside a plain `git clone` of the
-same repository of 200 MB from the same server: its mirror exists, as for the second task that works on it.
+The baseline of `branch.ready` is the same task without a repository. That of `branch.ready_200mb` is a plain `git
+clone` of the same repository of 200 MB from the same server; our mirror of it exists, as for the second task that works
+on it.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ WITHIN: Final = 120.0
 _COUNT: Final = 5
 _FILES: Final = 4000
 _FILE_BYTES: Final = 50 * 1024
-"""Random bytes, so that they are not compressed: 4,000 files of 50 KiB are 200 MB."""
+"""The bytes are random, so that they are not compressed: 4,000 files of 50 KiB are 200 MB."""
 
 
 async def measure(recorder: Recorder) -> None:
-    """On one stack, with two repositories at a git server."""
+    """Measure on one stack, with two repositories at a git server."""
     with tempfile.TemporaryDirectory(prefix="bench-git-") as directory:
         root = Path(directory)
         for name, files in (("small", 1), ("large", _FILES)):
@@ -55,7 +56,7 @@ async def _stack(url: str) -> AsyncIterator[Herd]:
 
 
 def make_repository(root: Path, name: str, files: int) -> None:
-    """A bare repository with one commit of this number of files."""
+    """Make a bare repository with one commit of this number of files."""
     folder = root / name
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch", "main")
@@ -69,7 +70,7 @@ def make_repository(root: Path, name: str, files: int) -> None:
 
 
 async def measure_ready(herd: Herd, url: str | None, *, count: int = _COUNT) -> Latency:
-    """Submit one task after the other; the time is that to the begin of the agent's work, after the checkout."""
+    """Submit one task after the other; the time is that to the start of the agent, after the checkout."""
     took = []
     for number in range(count + 1):
         seconds = await _ready(herd, url)
@@ -92,7 +93,7 @@ async def _ready(herd: Herd, url: str | None) -> float:
 
 
 async def measure_clone(root: Path, url: str, *, count: int = 2) -> Latency:
-    """Clone the repository as a user would."""
+    """Measure a clone of the repository as a user would make it."""
     took = []
     for _ in range(count):
         with tempfile.TemporaryDirectory(dir=root) as folder:

@@ -1,7 +1,7 @@
-"""What another project's requests take while one project floods event-ingest with its own, beside the same when idle.
+"""The latency of one project's requests while another project floods event-ingest, beside that without a flood.
 
-Both projects have a credential of their own; event-ingest, the flood and the measuring requester are processes apart.
-The noisy project has 40,000 events in eight sandboxes whose first numbers are missing, so that `audit` looks for gaps.
+Each project has its own credential; event-ingest, the flood and the measuring client are separate processes. The noisy
+project has 40,000 events in eight sandboxes whose first numbers are missing, so that `audit` looks for gaps.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ FLOODS: Final[Mapping[str, tuple[Request[Any], int]]] = {
     "audit": (GetAudit(), 300),
     "trajectory": (GetTrajectory(sandbox=SANDBOXES[0], limit=1000), 200),
 }
-"""What the noisy project asks, and how often."""
+"""The request of the noisy project in each flood, and how often it is sent."""
 SAMPLES: Final = 100
 
 
 async def measure(recorder: Recorder) -> None:
-    """The quiet project's latency during each flood; the baseline is its latency without other requests."""
+    """Measure the quiet project's latency during each flood, beside its latency without other requests."""
     async with Bench.open() as bench, request_loop(bench) as ask:
         for name, (request, count) in FLOODS.items():
             for _ in recorder.each(f"requests.beside_{name}"):
@@ -45,7 +45,7 @@ async def measure(recorder: Recorder) -> None:
 
 @asynccontextmanager
 async def request_loop(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
-    """A running event-ingest with both histories, and a way to ask it as the quiet project: the seconds it took."""
+    """Run event-ingest with both histories. Yields a function that times one request of the quiet project."""
     url = await bench.new_database()
     await _store(url, [*make_events(EVENTS, first=41), *_of_the_quiet_one()])
     environment = bench._environment(url)
@@ -60,7 +60,7 @@ async def request_loop(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
 
 
 async def during(bench: Bench, ask: Callable[[], Any], request: Request[Any], count: int) -> Latency:
-    """The quiet project's latency from the flood's start to its end."""
+    """Measure the quiet project's latency from the flood's start to its end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.bench.request_flood"),
         *(bench.broker.url, str(bench.broker.credentials(Principal.CLIENT, project=PROJECT))),
@@ -93,7 +93,7 @@ async def _timed(bus: Bus) -> float:
 async def _is_answered(bus: Bus) -> bool:
     try:
         await bus.ask(ListEvents(limit=1), QUIET)
-    except Exception:  # noqa: BLE001  # not there yet, whatever it says
+    except Exception:  # noqa: BLE001  # not there yet, whatever the error
         return False
     return True
 

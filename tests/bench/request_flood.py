@@ -1,7 +1,7 @@
-"""A process that asks event-ingest the same many times at once, with a project's own credential, and reads no answer.
+"""A process that sends event-ingest one request many times at once, with a project's credential, and reads no reply.
 
-Arguments: the broker's URL, a credentials file, the prefix of its replies, the subject, the request's JSON, how often.
-Prints how many answers came, and ends when all have.
+Its arguments are the broker's URL, a credentials file, the prefix of its replies, the subject, the request's JSON and
+the number of requests. It prints the number of replies, and ends when all have come.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _WITHIN = 120.0
 
 
 async def flood(url: str, credentials: str, inbox: str, subject: str, payload: str, count: int) -> Counter[str]:
-    """Ask; returns how many answers there were of each kind."""
+    """Send the requests; returns the number of replies of each kind."""
     async with Bus.open(url, name="flood", identity=ConnectionIdentity.file(Path(credentials)), inbox=inbox) as bus:
 
         async def ask() -> str:

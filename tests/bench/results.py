@@ -1,4 +1,4 @@
-"""The results in `build/bench.json`: one entry for each group, with the date, the commit and the machine of its own.
+"""The results in `build/bench.json`: one entry for each group, with its own date, commit and machine.
 
 `{"format": 2, "groups": {GROUP: {"measured_at", "commit", "machine", "seconds", "runs", "figures": {NAME: …}}}}`; a
 figure is `{"unit", "better", "parts": {PART: {"median", "min", "max", "baseline", "ratio"}}, "samples": […]}`.
@@ -24,7 +24,7 @@ class ResultError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupResult:
-    """What one measurement of a group found. `seconds` is how long it took."""
+    """The results of one measurement of a group. `seconds` is how long it took."""
 
     group: str
     measured_at: datetime
@@ -41,7 +41,7 @@ def to_json(results: Mapping[str, GroupResult]) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> dict[str, GroupResult]:
-    """The results in a document. Raises `KeyError`, `TypeError` or `ValueError` if it is none of format 2."""
+    """Read the results in a document. Raises `KeyError`, `TypeError` or `ValueError` if it is not of format 2."""
     if document["format"] != FORMAT:
         raise ValueError(f"its format is {document['format']}, not {FORMAT}")
     return {name: _result(name, entry) for name, entry in document["groups"].items()}
@@ -72,7 +72,7 @@ def load(path: Path) -> dict[str, GroupResult]:
 
 
 def store(path: Path, result: GroupResult) -> None:
-    """Replace the entry of one group in a file; the other entries stay. The file is replaced at once. See `load`."""
+    """Replace the entry of one group in a file atomically; other entries stay. Raises the errors of `load`."""
     written = json.dumps(to_json(load(path) | {result.group: result}), indent=1, ensure_ascii=False) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

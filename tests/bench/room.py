@@ -1,4 +1,4 @@
-"""The disk space that an event takes: in Postgres with its indexes, and in the stream, beside its document alone."""
+"""The disk space of an event: in Postgres with its indexes, and in the stream, beside the size of its document."""
 
 import asyncpg
 
@@ -15,7 +15,7 @@ _SIZE = "select sum(pg_total_relation_size(relid)) from pg_partition_tree('event
 
 
 async def measure(recorder: Recorder) -> None:
-    """In bytes for each event, of a herd's usual ones. Every run has a broker and a database of its own."""
+    """Measure bytes for each of a herd's usual events. Every run has its own broker and database."""
     for _ in recorder.each("room.event"):
         events = make_events(_EVENTS)
         async with Bench.open() as bench:

@@ -1,10 +1,10 @@
-"""How long each runtime takes that runs here until a sandbox runs, and until a command in it has ended.
+"""How long each local runtime takes until a sandbox runs, and until a command in it has ended.
 
-Docker: a box by our adapter, on an image that it has made ready before, beside the same container of the bare image
-(its limits, its volume, its program, but no worker and no files) made and started by the plain client with nothing
-around it; a command by our adapter, beside the same by the engine's exec. A box is ready when the first line that its
-program prints has come. Process: a sandbox, beside the same program as a plain process of this host; a command in it,
-likewise. Ours and the baseline take turns, so that a load on the machine meets both.
+Docker: a box of our adapter, on an image that it has prepared before, beside a container of the bare image with the
+same limits, volume and program, but without worker and files, made and started by the plain client; and a command by
+our adapter, beside the same by the engine's exec. A box is ready when the first line that its program prints has
+arrived. Process: a sandbox beside the same program as a plain process of this host, and a command in it likewise. Ours
+and the baseline take turns, so that the machine's load affects both.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from tests.engines.docker import IMAGE
 Pair = tuple[Latency, Latency]
 Timed = Callable[[], Awaitable[float]]
 _COUNT: Final = 8
-"""How often each is timed in a run."""
+"""How many times each is timed in a run."""
 _WAITS: Final = "echo up; exec sleep 600"
 _WORKER: Final = "import pathlib, signal; pathlib.Path('up').touch(); signal.pause()"
 _TRUE: Final = ("/bin/sh", "-c", "true")
 
 
 async def in_turns(ours: Timed, baseline: Timed, count: int) -> Pair:
-    """The times of both; the first of each warms what there is to be warmed."""
+    """The times of both, which take turns; the first of each warms caches and is not counted."""
     took: tuple[list[float], list[float]] = ([], [])
     for number in range(count + 1):
         for which, measure in enumerate((ours, baseline)):
@@ -54,14 +54,14 @@ async def in_turns(ours: Timed, baseline: Timed, count: int) -> Pair:
 
 
 async def timed(work: Awaitable[object]) -> float:
-    """How long it takes."""
+    """The seconds that a call takes."""
     begun = time.perf_counter()
     await work
     return time.perf_counter() - begun
 
 
 async def measure_docker(recorder: Recorder, host: str) -> None:
-    """Creating until it runs, and a command there and back, at the engine there."""
+    """Measure at the engine: creating a box until it runs, and a command until its result is back."""
     docker, kind = Docker(host), ContainerOptions(IMAGE, network="none")
     engine = DockerProvider(Docker(host), kind)
     try:
@@ -143,7 +143,7 @@ async def _docker_exec(engine: DockerProvider, docker: Docker, count: int) -> Pa
 
 
 async def measure_process(recorder: Recorder) -> None:
-    """The same of the process runtime, beside plain processes."""
+    """Measure the process runtime, beside plain processes."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         root = Path(directory)
         worker = (sys.executable, "-P", "-c", _WORKER)

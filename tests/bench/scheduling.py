@@ -1,8 +1,8 @@
-"""What one scheduling decision costs, with few tasks that wait and with many: the queue alone, without a broker.
+"""The cost of one scheduling decision, with few waiting tasks and with many: the queue alone, without a broker.
 
-A decision is all that the queue does when a sandbox has ended: it is notified, replies to the scheduler at every
-tick and whose turn it is, is notified of that task and its new sandbox, and of a task that replaces it, so
-that as many wait as before.
+A decision is all that the queue does when a sandbox has ended. The queue is notified, answers what the scheduler
+requests at every tick, and chooses the next task. It is notified of that task and its new sandbox, and of a new task,
+so that the number of waiting tasks stays the same.
 """
 
 import random
@@ -25,11 +25,11 @@ _DECISIONS: Final = 1000
 _PROJECTS: Final = 20
 _BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 _LIMIT: Final = timedelta(hours=1)
-"""What every task may take."""
+"""The time limit of every task."""
 
 
 class Line:
-    """A queue in which always as many tasks wait. `took` is what the queue took so far, in seconds."""
+    """A queue with a constant number of waiting tasks. `took` is the seconds that the queue has used so far."""
 
     def __init__(self, waiting: int, live: int = 8) -> None:
         self._random = random.Random(1)
@@ -43,7 +43,7 @@ class Line:
         self._begin_all()
 
     def decide(self) -> float:
-        """One decision, and what belongs to it. Returns what it took, in seconds."""
+        """Make one decision, with all notifications that belong to it. Returns the seconds that the queue used."""
         self.took = 0.0
         self._now += timedelta(milliseconds=10)
         self._timed(self._queue.remove_sandbox, self._live.pop(0))
@@ -86,7 +86,7 @@ class Line:
 
 
 async def measure(recorder: Recorder) -> None:
-    """Microseconds for one decision (the median) with many tasks that wait, and with few; decided in turns."""
+    """Measure the median microseconds of a decision with many waiting tasks and with few, in turns."""
     many, few = Line(MANY), Line(FEW)
     for _ in recorder.each("scheduling.decision"):
         took = [(many.decide(), few.decide()) for _ in range(_DECISIONS)]

@@ -22,7 +22,7 @@ from tests.bench.tables import comparison_lines, date, duration, result_lines, w
 
 @dataclass
 class Session:
-    """What is measured and where to, and what was found. `runs` is the requested number of runs."""
+    """What is measured, where results go, and the results so far. `runs` is the requested number of runs."""
 
     groups: Sequence[Group]
     runs: int
@@ -37,7 +37,7 @@ class Session:
         return self.result.with_suffix(".log")
 
     def measure(self) -> None:
-        """Measure the groups, and store each when it is complete. One that fails stops no other."""
+        """Measure the groups, and store each when it is complete. A failed group stops no other."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("")
         seconds = self._earlier_seconds()
@@ -70,7 +70,7 @@ class Session:
         self.screen.print(Text(f"{group.name}: measured in {duration(seconds)}"))
 
     def _earlier_seconds(self) -> dict[str, float]:
-        """How long each group will take if it takes as long as it did."""
+        """The expected seconds of each group: those that it took the last time."""
         known = results.load(self.result)
         earlier = {group: known[group.name] for group in self.groups if group.name in known}
         return {group.name: one.seconds / one.runs * group.runs(self.runs) for group, one in earlier.items()}

@@ -1,4 +1,4 @@
-"""Shared memory of Postgres servers, which outlives servers that are killed: files in /dev/shm, and SysV segments."""
+"""The shared memory of Postgres servers, which outlives killed servers: files in /dev/shm, and SysV segments."""
 
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class SharedMemory:
 
     @classmethod
     def of_servers_below(cls, folder: Path) -> "SharedMemory":
-        """What the Postgres servers have whose data is in this directory."""
+        """The shared memory of the Postgres servers whose data is in this directory."""
         found = cls()
         for pid in _servers_below(folder):
             with suppress(OSError):  # it has ended, and removed what it had
@@ -26,7 +26,7 @@ class SharedMemory:
         return found
 
     def add(self, maps: str) -> None:
-        """Add what a process has, from its memory map (proc(5)); the inode of a SysV segment is its id."""
+        """Add the shared memory of a process, from its memory map (proc(5)); the inode of a SysV segment is its id."""
         for line in maps.splitlines():
             _, _, _, _, inode, *path = line.split(maxsplit=5)
             name = path[0].removesuffix(" (deleted)") if path else ""

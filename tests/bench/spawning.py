@@ -1,8 +1,8 @@
 """How long it takes from `submit` to the agent's start, beside the same worker started by hand.
 
-Ours: a client's durable command, the scheduler, the records, a sandbox of its own with its isolation, the credential.
-By hand: the same worker program as a plain process, with a desk that gives it its credential at once. Both end when
-the client receives `agent.started`, on one clock. Counts are bounded.
+Ours: a client's durable command, the scheduler, the records, an isolated sandbox, and the credential. By hand: the same
+worker program as a plain process, which gets its credential at once. Both times end when the client receives
+`agent.started`, on one clock. The number of starts is fixed.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""How long it takes from `submit` to `agent.started` on a whole stack: with an empty queue, a long one, a warm pool.
+"""How long it takes from `submit` to `agent.started` on a stack: with an empty queue, a long one, and a warm pool.
 
-The long queue is a thousand tasks of another project that wait for capacity; what is measured is what they cost others.
+The long queue has a thousand tasks of another project that wait for capacity; the figure is how they delay others.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ SETTINGS: Final = {
     "SANDHERD_PROJECT_LIMITS": f"{{{CROWD}: 0}}",
     "SANDHERD_PROFILES": f"{{{WARM}: {{warm: 2}}}}",
 }
-"""The settings of the stack: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
+"""The settings of the stack: the crowd's tasks wait forever, and the pool has two started sandboxes of the profile."""
 WITHIN: Final = 60.0
 _REFILLED: Final = 1.0
-"""Seconds after which a pool is full again, and the sandbox before is removed."""
+"""Seconds after which a pool is full again, and the earlier sandbox is removed."""
 _AT_MOST: Final = 200
 _AT_ONCE: Final = 100
 
 
 async def measure(recorder: Recorder) -> None:
-    """On a stack with its defaults, beside the same worker started by hand; then one with `SETTINGS` for each run."""
+    """Measure a stack with defaults, beside the same worker started by hand; in each run, a stack with `SETTINGS`."""
     async with stack() as (herd, _):
         for _ in recorder.each("spawn.start"):
             recorder.add("spawn.start", await measure_submit(herd), await measure_by_hand())
@@ -58,7 +58,7 @@ async def _measure_settings(recorder: Recorder, run: int, herd: Herd, home: Path
 async def measure_start(herd: Herd, *, count: int = 8, profile: str | None = None, pause: float = 0.0) -> Latency:
     """Submit one task after the other, each to the end of its sandbox; the time is that to `agent.started`.
 
-    Without a pause (seconds) between them, a task starts beside the removal of the sandbox before, and a refill.
+    Without a pause (in seconds), a task starts while the earlier sandbox is removed and the pool is refilled.
     """
     took = []
     for number in range(min(count, _AT_MOST) + 1):
@@ -82,7 +82,7 @@ async def _start(herd: Herd, profile: str | None) -> float:
 
 
 async def crowd_in(home: Path, count: int = 1000) -> None:
-    """Submit this number of tasks of the project `crowd` to the stack; returns when all of them wait."""
+    """Submit this number of tasks of the project `crowd`; returns when all of them wait."""
     async with Herd.connect(Context.resolve(home=home, environ={"SANDHERD_PROJECT": CROWD})) as crowd:
         await _fill(crowd, count)
 

@@ -27,7 +27,7 @@ SINGLE: Final = "; the earlier file has one run of each figure, and so no spread
 
 
 def number(value: float | None) -> str:
-    """At most eight characters, with four significant digits."""
+    """A number in at most eight characters, with four significant digits."""
     if value is None:
         return "-"
     text = f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
@@ -35,7 +35,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As `45 s`, `3 min 20 s` or `1 h 5 min`."""
+    """A duration as `45 s`, `3 min 20 s` or `1 h 5 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -45,12 +45,12 @@ def duration(seconds: float) -> str:
 
 
 def wrap(text: str, indent: str = "") -> list[Text]:
-    """A text in lines that fit, also where one of its words does not."""
+    """Wrap a text into lines of the width; also a word that is longer than a line."""
     return [Text(line) for line in textwrap.wrap(text, WIDTH, subsequent_indent=indent) or [""]]
 
 
 def result_lines(results: Sequence[GroupResult]) -> Iterator[Text]:
-    """A block for each group."""
+    """A block of lines for each group."""
     for result in results:
         yield Text()
         yield from _styled(wrap(_heading(result), "  "), "bold")
@@ -62,7 +62,7 @@ def result_lines(results: Sequence[GroupResult]) -> Iterator[Text]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[Text]:
-    """A row for each part and each ratio, then what could not be compared."""
+    """A row for each part and each ratio, then the figures that could not be compared."""
     yield Text()
     yield _row("", ["before", "after", "change"], "dim") if comparison.changes else Text("no figure can be compared")
     for figure, changes in comparison.changes.items():
@@ -77,7 +77,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[Text]:
 
 
 def group_lines(groups: Iterable[Group]) -> Iterator[Text]:
-    """The groups with their figures."""
+    """The lines of the groups with their figures."""
     for group in groups:
         yield from _styled(wrap(f"{group.name}: {group.summary}", "  "), "bold")
         names = ", ".join(figure.name for figure in group.figures)
@@ -127,7 +127,7 @@ def _change_lines(change: Change) -> Iterator[Text]:
 
 
 def _labelled(label: str, columns: Sequence[str], after: str = "", style: str = "") -> Iterator[Text]:
-    """A row below a figure's name; a label that is too long has lines of its own."""
+    """A row below a figure's name; a label that is too long has its own lines."""
     if cell_len(label) > _LABEL - 2:
         yield from (Text(f"  {line}") for line in textwrap.wrap(label, WIDTH - 2))
         label = ""

@@ -1,8 +1,8 @@
-"""What telemetry costs event-ingest: its throughput while all of it is on, and beside that with nothing counted at all.
+"""What telemetry costs event-ingest: its throughput with all telemetry, beside that without any.
 
-On: every counter, Prometheus, which asks several times as often as usual, and a collector that takes spans, and metrics
-at the default interval. Off: no exporter, no scrapes, and the counters do nothing. Then the same with a collector that
-hangs. What is spent of a processor for each event says the same, and says it on a busy machine, too.
+With it: every counter, a Prometheus that scrapes several times as often as usual, and a collector that takes spans, and
+metrics at the default interval. Without it: no exporter and no scrapes, and the counters do nothing. Then the same with
+a collector that hangs. The CPU time for each event shows the same, and is also reliable on a busy machine.
 """
 
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ _SILENT: Final = "tests.bench.telemetry_silent"
 
 @asynccontextmanager
 async def collector(mood: str) -> AsyncIterator[dict[str, str]]:
-    """A collector in a process of its own, which also asks for metrics; the settings that event-ingest needs for it."""
+    """A collector in a separate process, which also scrapes metrics. Yields event-ingest's settings for it."""
     port, metrics = await free_port(), await free_port()
     async with running(["-m", "tests.bench.telemetry_collector", str(port), str(metrics), mood], {}):
         await listening(f"http://127.0.0.1:{port}/")
@@ -28,7 +28,7 @@ async def collector(mood: str) -> AsyncIterator[dict[str, str]]:
 
 
 async def measure(recorder: Recorder) -> None:
-    """Events per second, and microseconds of a processor per event, with telemetry on, and with a hanging collector."""
+    """Measure events per second and CPU microseconds per event, with telemetry on, and with a hanging collector."""
     async with Bench.open() as bench:
         for run in recorder.each("telemetry.throughput"):
             off, cost_off = await _run(bench, module=_SILENT)
@@ -41,6 +41,6 @@ async def measure(recorder: Recorder) -> None:
 
 
 async def _run(bench: Bench, **how: Any) -> tuple[float, float]:
-    """Events per second, and microseconds of a processor per event."""
+    """Events per second and CPU microseconds per event of one run."""
     rate = await bench.throughput(OURS, **how)
     return rate, bench.spent * 1_000_000

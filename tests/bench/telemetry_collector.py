@@ -1,7 +1,7 @@
-"""A collector that looks into nothing, and a Prometheus that asks every two seconds.
+"""A collector that discards what it receives, and a Prometheus that scrapes every two seconds.
 
-`python -m tests.bench.telemetry_collector PORT METRICS MOOD`: listens at PORT, asks for /metrics at METRICS. The mood
-is `takes` or `hangs`.
+`python -m tests.bench.telemetry_collector PORT METRICS MOOD`: it listens at PORT, and scrapes /metrics at METRICS. The
+mood is `takes` or `hangs`.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ import aiohttp
 from aiohttp import web
 
 _INTERVAL: Final = 2.0
-"""In seconds. A run takes about as long: it is asked once in it, as more seldom it might not be at all."""
+"""Seconds: a run takes about this long and is scraped once; with a longer interval it might not be scraped."""
 
 
 async def ask(port: str) -> None:
-    """Ask for metrics, as Prometheus does."""
+    """Scrape the metrics, as Prometheus does."""
     async with aiohttp.ClientSession() as session:
         while True:
             with suppress(aiohttp.ClientError):
@@ -27,7 +27,7 @@ async def ask(port: str) -> None:
 
 
 async def main(port: str, metrics: str, mood: str) -> None:
-    """Until it is ended."""
+    """Run until the process is ended."""
 
     async def take(request: web.Request) -> web.Response:
         await request.read()

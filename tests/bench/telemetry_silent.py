@@ -1,4 +1,4 @@
-"""event-ingest with counters that count nothing, and with no look at what agents say."""
+"""event-ingest without telemetry: its counters count nothing, and it does not examine what agents publish."""
 
 from event_ingest.agent_metrics import AgentMetrics
 from event_ingest.main import main
@@ -6,7 +6,7 @@ from sandherd.telemetry.meters import Meters
 
 
 def nothing(*_given: object, **_labels: object) -> None:
-    """It is not counted."""
+    """Do nothing in place of a counter."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What it costs to watch a work tree in which nothing changes: the share of one core, by the processor's own clock.
+"""The cost of watching a work tree in which nothing changes: the share of one core, by CPU time.
 
-Each tree has a process of its own, `python -m tests.bench.watching <files>`; both run at the same time. What the next
-comparison of everything costs, over the time until it, is added: it follows less often than a bench can wait.
+Each tree has its own process, `python -m tests.bench.watching <files>`; both run at the same time. The cost of the next
+full comparison, divided by the time until it, is added: it happens too rarely for a bench to wait for it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _GITIGNORE: Final = "*.log\n*.py[co]\nbuild/\n/dist\n!keep.log\n**/cache/*.tmp\n
 
 
 async def measure_idle_tree() -> tuple[float, float]:
-    """Seconds of a processor per second, of a tree of 50,000 files and of an empty one."""
+    """CPU seconds per second, for a tree of 50,000 files and for an empty one."""
     ours, baseline = await asyncio.gather(_measure(FILES), _measure(0))
     return ours, baseline
 
@@ -68,7 +68,7 @@ async def _watch(home: Path) -> float:
 
 
 def main() -> None:
-    """Measure one tree, and print what it takes."""
+    """Measure one tree, and print its cost."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         home = Path(directory)
         _lay_out(home / "work", int(sys.argv[1]))

@@ -1,7 +1,7 @@
-"""What one worker brings out and what it takes: events a second, memory beside its agent, and the time of its start.
+"""What one worker can do and what it costs: events per second, memory beside its agent, and the time of its start.
 
-Each is a real worker process on a real broker, beside a program that does the bare minimum of the same: it connects
-and publishes. Counts are bounded.
+Each is measured with a real worker process on a real broker, beside a minimal program that connects and publishes. The
+number of events is fixed.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from tests.integration.worker.desk import Desk
 WITHIN: Final = 120.0
 _EVENTS: Final = 6_000  # a worker publishes 8,000 at once, and then 800 per second
 _WINDOW: Final = 256
-"""As many as a worker has in flight."""
+"""The number of events that a worker has in flight."""
 _STARTS: Final = 6
 _PACKAGES: Final = Path(__file__).parent.parent / "drivers" / "scripted"
 _CONTENT: Final = "what an agent says in one event, of a usual length: a sentence or two about what it does next" * 2
@@ -54,12 +54,12 @@ async def main():
 
 asyncio.run(main())
 """
-"""Connects, publishes, and stays until its standard input ends."""
+"""A program that connects, publishes, and waits until its standard input ends."""
 
 
 @dataclass(frozen=True)
 class ReceivedEvent:
-    """The moments of the first and the last of some messages, and what the last one was."""
+    """The times of the first and the last of some messages, and the document of the last one."""
 
     first: float
     last: float
@@ -68,7 +68,7 @@ class ReceivedEvent:
 
 @dataclass(frozen=True)
 class Bench:
-    """A broker, a desk, a connection that receives everything, and where sandboxes lie."""
+    """A broker, a desk, a connection that receives everything, and the directory of sandboxes."""
 
     broker: Broker
     desk: Desk
@@ -76,12 +76,12 @@ class Bench:
     home: Path
 
     def sandbox(self) -> Sandbox:
-        """Another sandbox."""
+        """A new sandbox."""
         name = new_name("sbx")
         return Sandbox(self.broker, self.desk, self.reader, self.home / name, name)
 
     async def bare(self, sandbox: str, event: str) -> asyncio.subprocess.Process:
-        """Start the program that connects and publishes, on this sandbox's subject of this event."""
+        """Start the minimal program, which publishes on the subject of this sandbox and event."""
         credentials = str(self.broker.credentials(Principal.WORKER, project=PROJECT, sandbox=sandbox))
         subject = event_subject(PROJECT, sandbox, event)
         environment = {**os.environ, "NATS_URL": self.broker.url, "SANDHERD_CREDENTIALS": credentials}
@@ -92,7 +92,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench() -> AsyncIterator[Bench]:
-    """A broker of its own."""
+    """Start a broker for this measurement."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         broker = Broker(Path(directory) / "broker")
         await broker.start()
@@ -107,7 +107,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["asyncio.Future[ReceivedEvent]"]:
-    """`count` messages on this subject."""
+    """Receive `count` messages on this subject."""
     first_event: asyncio.Future[ReceivedEvent] = asyncio.get_running_loop().create_future()
     moments: list[float] = []
 
@@ -125,7 +125,7 @@ async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["a
 
 
 async def measure(recorder: Recorder) -> None:
-    """Everything that is measured of one worker."""
+    """Measure all figures of one worker."""
     for _ in recorder.each("worker.idle_tree"):
         idle, empty = await measure_idle_tree()
         recorder.add("worker.idle_tree", idle * 100, empty * 100)
@@ -146,7 +146,7 @@ async def measure(recorder: Recorder) -> None:
 
 
 async def measure_events(at: Bench) -> tuple[float, float]:
-    """Out of a worker whose program says as much as it can, and out of a connection that publishes the same."""
+    """Measure a worker whose program publishes as much as it can, beside a connection that publishes the same."""
     sandbox = at.sandbox()
     sandbox.python(_TALKS.format(count=_EVENTS, content=_CONTENT))
     subject = event_subject(PROJECT, sandbox.name, "agent.message")
@@ -158,7 +158,7 @@ async def measure_events(at: Bench) -> tuple[float, float]:
 
 
 async def _bare_events(at: Bench, document: bytes) -> float:
-    """As many documents of the same size, each acknowledged by the stream, in the same window."""
+    """Publish the same number of documents of the same size, each acknowledged by the stream, in the same window."""
     name = new_name("sbx")
     subject = event_subject(PROJECT, name, "agent.message")
     async with (
@@ -180,7 +180,7 @@ async def _bare_events(at: Bench, document: bytes) -> float:
 
 
 async def measure_memory(at: Bench) -> tuple[dict[str, float], float]:
-    """MiB of a worker beside an agent in a driver that has published three hundred events, and of the bare program."""
+    """Measure MiB of a worker beside an agent in a driver that has published 300 events, and of the minimal program."""
     sandbox = at.sandbox()
     _echo(sandbox, "\n".join(f"say {_CONTENT}" for _ in range(300)))
     waiting = event_subject(PROJECT, sandbox.name, "agent.waiting")
@@ -201,13 +201,13 @@ async def measure_memory(at: Bench) -> tuple[dict[str, float], float]:
 
 
 def _memory(process: int) -> dict[str, float]:
-    """What it holds now, and the most that it has held."""
+    """The memory that it has now, and its maximum so far."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return {name: round(int(lines[key].split()[0]) / 1024, 1) for name, key in (("now", "VmRSS"), ("peak", "VmHWM"))}
 
 
 def _echo(sandbox: Sandbox, text: str) -> None:
-    """Its agent is the echo driver, which is light: it stands in the place of an ACP agent's."""
+    """The harness of the echo driver, which is light; it takes the place of an ACP agent's."""
     toolchains = sandbox.state / "toolchains"
     python = toolchains / "acp" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -223,7 +223,7 @@ def _echo(sandbox: Sandbox, text: str) -> None:
 
 
 async def measure_worker_start(at: Bench, *, count: int = _STARTS) -> tuple[Latency, Latency]:
-    """From a worker's start to `agent.started`, and from the bare program's to its message; by turns."""
+    """Measure from a worker's start to `agent.started`, and from the minimal program's to its message, in turns."""
     ours, baseline = [], []
     for number in range(count + 1):
         times = await _start(at), await _start_bare(at)

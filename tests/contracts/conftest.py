@@ -26,7 +26,7 @@ class Golden:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A parameter named like a kind of example runs the test once with each of that kind."""
+    """Run a test once with each example of the kind that one of its parameters names."""
     for parameter, folder in FOLDERS.items():
         if parameter in metafunc.fixturenames:
             examples = [Golden(path.stem, path.read_bytes()) for path in sorted((GOLDEN / folder).glob("*.json"))]

@@ -1,4 +1,4 @@
-"""The HTTP API of a release keeps working: what a client would notice is found, and what it would not is permitted."""
+"""The HTTP API of a release keeps working: changes that break clients are found, and others are permitted."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ from tests.releases.api_policy import LAST, TODAY, breaks
 
 TASKS = "/api/v1/tasks"
 DOCUMENT: Any = json.loads(TODAY.read_bytes())
-"""Three paths of it: the others are compared in the same way."""
+"""Three paths of the document: the others are compared in the same way."""
 DOCUMENT["paths"] = {path: DOCUMENT["paths"][path] for path in (TASKS, "/api/v1/session", "/api/v1/sign-in")}
 
 
@@ -64,7 +64,7 @@ def _without_field(new: Any) -> None:
     ],
 )
 def test_breaking_change_is_found(change: Callable[[Any], None], named: str) -> None:
-    """By its route and what is no longer as it was."""
+    """The finding names the route and what has changed."""
     new = copy.deepcopy(DOCUMENT)
     change(new)
     assert any(line.startswith(named) for line in breaks(DOCUMENT, new)), breaks(DOCUMENT, new)

@@ -1,4 +1,4 @@
-"""The AsyncAPI document is whole: every subject is in it, and everything it points to is there."""
+"""The AsyncAPI document is complete: it has every subject, and all of its references resolve."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def references(part: Any) -> Iterator[str]:
 
 
 def found(pointer: str) -> Any:
-    """What a JSON pointer leads to. Raises `KeyError` if nothing is there."""
+    """The target of a JSON pointer. Raises `KeyError` if there is none."""
     part: Any = document()
     for token in pointer.removeprefix("#/").split("/"):
         part = part[token]
@@ -74,7 +74,7 @@ def test_every_principal_has_its_operations(row: Subject) -> None:
 
 
 def test_every_message_is_carried_by_a_channel() -> None:
-    """No message is described that no subject carries, and every published model but the problem is a message."""
+    """A subject carries each described message, and every published model except the problem is a message."""
     carried = {name for channel in document()["channels"].values() for name in channel["messages"]}
     assert carried | {"problem"} == set(document()["components"]["messages"])
     assert set(published_models()) <= carried | {"problem"}
@@ -97,12 +97,12 @@ def test_every_schema_is_valid() -> None:
 
 
 def test_document_is_deterministic() -> None:
-    """Generated twice, the document is equal, in the same order."""
+    """Two generated documents are equal, in the same order."""
     assert repr(asyncapi.document()) == repr(asyncapi.document())
 
 
 def test_every_field_of_every_event_is_described() -> None:
-    """In its JSON Schema, and with no meaning that belongs to no field."""
+    """Every field has a description in its JSON Schema, and no description belongs to no field."""
     schemas = json_schemas()
     fields = {(name, field): part for name in EVENTS for field, part in schemas[name].get("properties", {}).items()}
     assert len(fields) > 500
@@ -112,7 +112,7 @@ def test_every_field_of_every_event_is_described() -> None:
 
 
 def test_the_field_of_a_rule_lists_every_rule() -> None:
-    """In the schema of each event that names one: a rule that is added is in it."""
+    """In the schema of each event that names a rule the field lists every rule, including added ones."""
     schemas = json_schemas()
     naming = [name for name, model in EVENTS.items() if "rule" in model.model_fields]
     found = [schemas[name]["properties"]["rule"]["description"] for name in naming]

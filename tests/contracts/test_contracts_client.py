@@ -1,4 +1,4 @@
-"""A client validates envelope and data of an event in turn, which must make no difference."""
+"""A client validates envelope and data of an event one after the other, which must make no difference."""
 
 import json
 from typing import Any

@@ -30,7 +30,7 @@ from sandherd.contracts.subjects import command_subject, event_subject
 
 schemas = cache(json_schemas)
 EITHER = {"spawner.upload": {"Upload.data"}, "worker.upload": {"WorkerUpload.artifact"}}
-"""What may not stand beside another field, which the example shows; the other example shows this one."""
+"""Fields that exclude a field which the example shows; the other example shows them."""
 SHOWN_ELSEWHERE = {
     "spawner.submit_task": {
         *(
@@ -49,7 +49,7 @@ SCHEDULED = dict.fromkeys(
     SHOWN_ELSEWHERE["spawner.submit_task"],
 )
 """Requests and replies with the same task."""
-"""What has an example of its own, among the harnesses or the specs: a command goes on from no session."""
+"""Types with separate examples, among the harnesses or the specs: a command can't resume a session."""
 
 
 def read(example: Any) -> Envelope[Any]:
@@ -73,11 +73,11 @@ def parts(value: Any) -> Iterator[BaseModel]:
 
 
 REFUSALS = {"error", "busy"}
-"""Replies of every request."""
+"""Replies that every request may get."""
 
 
 def left_out(model: BaseModel) -> set[str]:
-    """The fields that an example doesn't show, at any depth."""
+    """The fields that an example does not show, at any depth."""
     return {
         f"{type(part).__name__}.{name}"
         for part in parts(model)
@@ -87,7 +87,7 @@ def left_out(model: BaseModel) -> set[str]:
 
 
 def check_schema(name: str, document: Any) -> None:
-    """Raise unless the published schema of `name` takes the document."""
+    """Raise unless the published schema of `name` accepts the document."""
     jsonschema.validate(document, schemas()[name], format_checker=jsonschema.FormatChecker())
 
 
@@ -130,7 +130,7 @@ def test_an_event_example_shows_every_field(event: Any) -> None:
 
 
 def test_a_command_example_shows_every_field(command: Any) -> None:
-    """No optional field is left out of a command either, but for what has examples of its own."""
+    """No optional field of a command is left out either, except for those with separate examples."""
     assert left_out(read(command)) == SHOWN_ELSEWHERE.get(command.name, set())
 
 
@@ -226,7 +226,7 @@ def test_reply_is_read_and_fits_its_schema(reply: Any) -> None:
     name = reply.name if reply.name in REQUESTS else "spawner.tasks"
     model = reply_model(name).model_validate_json(reply.document, strict=True)
     assert json.loads(model.model_dump_json(exclude_unset=True)) == reply.json
-    wait = set() if reply.name == "busy" else {"Problem.retry_after_seconds"}  # only `busy` says when to ask again
+    wait = set() if reply.name == "busy" else {"Problem.retry_after_seconds"}  # only `busy` states when to retry
     wait |= SCHEDULED.get(reply.name, set())
     assert left_out(model) - wait == {f"{type(model).__name__}.{'ok' if reply.name in REFUSALS else 'error'}"}
     check_schema(f"{name}.reply", reply.json)
@@ -234,7 +234,7 @@ def test_reply_is_read_and_fits_its_schema(reply: Any) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, INLINE_BYTES - 1, INLINE_BYTES])
 def test_bytes_of_every_size_are_read_and_fit_the_schema(size: int) -> None:
-    """Bytes are base64url: up to the largest piece they are read and accepted by the schema; more are not."""
+    """Bytes are base64url: up to the largest chunk they are read and accepted by the schema; more are not."""
     piece = ArtifactPiece(data=b"\xff" * size, index=1, after=2)
     document = Reply[ArtifactPiece](ok=piece).model_dump_json(exclude_unset=True)
     assert Reply[ArtifactPiece].model_validate_json(document, strict=True).ok == piece
@@ -259,7 +259,7 @@ def test_deliveries_to_a_worker_are_read(golden: Path, name: str, model: type[Ba
 
 
 def test_unknown_field_in_an_example_is_found(golden: Path) -> None:
-    """With an additional field the document is written differently."""
+    """A document with an additional field is written differently."""
     document = json.loads((golden / "events" / "agent.message.json").read_bytes())
     document["data"]["mood"] = "cheerful"
     subject = event_subject(document["project"], document["subject"], "agent.message")

@@ -1,4 +1,4 @@
-"""The published documents by the tools that others use: AsyncAPI's parser, and ajv in strict mode."""
+"""The published documents are checked by common tools: AsyncAPI's parser, and ajv in strict mode."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def role_document(role: Principal) -> dict[str, Any]:
 
 
 def faults(folder: Path, *, documents: list[Path], schemas: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
-    """What is wrong with each document and schema: an empty list, if nothing is."""
+    """The errors of each document and schema; an empty list if there are none."""
     task = folder / "task.json"
     task.write_text(
         json.dumps({"asyncapi": [str(path) for path in documents], "schemas": schemas, "examples": examples})
@@ -41,7 +41,7 @@ def faults(folder: Path, *, documents: list[Path], schemas: dict[str, Any], exam
 
 
 def golden() -> dict[str, list[Any]]:
-    """What the golden files have for each schema."""
+    """The golden files of each schema."""
     found: dict[str, list[Any]] = {}
     for folder in ("events", "commands", "requests", "replies"):
         for path in (GOLDEN / folder).glob("*.json"):
@@ -53,7 +53,7 @@ def golden() -> dict[str, list[Any]]:
 
 
 def test_the_official_parser_and_ajv_accept_every_document(tmp_path: Path) -> None:
-    """Without one error, and with every golden file as it is."""
+    """They accept each document without an error, and every golden file unchanged."""
     documents = [DOCS / "asyncapi.json", *(DOCS / "asyncapi" / f"{role}.json" for role in asyncapi.ROLES)]
     examples = golden()
     found = faults(tmp_path, documents=documents, schemas=dict(json_schemas()), examples=examples)
@@ -63,7 +63,7 @@ def test_the_official_parser_and_ajv_accept_every_document(tmp_path: Path) -> No
 
 
 def test_they_reject_what_is_wrong(tmp_path: Path) -> None:
-    """A keyword of OpenAPI in a schema, a document that refers to nothing, a wrong example, an empty reply."""
+    """They reject an OpenAPI keyword in a schema, a missing reference, a wrong example, and an empty reply."""
     document = role_document(Principal.SUBSCRIBER) | {"channels": {}}
     (tmp_path / "broken.json").write_text(json.dumps(document))
     schemas = {
@@ -78,7 +78,7 @@ def test_they_reject_what_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", asyncapi.ROLES)
 def test_a_role_may_do_what_its_document_says_and_nothing_else(role: Principal) -> None:
-    """What it sends and receives is what the broker permits it, but its inbox and acknowledgements."""
+    """The broker permits a role what its document describes, and beyond that its inbox and acknowledgements."""
     document = role_document(role)
     permitted = [worker_template(), joiner_template()] if role is Principal.WORKER else [for_user(role, "p1", "UKEY")]
     publish = [pattern for one in permitted for pattern in one.publish]
@@ -95,7 +95,7 @@ def test_a_role_may_do_what_its_document_says_and_nothing_else(role: Principal) 
 
 
 def subject_of(document: dict[str, Any], operation: dict[str, Any]) -> str | None:
-    """The subject of an operation with names of the test; None if it is a reply subject."""
+    """The subject of an operation with the test's names; None if it is a reply subject."""
     address = document["channels"][operation["channel"]["$ref"].removeprefix("#/channels/")]["address"]
     names = {"project": "p1", "sandbox": "sbx-1", "consumer": consumer_name("p1", 1)}
     return address and ".".join(
@@ -104,7 +104,7 @@ def subject_of(document: dict[str, Any], operation: dict[str, Any]) -> str | Non
 
 
 def meets(pattern: str, subject: str) -> bool:
-    """Whether a permission is for this subject, or for another place of the same subscriptions."""
+    """Whether a permission covers this subject, or another place of the same subscriptions."""
     place = pattern.rpartition(".")[2]
     same = pattern.replace(place, consumer_name("p1", 1)) if place.startswith("sub-p1-") else pattern
     return covers(same, subject)
@@ -112,7 +112,7 @@ def meets(pattern: str, subject: str) -> bool:
 
 @pytest.mark.parametrize("role", asyncapi.ROLES)
 def test_a_role_document_states_where_replies_are_delivered(role: Principal) -> None:
-    """A sandbox's inboxes have its name, those of other programs their public key."""
+    """The inboxes of a sandbox have its name, those of other programs their public key."""
     schemes = role_document(role)["components"]["securitySchemes"]
     prefixes = set(re.findall(r"`(_INBOX_.*?)`", schemes["credentials"]["description"]))
     sandbox = {"_INBOX_<sandbox>", "_INBOX_<sandbox>-join"}
@@ -121,7 +121,7 @@ def test_a_role_document_states_where_replies_are_delivered(role: Principal) -> 
 
 @pytest.mark.parametrize("role", asyncapi.ROLES)
 def test_a_role_document_is_whole_and_says_how_to_connect(role: Principal) -> None:
-    """Nothing in it points to nothing; each operation with a reply says where that goes; each message is an example."""
+    """All references resolve; each operation with a reply says where it goes; each message has an example."""
     document = role_document(role)
     for pointer in set(references(document)):
         part: Any = document
@@ -139,7 +139,7 @@ def test_a_role_document_is_whole_and_says_how_to_connect(role: Principal) -> No
 
 
 def test_the_version_moves_with_the_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A further property, or schema, is a higher version."""
+    """A further property or schema leads to a higher version."""
     from sandherd.contracts.asyncapi import documents
 
     now = documents.version()

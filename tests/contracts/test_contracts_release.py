@@ -1,7 +1,7 @@
 """This version reads the last release's documents, and the last release reads this version's.
 
-Where a field that is not known is refused (commands, requests, what a worker is given), a field that was added since
-has to be left out as long as it is not set; elsewhere it may be there.
+Where unknown fields are refused (commands, requests, and inputs of a worker), a later field has to be left out unless
+it is set; elsewhere it may be there.
 """
 
 import json
@@ -41,7 +41,7 @@ def as_on_the_wire(model: BaseModel) -> Any:
 
 
 def within(less: Any, more: Any) -> bool:
-    """Whether all of a document stands in another, which may have further fields."""
+    """Whether another document, which may have further fields, contains all of this document."""
     if isinstance(less, dict) and isinstance(more, dict):
         return all(name in more and within(value, more[name]) for name, value in less.items())
     if isinstance(less, list) and isinstance(more, list):
@@ -90,7 +90,7 @@ def test_released_deliveries_are_read(name: str, example: Any) -> None:
 
 
 def test_released_task_is_passed_to_a_worker_unchanged() -> None:
-    """A worker of the last release refuses unknown fields, also empty ones: it gets none."""
+    """A worker of the last release refuses unknown fields, also empty ones, and gets none."""
     spec = RELEASE.of_kind("commands")["spawner.submit_task"]["data"]["spec"]
     assert json.loads(TaskSpec.model_validate(spec).to_json()) == spec
     resume = RELEASE.of_kind("specs")["resume"]
@@ -105,12 +105,12 @@ def test_released_harness_is_passed_to_a_worker_unchanged(name: str, example: An
 
 
 def test_released_migration_is_never_edited() -> None:
-    """Each migration of the last release has its digest."""
+    """Each migration of the last release has the recorded digest."""
     known = {migration.number: migration.sha256 for migration in read_migrations()}
     assert RELEASE.migrations.items() <= known.items()
 
 
 def test_migrations_before_new_code_are_numbered_first() -> None:
-    """Migrations since the last release that run before new code have lower numbers than those that run after it."""
+    """Migrations since the last release that precede new code have lower numbers than those that follow it."""
     since = [migration.kind for migration in read_migrations() if migration.number not in RELEASE.migrations]
     assert since == sorted(since, key=[MigrationKind.FOUNDATION, MigrationKind.BEFORE, MigrationKind.AFTER].index)

@@ -15,7 +15,7 @@ REPLIES = Path(__file__).parents[2] / "libs" / "sandherd" / "contracts" / "golde
 
 
 def is_valid(name: str, document: Any) -> bool:
-    """Whether the schema accepts it. Fails unless the model decides alike."""
+    """Whether the schema accepts it. Fails unless the model agrees."""
     accepted = jsonschema.Draft202012Validator(json_schemas()[f"{name}.reply"]).is_valid(document)
     try:
         reply_model(name).model_validate_json(json.dumps(document), strict=True)
@@ -39,7 +39,7 @@ def test_a_reply_has_exactly_one_of_result_and_error(name: str) -> None:
 
 
 def test_null_is_neither() -> None:
-    """No service sends it, and the schema refuses it."""
+    """No service sends null, and the schema refuses it."""
     schema = jsonschema.Draft202012Validator(json_schemas()["spawner.tasks.reply"])
     assert not schema.is_valid({"ok": None})
     assert not schema.is_valid({"ok": None, "error": {"code": "not_found", "message": "there is none"}})

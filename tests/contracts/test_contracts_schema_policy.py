@@ -1,4 +1,4 @@
-"""Schemas that are not compatible with the last release are found, in the direction that matters for each kind."""
+"""Schemas that are incompatible with the last release are found, in the direction that matters for each kind."""
 
 import copy
 import json
@@ -64,7 +64,7 @@ def edited(schema: Any, edit: Edit) -> Any:
 
 @pytest.mark.parametrize("name", NARROWER)
 def test_each_narrowing_is_found_in_its_direction(name: str) -> None:
-    """The narrower schema does not accept what the wider one permits, and the wider one accepts all of the narrower."""
+    """The narrower schema does not accept what the wider one permits; the wider one accepts all of the narrower."""
     edit, field = NARROWER[name]
     narrower = edited(BASE, edit)
     assert [change.field for change in not_accepted(narrower, BASE, ignores_unknown=False)] == [field]
@@ -72,20 +72,20 @@ def test_each_narrowing_is_found_in_its_direction(name: str) -> None:
 
 
 def test_a_schema_accepts_itself() -> None:
-    """And every schema of today accepts what it describes itself."""
+    """Each of today's schemas is compatible with itself."""
     for schema in (BASE, *json_schemas().values()):
         assert not_accepted(schema, schema, ignores_unknown=False) == []
 
 
 def test_a_removed_field_is_found_and_an_added_one_is_permitted() -> None:
-    """Readers ignore fields that they do not know; a field that is no longer known is a difference."""
+    """Readers ignore unknown fields, so an added field is no difference; a field that is not known any more is one."""
     smaller = edited(BASE, lambda s: s["properties"].pop("count"))
     assert [change.field for change in not_accepted(smaller, BASE, ignores_unknown=False)] == ["count"]
     assert not_accepted(smaller, BASE, ignores_unknown=True) == []
 
 
 def test_another_type_is_found_in_both_directions() -> None:
-    """Text is no number, and a number is no text."""
+    """A text is no number, and a number is no text."""
     other = edited(BASE, lambda s: s["properties"].update(name={"type": "integer"}))
     for reader, writer in ((BASE, other), (other, BASE)):
         assert [change.field for change in not_accepted(reader, writer, ignores_unknown=True)] == ["name"]
@@ -98,7 +98,7 @@ def test_an_unknown_keyword_is_an_error() -> None:
 
 
 def today_with(name: str, edit: Edit) -> list[str]:
-    """The problems, if today's schema of this name were edited."""
+    """The problems if today's schema of this name was edited."""
     schemas = dict(json_schemas())
     return problems(released_schemas(), schemas | {name: edited(schemas[name], edit)})
 
@@ -141,25 +141,25 @@ def test_a_compatible_schema_passes_the_check(name: str, edit: Edit) -> None:
 
 
 def test_a_schema_that_is_no_longer_published_fails_the_check() -> None:
-    """Also of a type that is no longer published: its events are stored."""
+    """This includes a type that is no longer published: its events are stored."""
     schemas = dict(json_schemas())
     del schemas[EVENT]
     assert [one.schema for one in breaks(released_schemas(), schemas) if not one.change.field] == [EVENT]
 
 
 def test_every_schema_is_compatible_with_the_last_release() -> None:
-    """What `make check` finds, and that it runs this check."""
+    """`make check` runs this check, and it finds no problem."""
     assert problems(released_schemas(), json_schemas()) == []
     assert "-m tests.releases.schema_policy\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_released_schemas_are_those_of_the_commit() -> None:
-    """As `make freeze` writes them, and edited by hand nowhere."""
+    """They are what `make freeze` writes, without manual changes."""
     assert lines_of(schemas_of(last_release().commit)) == SCHEMAS.read_text(encoding="utf-8")
 
 
 def test_every_new_schema_is_in_the_changelog() -> None:
-    """Under Unreleased, by the name of its event, command or request."""
+    """A new schema is under Unreleased, with the name of its event, command or request."""
     unreleased = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## 0")[0]
     added = json_schemas().keys() - released_schemas().keys()
     names = {name.removesuffix(".request").removesuffix(".reply") for name in added}
@@ -167,6 +167,6 @@ def test_every_new_schema_is_in_the_changelog() -> None:
 
 
 def test_schemas_are_written_one_in_each_line() -> None:
-    """So that a difference of two releases is readable."""
+    """The difference between two releases can be read, as each schema has its own line."""
     assert json.loads(lines_of({"b": {}, "a": {"x": 1}})) == {"a": {"x": 1}, "b": {}}
     assert lines_of({"b": {}, "a": {"x": 1}}).count("\n") == 4

@@ -36,18 +36,18 @@ class GitServer:
     token: str | None = None
     failing: int = 0
     redirect: str | None = None
-    """Where every request is redirected to."""
+    """The URL to which every request is redirected."""
     silent: bool = False
-    """Whether it receives requests and never responds."""
+    """Whether it accepts requests and never responds."""
     received: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[web.Request] = field(default_factory=list)
     lfs: LfsStore | None = None
-    """The objects of Git LFS, if it has that."""
+    """The objects of Git LFS, if the server has it."""
     admits: Callable[[web.Request, str | None], Mapping[str, str]] | None = None
-    """Decides instead of `token`, by the request and its password: variables for hooks, or `RefusedError`."""
+    """Decides instead of `token`, by the request and password: returns variables for hooks or raises `RefusedError`."""
 
     async def answer(self, request: web.Request) -> web.Response:
-        """One request, by the backend."""
+        """Respond to one request through the backend."""
         self.requests.append(request)
         self.received.set()
         if self.silent:
@@ -111,7 +111,7 @@ class GitServer:
 
 
 def credentials(request: web.Request) -> tuple[str | None, str | None]:
-    """The user and password of basic authentication; none of both without it."""
+    """The user and password of basic authentication; both are None without it."""
     kind, _, text = request.headers.get("Authorization", "").partition(" ")
     try:
         user, _, password = base64.b64decode(text, validate=True).decode().partition(":")

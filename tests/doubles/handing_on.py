@@ -1,4 +1,4 @@
-"""A way in to a server elsewhere on this host, as the proxies and ingresses of vendors are one."""
+"""Forwards requests to another server on this host, as the proxies and ingresses of vendors do."""
 
 import io
 from collections.abc import Collection
@@ -10,9 +10,9 @@ _HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "
 
 
 async def hand_on(request: web.Request, url: str, stored: Collection[str] = ()) -> web.Response:
-    """The response of the server that listens there. What it keeps of the headers is not handed on, in small letters.
+    """Forward a request, and return the server's response. Headers in `stored` (in lower case) are not forwarded.
 
-    Raises `aiohttp.ClientError` or `OSError` where none does.
+    Raises `aiohttp.ClientError` or `OSError` if no server responds.
     """
     headers = {name: value for name, value in request.headers.items() if name.lower() not in {*_HOP, *stored}}
     wait = aiohttp.ClientTimeout(total=600)

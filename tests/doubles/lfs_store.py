@@ -1,4 +1,4 @@
-"""The objects of a server of Git LFS: the batch API, and transfers by keys of their own."""
+"""The objects of a Git LFS server: the batch API, and transfers that use keys."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ class LfsStore:
 
     objects: dict[str, bytes] = field(default_factory=dict)
     storage: str | None = None
-    """The origin where it states that objects are; its own by default."""
+    """The origin at which it states that objects are; by default its own."""
     moved: str | None = None
-    """Where each GET of an object is redirected to."""
+    """The URL to which each GET of an object is redirected."""
     verified: list[str] = field(default_factory=list)
     key: str = "key-of-the-storage-5c1d"
 
@@ -41,7 +41,7 @@ class LfsStore:
         return request.path.startswith(_STORED) and with_key
 
     async def answer(self, request: web.Request, url: str) -> web.Response:
-        """One request."""
+        """Respond to one request."""
         if request.path.endswith(_BATCH):
             if _JSON not in (request.headers.get("Accept"), request.content_type):
                 return web.Response(status=HTTPStatus.NOT_ACCEPTABLE)

@@ -1,6 +1,6 @@
 """An OpenID provider: discovery, keys, the code flow with PKCE and client authentication, and faults that a test sets.
 
-Codes are for one client, one redirect URI and one use, as providers have to see to.
+A code is valid for one client, one redirect URI and one use, as providers must ensure.
 """
 
 import base64
@@ -24,7 +24,7 @@ SECRET: Final = "s3cret/+"
 
 @dataclass
 class OidcProvider:
-    """The provider, its only user, and what it does wrong."""
+    """The provider, its only user, and its faults."""
 
     issuer: str = ""
     claims: dict[str, Any] = field(
@@ -33,14 +33,14 @@ class OidcProvider:
     """Claims of the user, and any others to replace those of the protocol; None leaves one out."""
     keys: list[ECKey] = field(default_factory=lambda: [ECKey.generate_key("P-256", {"kid": "k1"})])
     signer: ECKey | None = None
-    """Another key than the last published one."""
+    """A key that signs tokens in place of the last published one."""
     unsigned: bool = False
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     keys_read: int = 0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["OidcProvider"]:
-        """Serve meanwhile."""
+        """Serve until the end of the context."""
         app = web.Application()
         app.router.add_get("/.well-known/openid-configuration", self._configuration)
         app.router.add_get("/keys", self._keys)
@@ -57,7 +57,7 @@ class OidcProvider:
             await runner.cleanup()
 
     def rotate(self) -> None:
-        """Sign with another key from now on, and publish no other."""
+        """Sign with another key from now on, and publish only that one."""
         self.keys = [ECKey.generate_key("P-256", {"kid": secrets.token_hex(4)})]
 
     def id_token(self, nonce: str) -> str:

@@ -1,4 +1,4 @@
-"""The part of the spawner that changes streams for other services, alone: real code, without runtimes and records."""
+"""The part of the spawner that changes streams for other services, without runtimes and records."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -9,7 +9,7 @@ from sandherd.stack.broker import Broker
 
 
 def stream_admin(herd: Broker) -> AbstractAsyncContextManager[Service]:
-    """It answers while the context is open."""
+    """Run it until the end of the context."""
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
     StreamAdmin(service).register()
     return service.running()

@@ -1,4 +1,4 @@
-"""What the image of a double's boxes has: SDKs of agents, a stand-in for one, and the worker; how a box sees them."""
+"""The image of a double's boxes: SDKs of agents, a stand-in for one, the worker, and how a box sees them."""
 
 import io
 import shutil
@@ -12,12 +12,12 @@ from sandherd.worker_bundle import WORKER, bundle
 from tests.doubles.remote import agent_server
 
 _PYTHON = '#!/bin/sh\nshift 3\nexec python3 -I -S "$(dirname "$0")/../agent_server.py" "$@"\n'
-"""Run as `python -P -m openhands.agent_server`, it is the small agent server of the Runtime API's double."""
+"""Run as `python -P -m openhands.agent_server`, it starts the small agent server of the Runtime API's double."""
 _PLACE = "/toolchains"
 
 
 def laid(folder: Path) -> Path:
-    """The stand-in, in a folder as `sandherd harness install` makes one."""
+    """Put the stand-in into a folder as `sandherd harness install` does."""
     python = folder / "openhands" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(_PYTHON)
@@ -28,14 +28,14 @@ def laid(folder: Path) -> Path:
 
 @dataclass
 class Contents:
-    """What an image has beside an operating system."""
+    """The contents of an image beside its operating system."""
 
     toolchains: Path | None = None
     worker: Path | None = None
-    """As `sandherd image build` puts it there. Without it, it is brought to each box."""
+    """The worker, as `sandherd image build` puts it there. Without it, the adapter copies it into each box."""
 
     def shown(self) -> list[str]:
-        """Arguments for bubblewrap, so that a box has all of it, the SDKs where its image's variable says."""
+        """Arguments for bubblewrap that show the contents to a box, and set the variable that names the SDKs."""
         arguments = ["--ro-bind", str(self.worker), WORKER] if self.worker else []
         if self.toolchains:
             arguments += ["--ro-bind", str(self.toolchains), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE]
@@ -43,7 +43,7 @@ class Contents:
 
 
 def with_worker(folder: Path) -> Path:
-    """The worker in a folder, as it is in an image."""
+    """Put the worker into a folder as it is in an image."""
     with tarfile.open(fileobj=io.BytesIO(bundle())) as archive:
         archive.extractall(folder, filter="data")
     compiling = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder / "lib")]

@@ -17,13 +17,13 @@ StartDriver = Callable[..., Awaitable[DriverProcess]]
 
 @pytest.fixture(scope="session")
 def toolchain() -> Callable[[str], Path]:
-    """The interpreter of a kind's toolchain, installed from its lock if it is not there; it is kept in `build`."""
+    """The interpreter of a kind's toolchain, installed from its lock file if it is missing; it is stored in `build`."""
     return interpreter
 
 
 @pytest.fixture
 async def start_driver(tmp_path: Path) -> AsyncIterator[StartDriver]:
-    """Starts drivers, by kind and with options of `DriverProcess`, or any module; kills what is left of them."""
+    """A function that starts drivers, by kind and with options of `DriverProcess`, or any module; all are killed."""
     started: list[DriverProcess] = []
 
     async def start(kind: str = "", *, module: str = "", **options: Any) -> DriverProcess:

@@ -1,4 +1,4 @@
-"""A driver as its worker has it: a process, commands to its standard input, lines from its events pipe."""
+"""A driver as its worker has it: a process that reads commands, and writes lines to its events pipe."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 class DriverProcess:
-    """`python -m sandherd_drivers.<kind>`, or any module. `lines` is what it emitted, `output` what it printed."""
+    """`python -m sandherd_drivers.<kind>`, or any module. `lines` are emitted lines, `output` is what it printed."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class DriverProcess:
         self._messages = 0
 
     async def start(self) -> None:
-        """Start it, in a session of its own; its work tree is `<home>/work`."""
+        """Start it in its own session; its work tree is `<home>/work`."""
         self.work_dir.mkdir(parents=True, exist_ok=True)
         self.state_dir.mkdir(parents=True, exist_ok=True)
         reading, writing = os.pipe()
@@ -85,10 +85,10 @@ class DriverProcess:
         assert self._process is not None, "it was not started"
         return self._process
 
-    # --- telling it
+    # --- sending
 
     def send(self, do: str, **fields: Any) -> None:
-        """Give it a command."""
+        """Send a command."""
         self._send({"do": do, **fields})
 
     def _send(self, *commands: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ class DriverProcess:
         resume: Mapping[str, Any] | None = None,
         messages: Sequence[str] = (),
     ) -> None:
-        """Give it the task, and messages with it: they are there however fast it ends. `harness` is as in a task."""
+        """Send the task, and messages with it, so that they come before its end. `harness` is as in a task."""
         begin = {
             "do": "begin",
             "task": task,
@@ -116,7 +116,7 @@ class DriverProcess:
     def message(
         self, content: str, message_type: str = "user_message", sender_id: str | None = None, **fields: Any
     ) -> str:
-        """Give it a message, and return the message's id."""
+        """Send a message, and return the message's id."""
         command = {**self._message(content, message_type, sender_id), **fields}
         self._send(command)
         return str(command["message"])
@@ -129,18 +129,18 @@ class DriverProcess:
         return {"do": "message", **about, "content": content, "sender_id": sender_id}
 
     def close_input(self) -> None:
-        """The worker is gone, as the driver sees it."""
+        """Close its input, as if the worker had ended."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
-    # --- hearing it
+    # --- receiving
 
     def emitted(self, type: str) -> list[Line]:
         """The data of every line of this type so far."""
         return [line["data"] for line in self.lines if line["type"] == type]
 
     async def received(self, type: str, count: int = 1, **data: Any) -> Line:
-        """Wait for the `count`th line of this type that has these values, and return its data."""
+        """Wait for the `count`th line of this type with these values, and return its data."""
 
         def found() -> list[Line]:
             return [line for line in self.emitted(type) if data.items() <= line.items()]
@@ -149,9 +149,9 @@ class DriverProcess:
         return found()[count - 1]
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until this holds; it is looked at whenever the driver has emitted or printed something, or has ended.
+        """Wait until the condition holds, which is checked when the driver has emitted or printed something, or ended.
 
-        And now and then, as what it writes to files is announced by nothing.
+        It is also checked from time to time, as nothing announces what the driver writes to files.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -165,22 +165,22 @@ class DriverProcess:
             raise AssertionError(f"{what}\n{self.report()}") from None
 
     def report(self) -> str:
-        """All that it emitted and printed, for users."""
+        """All that it has emitted and printed, for a failure's message."""
         return "\n".join([*(json.dumps(line)[:400] for line in self.lines), "--- output", self.output])
 
     async def ended(self) -> int:
-        """Wait until it has ended and everything it emitted is received; its exit status."""
+        """Wait until it has ended and everything it emitted is received; returns its exit status."""
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*self._readers)
             return await self.process.wait()
 
     async def stop(self) -> int:
-        """Ask it to end in order, and wait; its exit status."""
+        """Request its stop, and wait; returns its exit status."""
         self.send("stop")
         return await self.ended()
 
     async def kill(self) -> None:
-        """End it and its process group by force; an agent may outlive its driver, and call the next test's model."""
+        """Kill it and its process group; an agent could outlive its driver, and call the next test's model."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):

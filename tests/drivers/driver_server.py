@@ -69,7 +69,7 @@ def _start(line: socket.socket) -> int:
 def _become(
     line: socket.socket, arguments: list[str], environment: dict[str, str], folder: str, descriptors: list[int]
 ) -> None:
-    """Be the program, in a session of its own; does not return."""
+    """Become the program, in its own session; does not return."""
     os.setsid()
     line.sendall(os.getpid().to_bytes(4, "little"))
     given, printed, *more = (os.dup(descriptor) for descriptor in descriptors)
@@ -79,7 +79,7 @@ def _become(
     os.closerange(len(files), 1024)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
-    # A start of Python without a locale sets this for the programs that it starts.
+    # Python without a locale sets this for the programs that it starts.
     coerced = {name: os.environ[name] for name in ("LC_CTYPE",) if name in os.environ}
     os.environ.clear()
     os.environ.update(coerced | environment)
@@ -110,7 +110,7 @@ def main() -> None:
             getattr(module, function)()
     gc.freeze()
     gc.enable()
-    # Descriptors below 4 are those of a program.
+    # Descriptors below 4 are the program's.
     while (low := os.open(os.devnull, os.O_RDONLY)) < 4:
         continue
     os.close(low)

@@ -1,6 +1,6 @@
-"""Drivers and workers as forks of a process that has what they import, which is most of what a short test costs.
+"""Drivers and workers as forks of a process that has their imports, which take most of a short test's time.
 
-For drivers of a toolchain in its own Python, and for workers without a runtime; a driver of another module starts cold.
+It is for drivers of a toolchain in its own Python, and for workers without a runtime; other drivers start cold.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _ENVIRONMENT: Final = {
     "DO_NOT_TRACK": "1",
     "LOG_LEVEL": "WARNING",
 }
-"""What the driver of OpenHands sets before it loads the SDK."""
+"""Variables that the driver of OpenHands sets before it loads the SDK."""
 WORKER: Final = "sandherd_worker.main"
 _RUNNING: Final = ExitStack()
 
@@ -65,7 +65,7 @@ def can_be_forked(module: str, python: str | Path) -> bool:
 
 @dataclass
 class Fork:
-    """A fork; what is used of a process that asyncio has started."""
+    """A fork, with the interface of a process that asyncio has started, as far as it is used."""
 
     pid: int
     _end: "asyncio.Task[int]"
@@ -80,36 +80,36 @@ class Fork:
         return await asyncio.shield(self._end)
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send a signal, if it runs."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send it SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(15)
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(9)
 
 
 @dataclass
 class ForkedProcess(Fork):
-    """A driver; what `DriverProcess` uses of a process that asyncio has started."""
+    """A driver, with the interface of a process that asyncio has started, as far as `DriverProcess` uses it."""
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
     _transports: tuple[asyncio.BaseTransport, ...]
 
     async def close(self) -> None:
-        """Close the pipes; it has ended."""
+        """Close the pipes; the process has ended."""
         await self.wait()
         for transport in self._transports:
             transport.close()
 
 
 async def start_worker(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: int) -> Fork:
-    """Start a worker; `log` is the file that its output goes to."""
+    """Start a worker; its output goes to the file `log`."""
     path = await asyncio.to_thread(_server, WORKER, sys.executable, os.environ.get("PYTHONPATH", ""))
     empty = os.open(os.devnull, os.O_RDONLY)
     try:
@@ -127,7 +127,7 @@ async def _fork(
     folder: Path,
     descriptors: list[int],
 ) -> tuple[int, "asyncio.Task[int]"]:
-    """The process id of a fork of a server, and the wait for its exit status."""
+    """Have a server fork; returns the process id, and the wait for its exit status."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.connect(path)
     wanted = marshal.dumps((module, list(arguments), dict(environment), str(folder)))
@@ -168,7 +168,7 @@ async def _status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 @cache
 def _server(module: str, python: str, packages: str) -> str:
-    """The socket of the server of this kind; it is started with the first driver."""
+    """The socket of this kind's server, which is started with the first driver."""
     folder = Path(mkdtemp(prefix="d-"))
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": packages, **_ENVIRONMENT}
     environment |= {name: os.environ[name] for name in ("TMPDIR", "SANDHERD_TEST_RUN") if name in os.environ}

@@ -8,7 +8,7 @@ from sandherd_drivers.model_calls import ModelCalls
 
 
 class RecordingSink:
-    """Publishes events, and records all events of calls between them, in short."""
+    """Publishes events, and records all events of calls between them, in short form."""
 
     def __init__(self) -> None:
         self.time = 0.0

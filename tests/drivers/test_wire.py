@@ -163,7 +163,7 @@ async def test_sigterm_stops_the_driver_cleanly(echo: DriverProcess) -> None:
 
 
 async def test_sigterm_suffices(echo: DriverProcess) -> None:
-    """SIGTERM stops the driver without a command on standard input."""
+    """SIGTERM alone, without a command on standard input, stops the driver."""
     echo.begin("use A", {})
     await echo.received("driver.ask")
     echo.process.terminate()
@@ -191,7 +191,7 @@ async def test_invalid_command_is_reported_and_skipped(echo: DriverProcess) -> N
 
 
 async def test_child_process_has_no_wire_descriptor(start_driver: StartDriver) -> None:
-    """A process that the agent starts has neither the wire's descriptors nor PYTHONPATH, but the agent's mark."""
+    """A process of the agent has no descriptor of the wire and no PYTHONPATH, but it has the agent's mark."""
     driver = await start_driver(module="prying_driver", packages=(PACKAGES, SCRIPTED))
     assert await driver.received("agent.message") == {"content": "mark= path=no input= open=0 1 2"}
     assert await driver.ended() == 0

@@ -1,6 +1,6 @@
-"""The SDKs of agents for tests: installed from their locks once, and kept in `build`.
+"""The SDKs of agents for tests: installed once from their lock files, and stored in `build`.
 
-`python -m tests.drivers.toolchains` installs all of them, as `make test` has it done beside its first steps.
+`python -m tests.drivers.toolchains` installs all of them, as `make test` does beside its first steps.
 """
 
 import os
@@ -19,7 +19,7 @@ IMPORTED = {"acp": "acp", "claude": "claude_agent_sdk", "openhands": "openhands.
 def interpreter(kind: str) -> Path:
     """The Python that has the SDK for a kind of agent.
 
-    Only what is imported is compiled, right after it was installed: two thirds of OpenHands no test comes to, and a
+    Only imported modules are compiled, right after the installation: no test needs two thirds of OpenHands, and a
     sandbox sees it read-only.
     """
     python = TOOLCHAINS / kind / "bin" / "python"
@@ -40,7 +40,7 @@ def interpreter(kind: str) -> Path:
 
 
 def _is_repeated(kind: str) -> bool:
-    """Whether exactly what its lock says is installed."""
+    """Whether exactly the packages of the lock file are installed."""
     return is_installed(kind, TOOLCHAINS, lock_of(kind))
 
 

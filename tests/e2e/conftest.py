@@ -1,4 +1,4 @@
-"""One stack for all tests of real agents on the whole line."""
+"""One stack for all tests of real agents with all services."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.models.ports import DECLARED, endpoints
 
 @pytest.fixture(scope="package")
 def line_home(sandherd_program: Path) -> Iterator[Path]:
-    """The home of a stack that runs, with the SDKs that are installed already; acp's is not."""
+    """The home of a running stack, with the installed SDKs except acp's."""
     home = Path(tempfile.mkdtemp(prefix="agents-"))
     (home / "toolchains").mkdir()
     for kind in ("claude", "openhands"):
@@ -34,7 +34,7 @@ def line_home(sandherd_program: Path) -> Iterator[Path]:
 
 @pytest.fixture
 async def line(line_home: Path, sandherd_program: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
-    """The stack, and the command; `make` may have put uv where only it looks."""
+    """The stack, and the command; `make` may have installed uv where only it searches."""
     monkeypatch.setenv("PATH", os.pathsep.join((os.environ["PATH"], str(UV))))
     line = Line(line_home, sandherd_program)
     yield line
@@ -43,4 +43,4 @@ async def line(line_home: Path, sandherd_program: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_services(sandherd_program: Path) -> None:
-    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""
+    """Make supervisors and services of these tests' stacks forks (`tests/preloaded_cli`)."""

@@ -1,4 +1,4 @@
-"""Says every secret that it has, in each form that programs write, on every way that leads out of a sandbox.
+"""An agent that outputs every secret that it has, in each usual form, in every way out of a sandbox.
 
 Usage: python3 leaking.py. Its secrets are the variables whose names begin with `LEAK_`, and some that it has found by
 itself, which are known only by their format.
@@ -19,7 +19,7 @@ FOUND = (
 
 
 def forms(secret: str) -> list[str]:
-    """A secret as it is, in JSON of both kinds, in JSON within JSON, in a URL and in base 64."""
+    """A secret unchanged, in JSON of both kinds, in JSON within JSON, in a URL and in base 64."""
     in_json = [json.dumps(secret), json.dumps(secret, ensure_ascii=False)]
     return [
         secret,

@@ -1,4 +1,4 @@
-"""The line as a user has it: a stack of its own, the command, and what the history and the host say of it."""
+"""The whole product as a user has it: a stack, the command, and the state in the history and on the host."""
 
 import asyncio
 import json
@@ -20,26 +20,26 @@ from tests.stored_history import all_stored
 ROOT: Final = Path(__file__).parents[2]
 SANDHERD: Final = ROOT / ".venv" / "bin" / "sandherd"
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
-"""What an agent runs until the test lets it go on."""
+"""A script of an agent that waits until the test lets it continue."""
 
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, and what it printed."""
+    """The status and the output of a command."""
 
     status: int
     out: str
     err: str
 
     def checked_output(self) -> str:
-        """What it printed; it went well."""
+        """The output of a command that must have succeeded."""
         assert self.status == 0, self.out + self.err
         return self.out.strip()
 
     def document(self) -> Any:
-        """The same, of `-o json`."""
+        """The document of a command with `-o json` that must have succeeded."""
         return json.loads(self.checked_output())
 
 
@@ -52,7 +52,7 @@ class Line:
     _left: list[Process] = field(default_factory=list)
 
     async def start(self, *words: str) -> Process:
-        """Begin a command; what is left of it when the test is over is ended."""
+        """Start a command; if it still runs after the test, it is ended."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
         command = [str(self.program), "--home", str(self.home), *words]
         process = await asyncio.create_subprocess_exec(*command, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
@@ -60,7 +60,7 @@ class Line:
         return process
 
     async def ended(self, process: Process) -> Done:
-        """Wait for its end."""
+        """Wait for the end of a command."""
         async with asyncio.timeout(PATIENCE):
             out, err = await process.communicate()
         return Done(process.returncode or 0, out.decode(), err.decode())
@@ -79,7 +79,7 @@ class Line:
 
     @asynccontextmanager
     async def given(self, *words: str) -> AsyncIterator["Given"]:
-        """A task, given by `run --no-follow`; called off at the end, should it run then."""
+        """Submit a task by `run --no-follow`; it is cancelled at the end if it still runs."""
         task = (await self("run", "--no-follow", *words)).checked_output()
         async with Herd.connect(Context.resolve(home=self.home)) as herd:
             given = Given(task, self, herd)
@@ -91,7 +91,7 @@ class Line:
 
 @dataclass
 class Given:
-    """A task, what is stored of it, and its sandbox on this host."""
+    """A task, its stored events, and its sandbox on this host."""
 
     task: str
     line: Line
@@ -99,21 +99,21 @@ class Given:
     _seen: set[psutil.Process] = field(default_factory=set)
 
     async def events(self, *types: str) -> list[Event]:
-        """What was published of it until now, of these types."""
+        """The events of the task published so far, of these types."""
         await all_stored(self.herd)
         return await self.stored(*types)
 
     async def stored(self, *types: str) -> list[Event]:
-        """What is stored of it, of these types."""
+        """The stored events of the task, of these types."""
         stored = [event.envelope async for event in self.herd.events(task=self.task)]
         return [event for event in stored if not types or event["type"] in types]
 
     async def sessions(self) -> set[str]:
-        """The names under which a transcript was saved. What the terminal showed is saved, too, and is no session's."""
+        """The session names of stored transcripts. The terminal output is stored, too, without a session."""
         return {event["data"].get("session_id") for event in await self.events("agent.transcript_saved")}
 
     async def event(self, type: str, count: int = 1, **data: Any) -> Event:
-        """Wait until the `count`th event of this type is stored that has these values."""
+        """Wait until the `count`th event of this type with these values is stored."""
         found: list[Event] = []
 
         async def stored() -> bool:
@@ -124,7 +124,7 @@ class Given:
         return found[count - 1]
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Wait until this holds. Until the spawner has read the task, the herd does not know it."""
+        """Wait until the condition holds. Until the spawner has read the task, the herd does not know it."""
 
         async def holds() -> bool:
             with suppress(HerdError):
@@ -141,7 +141,7 @@ class Given:
             raise AssertionError(f"{what}\n{listing}") from None
 
     async def sandbox(self) -> str:
-        """Where it runs."""
+        """The sandbox of the task."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 with suppress(HerdError):  # it is unknown until the spawner has read it
@@ -150,24 +150,24 @@ class Given:
                 await asyncio.sleep(0.05)
 
     async def work(self) -> Path:
-        """Its work tree on this host, while the sandbox is there."""
+        """The task's work tree on this host, while the sandbox exists."""
         return self.line.home / "sandboxes" / await self.sandbox() / "work"
 
     async def appears(self, name: str) -> Path:
-        """Wait for a file in its work tree; what runs in the sandbox then has to be removed when that is."""
+        """Wait for a file in the work tree."""
         path = await self.work() / name
         await self.until(path.exists, f"{name} is not there")
         self._seen |= set(await self.processes())
         return path
 
     async def processes(self) -> list[psutil.Process]:
-        """Everything that runs in the sandbox, however far it has gone: all are below the shim on the host."""
+        """All processes in the sandbox, also those in their own sessions: all are below the shim on the host."""
         sandbox = await self.sandbox()
         shims = [one for one in psutil.process_iter() if _is_shim(one, str(self.line.home / "sandboxes" / sandbox))]
         return [below for shim in shims for below in shim.children(recursive=True)]
 
     async def program(self, name: str) -> psutil.Process:
-        """The one process of that name in the sandbox; others come and go meanwhile."""
+        """The only process of that name in the sandbox; others start and end at any time."""
         found = []
         for process in await self.processes():
             with suppress(psutil.NoSuchProcess):
@@ -176,14 +176,14 @@ class Given:
         return program
 
     async def send(self, text: str, *options: str) -> dict[str, Any]:
-        """Say something to the agent, and wait for the receipt."""
+        """Send a message to the agent, and wait for the receipt."""
         answer: dict[str, Any] = (
             await self.line("send", await self.sandbox(), text, *options, "-o", "json")
         ).document()
         return answer
 
     async def requested(self, tool: str) -> Event:
-        """Wait until the agent asks leave for this, and return what `approvals list` shows of it."""
+        """Wait until the agent requests this approval; returns it as `approvals list` shows it."""
         shown: list[Event] = []
 
         async def listed() -> bool:
@@ -197,7 +197,7 @@ class Given:
         return shown[0]
 
     async def gone(self) -> None:
-        """Wait until the sandbox has ended and its last word is stored: nothing is missing, and nothing runs on."""
+        """Wait until the sandbox has ended and its last event is stored: nothing is missing, and no process runs."""
         sandbox = await self.sandbox()
 
         async def settled() -> bool:
@@ -211,7 +211,7 @@ class Given:
         await self.until(lambda: not any(map(_runs, self._seen)), "something of it runs on")
 
     async def over(self) -> None:
-        """Call it off if it runs, and let its sandbox go."""
+        """Cancel the task if it runs, and end its sandbox."""
         if (await self.herd.task(self.task)).ended_at is None:
             await self.herd.cancel(self.task)
         elif (await self.herd.sandbox(await self.sandbox())).state == "running":

@@ -30,11 +30,11 @@ def home() -> Iterator[Path]:
 
 
 FORKED = "import runpy, sys; sys.executable = sys.argv.pop(1); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-"""The demo, with the commands that are beside another `python`."""
+"""The demo, whose commands are beside another `python`."""
 
 
 def beside(program: Path, folder: Path) -> Path:
-    """A new folder's `python`, beside which `sandherd` is this program."""
+    """The `python` in a new folder, beside which `sandherd` is this program."""
     folder.mkdir()
     (folder / "sandherd").symlink_to(program)
     (folder / "python").symlink_to(sys.executable)
@@ -44,7 +44,7 @@ def beside(program: Path, folder: Path) -> Path:
 def run_demo(
     home: Path, agent: Path | None = None, python: Path | None = None, umask: int = -1
 ) -> subprocess.CompletedProcess[str]:
-    """`python`: one with another `sandherd` beside it. `umask`: another than this process's."""
+    """Run the demo. `python` has another `sandherd` beside it; `umask` differs from this process's."""
     forked = ["-c", FORKED, str(python)] if python else []
     environment = os.environ | {"DEMO_HOME": str(home)} | ({"DEMO_AGENT": str(agent)} if agent else {})
     return subprocess.run(
@@ -60,14 +60,14 @@ def run_demo(
 
 
 def shows_what_was_done(done: "subprocess.CompletedProcess[str]") -> None:
-    """It ended with status 0, and has shown the result, the edit, the branch, and what it took."""
+    """Check that the status is 0, and that the result, the edit, the branch, and the usage are shown."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert "C(50, 25) = 126410606437752, checked" in done.stdout
     assert "modified binomial.py" in done.stdout
     assert "bugfix/fix-the-failing-test" in done.stdout
     assert "+        result = result * (n - i) // (i + 1)" in done.stdout
     assert "submit → agent.started" in done.stdout
-    # A command costs its start: what the demo wants to know for itself, it asks without any.
+    # Each command costs a start: the demo gets its own data without commands.
     assert done.stdout.count("$ sandherd ") == 8
     assert "Where the time went" in done.stdout
     assert re.search(
@@ -84,7 +84,7 @@ def test_demo_shows_its_results(home: Path) -> None:
 
 @pytest.fixture
 def ordinary_user() -> Iterator[Callable[[range | None], OrdinaryUser]]:
-    """Makes an ordinary user with these subordinate ids; None: without any."""
+    """A function that creates an ordinary user with these subordinate ids, or without any."""
     made: list[OrdinaryUser] = []
 
     def make(ids: range | None) -> OrdinaryUser:
@@ -102,7 +102,7 @@ def ordinary_user() -> Iterator[Callable[[range | None], OrdinaryUser]]:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while")
 @pytest.mark.parametrize("ids", [ids_of(2), None], ids=["subordinate ids", "none"])
 def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], OrdinaryUser], ids: range | None) -> None:
-    """With subordinate ids and without, nothing has to be installed or configured, and no process is left."""
+    """With and without subordinate ids nothing has to be installed or configured, and no process is left."""
     user = ordinary_user(ids)
     home, programs = user.home / "demo", user.folder / "c"
     programs.mkdir()
@@ -117,18 +117,18 @@ def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], Ord
 
 
 def test_make_demo_runs_the_demo() -> None:
-    """What README names is the program that these tests run."""
+    """`make demo`, which README names, runs the program of these tests."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     planned = subprocess.run(["make", "-n", "demo"], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
     assert planned.stdout.splitlines()[-1].split()[-2:] == [".venv/bin/python", str(DEMO.relative_to(ROOT))]
 
 
 def test_demo_fails_when_the_work_was_not_done(home: Path, sandherd_program: Path) -> None:
-    """An agent that does nothing makes the demo exit with status 1, and the stack is ended nevertheless.
+    """If the agent does nothing, the demo exits with status 1, and the stack is ended nevertheless.
 
     It runs with the widest umask: no other user can read or list the stack's files.
     """
-    home.chmod(0o755)  # so that the modes of the stack's home are what closes it
+    home.chmod(0o755)  # so that the modes of the stack's home protect it
     idler = home / "idler.sh"
     idler.write_text("exit 0\n")
     stack = home / "deep" / "home"

@@ -1,4 +1,4 @@
-"""An ACP agent from the user's view, from the installation of its toolchain on."""
+"""An ACP agent as a user has it, from the installation of its toolchain on."""
 
 import shutil
 from pathlib import Path
@@ -19,13 +19,13 @@ AGENT = Path(__file__).parents[1] / "drivers" / "acp" / "scripted_agent.py"
 
 
 def acp(*options: str) -> list[str]:
-    """What a user writes behind the task; the agent happens to be written with what the toolchain has."""
+    """The words of a user after the task; the agent is written with the toolchain's own library."""
     agent = ["--", str(bubblewrap.INSIDE / "toolchains" / "acp" / "bin" / "python"), "scripted_agent.py"]
     return ["--harness", "acp", "--file", str(AGENT), *options, *agent]
 
 
 async def test_missing_toolchain_is_reported_with_its_command(line: Line) -> None:
-    """The task fails to start; the named command is run as it stands, and then the same task completes."""
+    """The task fails to start and names a command; after it was run unchanged, the same task completes."""
     shutil.rmtree(line.home / "toolchains" / "acp", ignore_errors=True)
     ran = await line("run", "say hello", *acp())
     assert ran.status == 1
@@ -40,7 +40,7 @@ async def test_missing_toolchain_is_reported_with_its_command(line: Line) -> Non
 
 
 async def test_acp_agent_is_approved_messaged_and_ended(line: Line) -> None:
-    """Approvals are granted and denied; a write is reported with its diff; a message waits for the end of the turn.
+    """Approvals are granted and denied; a write is reported with its diff; a message waits for the turn's end.
 
     An interrupt stops the turn and keeps the session, and ending the sandbox leaves no process.
     """

@@ -1,4 +1,4 @@
-"""Claude from the user's view: the command, the stack, a sandbox, the real SDK; only the model is scripted."""
+"""Claude as a user has it: the command, the stack, a sandbox, the real SDK; only the model is scripted."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,20 +21,20 @@ KEY = "sk-ant-scripted-0123456789"
 
 @pytest.fixture
 async def model() -> AsyncIterator[AnthropicModel]:
-    """A model that answers by a script."""
+    """A model with scripted responses."""
     async with anthropic_model() as model:
         yield model
 
 
 def claude(model: AnthropicModel, *options: str) -> list[str]:
-    """What a user writes behind the task."""
+    """The words of a user after the task."""
     env = (f"ANTHROPIC_BASE_URL={model.url}", "CLAUDE_CODE_MAX_RETRIES=0")
     given = [word for item in env for word in ("--env", item)]
     return ["--harness", "claude", *given, "--secret-env", f"ANTHROPIC_API_KEY={KEY}", *options]
 
 
 def until_received(text: str, model: AnthropicModel, then: Answer) -> Any:
-    """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
+    """Be busy until the model receives this text, then continue. No two calls are equal: the monitor finds loops."""
 
     def step(requested: Request) -> Answer:
         if text in requested.words:
@@ -46,7 +46,7 @@ def until_received(text: str, model: AnthropicModel, then: Answer) -> Any:
 
 
 async def test_task_is_completed_after_a_rate_limit(line: Line, model: AnthropicModel) -> None:
-    """A 429 fails the attempt with its reason, and the next one edits and runs: shown live, and stored whole."""
+    """A 429 fails the attempt with its reason, and the next one edits and runs: shown live, and stored completely."""
     edit = calls("Write", file_path="hello.py", content="print('from inside')\n")
     model.script(
         Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), writes("Ok.")
@@ -70,7 +70,7 @@ async def test_task_is_completed_after_a_rate_limit(line: Line, model: Anthropic
 
 
 async def test_claude_gets_a_message_and_is_cancelled(line: Line, model: AnthropicModel) -> None:
-    """The model gets the message in the same turn; the cancelled task has its transcript under the session's name."""
+    """The model gets the message in the same turn; the cancelled task has a transcript with the session's name."""
     model.script(until_received("mind the gap", model, calls("Bash", command=HOLD)))
     async with line.given("Work", *claude(model)) as given:
         await given.event("agent.tool_completed")
@@ -116,7 +116,7 @@ async def test_approvals_of_claude_are_granted_and_denied(line: Line, model: Ant
 
 
 async def answer(given: Given, word: str, verdict: str, *options: str) -> None:
-    """Wait until the agent asks for a command with this word, and answer."""
+    """Wait until the agent requests a command with this word, and decide."""
     requested = await given.requested("Bash")
     assert word in requested["input"]["command"]
     (await given.line("approvals", verdict, requested["sandbox"], requested["approval_id"], *options)).checked_output()

@@ -1,6 +1,6 @@
-"""OpenHands from the user's view: command, stack, sandbox, real SDK and terminal; only the model is scripted.
+"""OpenHands as a user has it: command, stack, sandbox, real SDK and terminal; only the model is scripted.
 
-Each start is seconds of work for a whole core, so that a test is a longer story here.
+Each start takes seconds of a whole core, so that a test covers more here.
 """
 
 from collections.abc import AsyncIterator
@@ -25,13 +25,13 @@ WORK = f"{INSIDE}/work"
 
 @pytest.fixture
 async def model() -> AsyncIterator[OpenAIModel]:
-    """A model that answers by a script."""
+    """A model with scripted responses."""
     async with openai_model() as model:
         yield model
 
 
 def openhands(model: OpenAIModel, *options: str) -> list[str]:
-    """What a user writes behind the task; the prices are those of a model without a price list."""
+    """The words of a user after the task; the prices are those of a model without a price list."""
     env = {"LLM_BASE_URL": model.url, "LLM_NUM_RETRIES": "0"}
     env |= {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
     given = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
@@ -40,7 +40,7 @@ def openhands(model: OpenAIModel, *options: str) -> list[str]:
 
 
 def until_received(text: str, model: OpenAIModel, then: Answer) -> Any:
-    """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
+    """Be busy until the model receives this text, then continue. No two calls are equal: the monitor finds loops."""
 
     def step(requested: Request) -> Answer:
         if text in requested.words:
@@ -78,11 +78,11 @@ async def test_openhands_edits_runs_and_is_interrupted(line: Line, model: OpenAI
         assert spent["data"]["cost_micro_usd"] == 400 * len(model.requests)
 
 
-@pytest.mark.long  # with the driver alone: tests/drivers/openhands/test_openhands_messages.py; whole: test_line_claude
+@pytest.mark.long  # the driver alone: tests/drivers/openhands/test_openhands_messages.py; the whole: test_line_claude
 async def test_approvals_of_openhands_are_granted_and_denied(line: Line, model: OpenAIModel) -> None:
     """A granted call runs, a denied one does not, and the model gets the reason.
 
-    An interrupt keeps the session. A model's server that is overloaded afterwards is an error of that turn; the task
+    An interrupt keeps the session. If a model's server is overloaded afterwards, that turn has an error, and the task
     completes.
     """
     model.script(

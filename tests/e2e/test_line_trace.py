@@ -1,4 +1,4 @@
-"""One trace from submission to the last event, the agent's own spans included, read back from an OTLP receiver."""
+"""One trace from submission to the last event, including the agent's own spans, read from an OTLP receiver."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
 
 @pytest.fixture
 async def line(collector: Collector, sandherd_program: Path) -> AsyncIterator[Line]:
-    """A stack of its own, which exports to it."""
+    """A stack that exports to it."""
     with tempfile.TemporaryDirectory(prefix="traced-") as directory:
         home = Path(directory)
         (home / "toolchains").mkdir()
@@ -62,7 +62,7 @@ def named(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
 
 
 async def received_spans(collector: Collector, trace: str, *names: str) -> list[ReceivedSpan]:
-    """The spans of the trace, once these are among them, and what each of them is within: that may come later."""
+    """Wait for these spans and the spans that contain them, which may come later; returns the spans of the trace."""
     with suppress(TimeoutError):  # the reader reports what is missing
         async with asyncio.timeout(PATIENCE):
             while not is_whole(collector.trace(trace), names):
@@ -71,7 +71,7 @@ async def received_spans(collector: Collector, trace: str, *names: str) -> list[
 
 
 def is_whole(spans: list[ReceivedSpan], names: tuple[str, ...]) -> bool:
-    """Whether these are there, and every span that one of them is within."""
+    """Whether these spans, and every span that contains one of them, have come."""
     known = {span.span for span in spans} | {""}
     return set(names) <= {span.name for span in spans} and all(span.parent in known for span in spans)
 
@@ -120,7 +120,7 @@ async def events_of(line: Line, entity: str) -> list[Any]:
 
 
 async def only_what_is_declared_is_shown(line: Line) -> None:
-    """At /metrics of every service, with labels that the table has; what is strange is nowhere."""
+    """Check that each service's /metrics has only labels of the table, and no hostile text."""
     found = {part.name: part.http for part in (await status(line.home)).parts if part.http}
     assert found.keys() == GROUPS.keys() - {"every service"}
     async with ClientSession() as web:
@@ -138,11 +138,11 @@ async def only_what_is_declared_is_shown(line: Line) -> None:
 
 
 def only_what_is_declared_is_logged(line: Line) -> None:
-    """Services and all other programs that log JSON write one object per line, with the common fields."""
+    """Check that each service and each other program with JSON logs writes one object per line, with common fields."""
     lines = []
     for service in GROUPS.keys() - {"every service"}:
         text = (line.home / "logs" / f"{service}.log").read_text()
-        lines += text[: text.rfind("\n") + 1].splitlines()  # the last one may be half written
+        lines += text[: text.rfind("\n") + 1].splitlines()  # the last line may be incomplete
     documents = [json.loads(text) for text in lines]
     assert {name for document in documents for name in document} <= NAMES
     always = {field.name for field in ALWAYS}
@@ -151,7 +151,7 @@ def only_what_is_declared_is_logged(line: Line) -> None:
 
 
 async def metrics_came(collector: Collector) -> None:
-    """Metrics of every service, and the agent's own."""
+    """Check that there are metrics of every service, and the agent's own."""
     services = {f"sandherd-{name}" for name in ("spawner", "event-ingest", "monitor", "message-relay")}
     async with asyncio.timeout(PATIENCE):
         while not services | {"claude-code"} <= collector.points.keys():

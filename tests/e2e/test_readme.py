@@ -1,8 +1,8 @@
 """The commands in README and docs are run, document by document, as a reader would run them.
 
-A fenced block tagged `sh` is run; one tagged `console` only shows what comes out. The blocks of a document are one
-shell session, in order, from the root of the repository. README starts and ends a stack of its own; the other documents
-share one, which their `up` finds running, and which the last one ends.
+A fenced block tagged `sh` is run; one tagged `console` only shows output. The blocks of a document are one shell
+session, in order, from the root of the repository. README starts and ends its own stack; the other documents share one,
+which their `up` finds running, and which the last document ends.
 """
 
 import os
@@ -28,7 +28,7 @@ LEFT_OUT = {
 }
 LIMIT = 840.0
 EXAMPLE = "build/binomial"
-"""The repository that the first example of README makes."""
+"""The repository that the first example of README creates."""
 
 
 def blocks(document: Path) -> list[str]:
@@ -43,9 +43,9 @@ def command(line: str) -> str:
 
 
 def session(document: Path, goes_on: bool) -> str:
-    """One script of all blocks; before each it says which one comes. `goes_on`: its `sandherd down` does nothing.
+    """One script of all blocks, which prints each block's name first. `goes_on`: its `sandherd down` does nothing.
 
-    The command is a fork: other tests show its cold start.
+    The command is a fork: other tests test its cold start.
     """
     program = f'"{preloaded_sandherd()}" "$@"'
     body = f'if test "$1" != down; then {program}; fi' if goes_on else program
@@ -56,7 +56,7 @@ def session(document: Path, goes_on: bool) -> str:
 
 
 def surroundings(home: Path) -> dict[str, str]:
-    """A reader's environment: without what an outer make passes to an inner one."""
+    """A reader's environment: without the variables that an outer make passes to an inner one."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MAKE")} | {
         "SANDHERD_HOME": str(home)
     }
@@ -68,7 +68,7 @@ DOCUMENTS = [path for path in sorted((ROOT / "docs").glob("*.md")) if "".join(bl
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A stack home; not `tmp_path`, whose parents another pytest closes to the user that Postgres runs as."""
+    """A stack home; not `tmp_path`, whose parents another pytest closes to the user of Postgres."""
     directory = Path(tempfile.mkdtemp(prefix="home-"))
     yield directory
     subprocess.run([preloaded_sandherd(), "down"], env=surroundings(directory), check=False, capture_output=True)
@@ -78,9 +78,9 @@ def home() -> Iterator[Path]:
 def run(document: Path, home: Path, *, goes_on: bool = False) -> None:
     """Run the commands of a document. Raises `AssertionError` with their output if one fails."""
     environment = surroundings(home)
-    if EXAMPLE in document.read_text(encoding="utf-8"):  # only then: other documents run meanwhile
+    if EXAMPLE in document.read_text(encoding="utf-8"):  # only then: other documents run at the same time
         shutil.rmtree(ROOT / EXAMPLE, ignore_errors=True)
-    # A session of its own, so that a document that hangs can be ended with all it started.
+    # A separate session, so that a document that hangs can be ended with all its processes.
     shell = subprocess.Popen(
         ["bash", "-c", session(document, goes_on)],
         cwd=ROOT,

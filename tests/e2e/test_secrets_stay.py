@@ -1,4 +1,4 @@
-"""All data that a run with a leaking agent leaves is searched for its secrets."""
+"""The secrets of a leaking agent are searched for in all data that its run leaves."""
 
 import asyncio
 import shutil
@@ -34,7 +34,7 @@ SECRETS = {
     "LEAK_LINES": "a first line of sixteen\nand the second one, too\n",
 }
 SELF = "exec \"$(tr '\\0' '\\n' </proc/$PPID/cmdline | head -n1)\" agent.py"
-"""With the interpreter of the driver, wherever that is seen from inside."""
+"""The interpreter of the driver, by its path as seen from inside."""
 TASK = """tool t1 execute {"command": "python3 leaking.py"}
 sh t1 python3 leaking.py
 env LEAK_PLAIN
@@ -45,7 +45,7 @@ say The word is correct-horse-battery."""
 
 
 def task(harness: AnyHarness, text: str) -> TaskSpec:
-    """A task whose agent leaks, and which stays when it is done."""
+    """Submit a task whose agent leaks, and whose sandbox stays when it is done."""
     return TaskSpec(
         text=text,
         harness=harness,
@@ -64,13 +64,13 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Line:
-    """A running stack, and all that can be found in it."""
+    """A running stack, and all data that can be found in it."""
 
     home: Path
     herd: Herd
 
     async def waits(self, name: str) -> str:
-        """The sandbox of that task, once its agent is done."""
+        """Wait until the agent of that task is done; returns its sandbox."""
 
         async def look() -> str | None:
             sandbox = (await self.herd.task(name)).sandbox
@@ -83,7 +83,7 @@ class Line:
         return await eventually(look)
 
     async def end(self, sandbox: str) -> None:
-        """End it, and wait until nothing of it is left."""
+        """End the sandbox, and wait until nothing of it is left."""
         await self.herd.terminate(sandbox)
 
         async def look() -> bool | None:
@@ -93,7 +93,7 @@ class Line:
         await eventually(look)
 
     def state(self, sandbox: str) -> dict[str, bytes]:
-        """The worker's state directory, but for what the agent was given and what is the agent's own."""
+        """The worker's state directory, without the agent's inputs and the agent's own files."""
         folder = self.home / "sandboxes" / sandbox / "state"
         given = {"task.json", "environment.json"}
         found = {str(path.relative_to(folder)): content for path, content in contents_below(folder).items()}
@@ -133,7 +133,7 @@ class Line:
             await connection.close()
 
     def files(self) -> dict[str, bytes]:
-        """Every file of the stack but the stores of broker and database: logs and whatever else there is."""
+        """Every file of the stack except the stores of broker and database, such as logs."""
         stores = (self.home / "nats", self.home / "postgres" / "data")
         found = contents_below(self.home).items()
         return {str(path): content for path, content in found if not any(map(path.is_relative_to, stores))}
@@ -162,7 +162,7 @@ async def line(home: Path) -> AsyncIterator[Line]:
 
 
 def leaks(found: dict[str, bytes]) -> list[str]:
-    """Where a secret stands, and in which form."""
+    """The places of a secret, and its form in each."""
     wanted = {form for secret in SECRETS.values() for form in forms(secret)}
     wanted |= {part for secret in SECRETS.values() for part in secret.splitlines()}
     wanted |= {part for secret in FOUND for part in secret.splitlines() if "-----" not in part}
@@ -175,7 +175,7 @@ def leaks(found: dict[str, bytes]) -> list[str]:
 async def test_secret_is_stored_nowhere(line: Line) -> None:
     """No secret is in the spool, a worker's other files, events, output, artifacts, history or logs.
 
-    After the end of the sandboxes it is nowhere at all. A command and an agent with an SDK leak all of them.
+    After the end of the sandboxes it is nowhere at all. A command and an agent with an SDK leak all secrets.
     """
     tasks = [await line.herd.submit(task) for task in TASKS.values()]
     sandboxes = [await line.waits(task) for task in tasks]

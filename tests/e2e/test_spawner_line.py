@@ -1,4 +1,4 @@
-"""Tasks and sandboxes through the real stack with nothing but the command."""
+"""Tasks and sandboxes of the real stack, used only by the command."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def sandherd(place: Path) -> Iterator[Sandherd]:
-    """The command, with a stack that has a settings file."""
+    """The command, and a stack with a settings file."""
     (place / "herd.yaml").write_text(SETTINGS)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
 
@@ -53,13 +53,13 @@ def sandherd(place: Path) -> Iterator[Sandherd]:
 
 
 def checked_output(done: "subprocess.CompletedProcess[str]") -> str:
-    """What a command printed. It went well."""
+    """The output of a command that must have succeeded."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
 
 
 def test_sandbox_is_used_from_creation_to_its_end(sandherd: Sandherd, place: Path) -> None:
-    """Commands, files and listings work in it; after its end they are refused."""
+    """Commands, files and listings work in a sandbox; after its end they are refused."""
     sandbox = checked_output(sandherd("sandboxes", "create", "--profile", "small", "--ttl", "10m"))
     assert sandherd("exec", sandbox, "--", "sh", "-c", "echo $KIND; exit 4").stdout == "small\n"
     assert sandherd("exec", sandbox, "--", "sh", "-c", "exit 4").returncode == 4
@@ -107,7 +107,7 @@ def test_batch_file_runs_in_dependency_order(sandherd: Sandherd) -> None:
 
 
 def test_settings_file_applies_to_the_stack(sandherd: Sandherd, place: Path) -> None:
-    """`config show` and the spawner use the file, named relative to where `up` ran.
+    """`config show` and the spawner use the file, named relative to the folder of `up`.
 
     A later command that does not name it shows the same, from any folder.
     """

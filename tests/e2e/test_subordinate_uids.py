@@ -1,6 +1,6 @@
-"""An ordinary user's stack where the user has subordinate uids: each sandbox has one of them.
+"""An ordinary user's stack, if the user has subordinate uids: each sandbox has one of them.
 
-Invariant: no process of a sandbox has the uid of the user, of root, or of another sandbox, whatever becomes of the
+Invariant: no process of a sandbox has the uid of the user, of root, or of another sandbox, whatever happens to the
 spawner; and when the stack has ended, all that is left in its home belongs to the user.
 """
 
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while"),
 ]
 DENIED = "Operation not permitted"
-"""What a foreign process is answered."""
+"""The error of an operation on another user's process."""
 HOSTILE = """
 import os, shutil
 shutil.copy('/bin/sh', 'sh'); os.chmod('sh', 0o6755); os.chmod('.', 0o777)
@@ -47,9 +47,9 @@ class Stack:
 
     user: OrdinaryUser
     program: Path
-    """The command as the user."""
+    """The command, run as the user."""
     server: int
-    """The process that has forks as commands."""
+    """The process id of the server whose forks are the commands."""
 
     @property
     def home(self) -> Path:
@@ -64,7 +64,7 @@ class Stack:
         return json.loads(self.run(*words, "-o", "json").stdout)
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end. What it leaves running may go on to write: nothing waits for that."""
+        """Run a command to its end. Processes that it leaves may continue to write: nothing waits for that."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             line = [str(self.program), "--home", str(self.home), *words]
             done = subprocess.run(
@@ -80,11 +80,11 @@ class Stack:
         return Sandbox(self, name)
 
     def processes(self) -> dict[int, list[str]]:
-        """Those of the user and its sandboxes, but for the server of its commands, with their command lines."""
+        """The processes of the user and its sandboxes, except the server of commands, with their command lines."""
         return {pid: words for pid, words in self.user.processes().items() if pid != self.server}
 
     def pid(self, part: str) -> int:
-        """The process of a part of the stack, once it runs."""
+        """Wait until a part of the stack runs; returns its process id."""
         found: list[int] = []
 
         def runs() -> bool:
@@ -115,7 +115,7 @@ class Sandbox:
         return self.run(sys.executable, "-c", code)
 
     def processes(self) -> set[int]:
-        """All that run under its uid on the host."""
+        """All processes with the sandbox's uid on the host."""
         return {pid for pid in psutil.pids() if whose(pid) == {self.uid}}
 
 
@@ -129,7 +129,7 @@ def whose(pid: int) -> set[int]:
 
 
 def is_inside(pid: int) -> bool:
-    """Whether a process is in another process namespace than we; one that has ended meanwhile is in none."""
+    """Whether a process is in another pid namespace than this one; false if it has ended in the meantime."""
     try:
         return Path(f"/proc/{pid}/ns/pid").stat() != Path("/proc/self/ns/pid").stat()
     except OSError:
@@ -137,7 +137,7 @@ def is_inside(pid: int) -> bool:
 
 
 def words_of(pid: int) -> list[str]:
-    """The command line of a process; nothing of one that has ended meanwhile."""
+    """The command line of a process; empty if it has ended in the meantime."""
     try:
         return psutil.Process(pid).cmdline()
     except psutil.Error:
@@ -145,14 +145,14 @@ def words_of(pid: int) -> list[str]:
 
 
 def rights(pid: int) -> set[int]:
-    """The capabilities of a process: those of its sets but the bounding one."""
+    """The capability sets of a process, except the bounding set."""
     lines = Path("/proc", str(pid), "status").read_text().splitlines()
     return {int(line.split()[1], 16) for line in lines if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))}
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    """One that runs."""
+    """A running stack."""
     with stack_of(OrdinaryUser(folder())) as stack:
         stack.stdout_of("up")
         yield stack
@@ -175,13 +175,13 @@ def stack_of(user: OrdinaryUser) -> Iterator[Stack]:
 
 @pytest.fixture
 def own_stack() -> Iterator[Stack]:
-    """One that the test starts and ends."""
+    """A stack that the test starts and ends."""
     with stack_of(OrdinaryUser(folder(), 1, ids_of(1))) as stack:  # the other stack still runs
         yield stack
 
 
 def eventually(condition: Callable[[], Any]) -> None:
-    """Wait until it is true."""
+    """Wait until the condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it never came to be"
@@ -214,7 +214,7 @@ def test_each_sandbox_has_its_own_subordinate_uid(stack: Stack) -> None:
 
 
 def test_runtimes_and_doctor_state_subordinate_uids(stack: Stack) -> None:
-    """The column, the check and the one remaining gap are shown."""
+    """The column, the check and the only remaining gap are shown."""
     (runtime,) = stack.document("runtimes")["runtimes"]
     assert runtime["host_uid"] == "subordinate"
     assert not any("own uid" in gap for gap in runtime["gaps"])
@@ -224,7 +224,7 @@ def test_runtimes_and_doctor_state_subordinate_uids(stack: Stack) -> None:
 
 
 def test_sandbox_uid_reaches_no_other_sandbox_and_not_the_user(stack: Stack) -> None:
-    """That uid outside any namespace, as after a fault in all of them, can send no signal, trace, nor read a file."""
+    """That uid outside of any namespace, as after a fault in all of them, can't signal, trace, or read a file."""
     one, other = stack.sandbox(), stack.sandbox()
     other.run("sh", "-c", "echo secret >work-of-mine; chmod 644 work-of-mine; chmod 755 .")
     foreign = {*other.processes(), stack.pid("spawner"), stack.pid("nats")}
@@ -297,7 +297,7 @@ def test_restarted_spawner_adopts_its_sandboxes(stack: Stack) -> None:
 
 
 def end(stack: Stack, sandbox: Sandbox) -> None:
-    """Terminate it, and wait until nothing is left of it."""
+    """Terminate the process, and wait until nothing is left of it."""
     processes = sandbox.processes()
     stack.stdout_of("sandboxes", "terminate", sandbox.name)
     eventually(lambda: not sandbox.folder.exists() and not any(whose(pid) for pid in processes))
@@ -310,8 +310,8 @@ def shim_of(sandbox: Sandbox) -> int:
 def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     """After `up`, `run` and `down` there is no process and no foreign file, and the home can be removed.
 
-    No setuid file of an agent has become the user's. After that `up` starts sandboxes again. When supervisor and
-    spawner are killed then, `down` joins the namespace, and nothing is left either.
+    No setuid file of an agent has become the user's. Afterwards `up` starts sandboxes again. If supervisor and spawner
+    are killed then, `down` joins the namespace, and nothing is left either.
     """
     stack = own_stack
     stack.stdout_of("up")
@@ -319,7 +319,7 @@ def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     sandbox = stack.sandbox()
     sandbox.python(HOSTILE)
     stack.stdout_of("down")
-    eventually(lambda: not stack.processes())  # the parent of the supervisor sees its end last
+    eventually(lambda: not stack.processes())  # the parent of the supervisor notices its end last
     foreign = subprocess.run(
         ["find", str(stack.user.home), "!", "-user", str(stack.user.uid)], capture_output=True, text=True, check=True
     )

@@ -16,14 +16,14 @@ from tests.e2e.line import SANDHERD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 _PASSING = stat.S_IXOTH
-"""Root's home lets the database's own user pass, and list nothing."""
+"""Root's home permits the database's own user to pass, but not to list."""
 _READABLE = {"postgres/pg_hba.conf", "postgres/pg_ident.conf"}
-"""Rules and names, nothing secret: the database's own user reads them."""
+"""Rules and names, which are not secret: the database's own user reads them."""
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home in a directory that others may pass, so that its own modes are what closes it."""
+    """A home in a directory that others may enter, so that its own modes protect it."""
     outer = Path(tempfile.mkdtemp(prefix="umask-"))
     outer.chmod(0o755)
     yield outer / "deep" / "home"
@@ -32,7 +32,7 @@ def home() -> Iterator[Path]:
 
 
 def sandherd(home: Path, umask: int, *words: str) -> None:
-    """A command, as it is run by a shell with this umask."""
+    """A command, as a shell with this umask runs it."""
     environment = os.environ | {"SANDHERD_HOME": str(home)}
     program = [str(SANDHERD), *words]
     done = subprocess.run(program, env=environment, capture_output=True, text=True, umask=umask, check=False)
@@ -49,8 +49,8 @@ def test_files_of_a_stack_are_closed_under_any_umask(home: Path, umask: int) -> 
 
 
 def check_modes(home: Path) -> None:
-    """No other user can read or list a file of this home, or of the folder with it, which `up` has created."""
-    # A sandbox that was not removed yet is below the first two; mirrors, which sandboxes read, are below the third.
+    """Check that no other user can read or list a file of this home, or of its parent that `up` has created."""
+    # The first two have sandboxes that were not removed yet; the third has mirrors, which sandboxes read.
     closed = {home / "sandboxes", home / "sandboxes-disks", home / "repositories"}
     for path in (home.parent, home, *home.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)

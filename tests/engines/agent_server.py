@@ -1,4 +1,4 @@
-"""The SDK's workspaces, laid over the toolchain that has the SDK itself and the real OpenHands agent server."""
+"""The SDK's workspaces, installed over the toolchain that has the SDK itself and the real OpenHands agent server."""
 
 import re
 import subprocess
@@ -9,11 +9,11 @@ from tests.engines.packages import alone
 
 UV = Path(__file__).parents[2] / ".venv" / "bin" / "uv"
 _NEEDED = ("docker",)
-"""By the workspaces, beside what is there."""
+"""Packages that the workspaces need in addition."""
 
 
 def agent_server() -> tuple[Path, Path]:
-    """`(python, packages)`: an interpreter, and a folder for its PYTHONPATH. Fetched once."""
+    """`(python, packages)`: an interpreter, and a folder for its PYTHONPATH. They are downloaded once."""
     python = interpreter("openhands")
     with alone("workspaces"):
         folder = BUILD / "workspaces"
@@ -27,7 +27,7 @@ def agent_server() -> tuple[Path, Path]:
 
 
 def _version(python: Path) -> str:
-    """Of the SDK that is there: all its parts have one version."""
+    """The version of the installed SDK: all its parts have one version."""
     packages = next(python.parent.parent.glob("lib/python*/site-packages"))
     (found,) = packages.glob("openhands_sdk-*.dist-info")
     match = re.fullmatch(r"openhands_sdk-(.+)\.dist-info", found.name)

@@ -23,7 +23,7 @@ _FONTS: Final = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 
 
 def files() -> Path:
-    """The folder with Chromium and its libraries. Raises `subprocess.CalledProcessError` where they can't be had."""
+    """The folder with Chromium and its libraries. Raises `subprocess.CalledProcessError` if they are not available."""
     with alone("chromium") as listed:
         if not listed.exists():
             part = listed.with_suffix(".part")
@@ -36,7 +36,7 @@ def files() -> Path:
 async def browser() -> AsyncIterator[Browser]:
     """Chromium without a window, and without connections of its own."""
     root = await asyncio.to_thread(files)
-    expect.set_options(timeout=PATIENCE * 1000)  # its own 5 s are too short for a busy machine
+    expect.set_options(timeout=PATIENCE * 1000)  # its default of 5 s is too short for a busy machine
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(
             executable_path=root / "usr" / "lib" / "chromium" / "chromium", args=list(_FLAGS), env=_environment(root)
@@ -48,7 +48,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 def _required() -> list[str]:
-    """Chromium, and what Debian's installer would install with it on this machine."""
+    """Chromium, and the packages that Debian's installer would install with it on this machine."""
     command = ["apt-get", "-s", "-q", "--no-install-recommends", "install", *_PACKAGES]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""docker-compose.yml at work: Debian's docker-compose, on the tests' engine or on none."""
+"""docker-compose.yml, run by Debian's docker-compose, on the tests' engine or on none."""
 
 import os
 import shlex
@@ -19,18 +19,18 @@ _PACKAGES: Final = (
     "python3-texttable", "python3-urllib3", "python3-websocket", "python3-yaml",
 )  # fmt: skip
 _PYTHON: Final = "/usr/bin/python3"
-"""Debian's own, as its docker-compose wants it."""
+"""Debian's own Python, which its docker-compose needs."""
 
 
 class Compose:
-    """The file at the repository's root, as a project of its own; its services are what the engine has images of."""
+    """The file at the repository's root, as a separate project; its services are those whose images the engine has."""
 
     def __init__(self, engine: Engine | None = None, **environ: str) -> None:
         self.engine = engine
         self._environ = environ
 
     def __call__(self, *words: str, patience: float = 240) -> subprocess.CompletedProcess[str]:
-        """`docker-compose …`."""
+        """Run `docker-compose …`."""
         return subprocess.run(
             [_PYTHON, str(_program()), "--project-name", "herd", *words],
             cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
@@ -38,13 +38,13 @@ class Compose:
         )  # fmt: skip
 
     def checked_output(self, *words: str) -> str:
-        """The same, for what must go well."""
+        """Run `docker-compose …`, which must succeed; returns its output."""
         done = self(*words)
         assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout
 
     def write_docker(self, folder: Path) -> Path:
-        """A `docker` that knows `compose` alone, for a shell that gets what users type."""
+        """Write a `docker` that has only `compose`, for a shell that runs a user's commands."""
         program = folder / "bin" / "docker"
         program.parent.mkdir(exist_ok=True)
         exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.environ.items())
@@ -60,7 +60,7 @@ exec {_PYTHON} {_program()} --project-name herd "$@"
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """Nothing of this machine's but where programs are."""
+        """An environment without this machine's variables, except the paths of programs."""
         place = _program().parents[1] / "lib" / "python3" / "dist-packages"
         exports = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place), "HOME": str(ROOT / "build")}
         return exports | ({"DOCKER_HOST": self.engine.host} if self.engine else {}) | self._environ

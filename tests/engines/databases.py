@@ -1,4 +1,4 @@
-"""A replica of a Postgres, and PgBouncer in front of one, each of the programs that operators run."""
+"""A replica of a Postgres, and a PgBouncer before one, of the programs that operators run."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ class Replica(PostgresServer):
     """A streaming replica, until it is promoted."""
 
     def _listens(self) -> bool:
-        """A replica's lock file says `standby` when it accepts connections."""
+        """Whether the replica accepts connections: its lock file then says `standby`."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
             return int(lines[0]) == self.child.pid and lines[7].strip() in {"ready", "standby"}
@@ -55,14 +55,14 @@ async def execute(server: PostgresServer, *statements: str) -> None:
 
 
 async def trust(server: PostgresServer) -> None:
-    """Programs of the server's own user, which may have no name, may connect, and replicate."""
+    """Permit programs of the server's own user, which may have no name, to connect, and to replicate."""
     (server.directory / "pg_hba.conf").write_text(_TRUST)
     await execute(server, "select pg_reload_conf()")
 
 
 @asynccontextmanager
 async def replica_of(primary: PostgresServer, directory: Path) -> AsyncIterator[PostgresServer]:
-    """A replica that each commit of the primary waits for."""
+    """A replica that must confirm each commit of the primary."""
     replica = Replica(directory, durable=False)
     replica._prepare()
     shutil.rmtree(replica.data)
@@ -82,7 +82,7 @@ async def replica_of(primary: PostgresServer, directory: Path) -> AsyncIterator[
 
 
 def freeze(server: PostgresServer) -> list[int]:
-    """Stop all its processes as they are, as a machine that no longer responds; returns them."""
+    """Stop all its processes (SIGSTOP), like a machine that no longer responds; returns them."""
     assert server.child.pid is not None
     os.kill(server.child.pid, signal.SIGSTOP)
     children = Path(f"/proc/{server.child.pid}/task/{server.child.pid}/children").read_text().split()
@@ -93,7 +93,7 @@ def freeze(server: PostgresServer) -> list[int]:
 
 @asynccontextmanager
 async def pooler(server: PostgresServer, directory: Path) -> AsyncIterator[str]:
-    """PgBouncer in transaction mode; its options for URLs."""
+    """PgBouncer in transaction mode; yields its options for URLs."""
     await trust(server)
     root, user = unpacked("pgbouncer", "libevent-2.1-7", "libc-ares2"), server.child.command.user
     directory.mkdir()

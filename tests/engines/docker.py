@@ -1,6 +1,6 @@
-"""A real Docker Engine of the tests' own: Debian's, on a socket of its own, with a base image made by debootstrap.
+"""A real Docker Engine for tests: Debian's, on its own socket, with a base image made by debootstrap.
 
-`python -m tests.engines.docker` fetches and makes all of that, as `make test` has it done beside its first steps.
+`python -m tests.engines.docker` downloads and makes all of that, as `make test` does beside its first steps.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ _IPTABLES = (
     "libmnl0",
 )  # fmt: skip
 _BESIDE = ("docker-registry", "busybox-static")
-"""What tests of images need beside an engine."""
+"""Packages that tests of images need beside an engine."""
 _RARELY = {"GOGC": "400"}
-"""Collects garbage less often, which else takes a good part of what an engine does; here it lives for minutes."""
+"""Makes garbage collection rarer, which otherwise takes much of an engine's time; here it lives for minutes."""
 _FAST = ("/dev/shm",)
 _INCLUDED = "python3,git,procps"
 _SLIM = (
     "var/cache/apt/archives", "var/lib/apt/lists", "usr/share/locale", "usr/share/doc", "usr/share/man",
     "usr/share/info", "usr/share/perl", "usr/lib/*/perl", "usr/lib/*/gconv",
 )  # fmt: skip
-"""What no test needs and every engine would be given: 110 of 270 MB; most of it Debian's slim images leave out too."""
+"""Files that no test needs and every engine would load: 110 of 270 MB; Debian's slim images lack most of them, too."""
 
 
 class Engine:
-    """One `dockerd`, with its own containerd; it ends with the block, and so does all that it ran."""
+    """One `dockerd` with its own containerd; it ends with the block, and so does everything that it ran."""
 
     def __init__(self) -> None:
-        # In memory where that is possible: an engine waits for the disk at every step.
+        # In memory if possible: an engine waits for the disk at every step.
         # The mark of the test run in its name lets the run's reaper find what is left.
         prefix = f"{os.environ.get(MARK, 'dk')}-"
         self._folder = Path(
@@ -61,13 +61,13 @@ class Engine:
         try:
             self.start()
             asyncio.run(self._load())
-        except BaseException:  # raised again: nothing that was started outlives a failed start
+        except BaseException:  # raised again: no process outlives a failed start
             self._end()
             raise
         return self
 
     def start(self) -> None:
-        """Start it, again with what it had."""
+        """Start it, or start it again with its data."""
         root = unpacked(*_PACKAGES, *_IPTABLES)
         search = f"{_names(self._folder, root)}:{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
         with (self._folder / "log").open("wb") as log:
@@ -82,7 +82,7 @@ class Engine:
 
     @property
     def command(self) -> Path:
-        """Debian's `docker`."""
+        """The path of Debian's `docker`."""
         return unpacked(*_PACKAGES) / "usr" / "bin" / "docker"
 
     def __exit__(
@@ -91,20 +91,20 @@ class Engine:
         self._end()
 
     def stop(self) -> None:
-        """End it in order, as a machine that shuts down does."""
+        """Stop it normally, like a machine that shuts down."""
         assert self._process is not None
         self._process.terminate()
         self._process.wait(30)
 
     def kill(self) -> None:
-        """End the engine at once, as a crash would; its containers go on without it."""
+        """Kill it, as a crash would; its containers continue."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
         number = self._folder / "exec" / "containerd" / "containerd.pid"
         with suppress(FileNotFoundError, psutil.NoSuchProcess):
             _until_ended(psutil.Process(int(number.read_text())))
-        # Where no process reaps orphans, the next engine would take its remains for one that runs.
+        # Where no process reaps orphans, the next engine would think that it still runs.
         number.unlink(missing_ok=True)
 
     async def _until_ready(self) -> None:
@@ -119,7 +119,7 @@ class Engine:
                 except (aiohttp.ClientError, DockerError, OSError):
                     if self._process.poll() is not None or time.monotonic() > deadline:
                         raise RuntimeError(f"dockerd does not start:\n{self._log_text()}") from None
-                await asyncio.sleep(0.05)  # another process: it sends no notification
+                await asyncio.sleep(0.05)  # another process sends no notification
         finally:
             await docker.close()
 
@@ -142,7 +142,7 @@ class Engine:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for mount in _mounts_below(self._folder):  # what it has mounted outlives it, and would be left with its folder
+        for mount in _mounts_below(self._folder):  # its mounts outlive it, and so would its folder
             subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -152,9 +152,9 @@ def _fast() -> str | None:
 
 
 def _names(folder: Path, root: Path) -> Path:
-    """A folder with the `iptables` that containers of a network of their own are given names by; the host has no rule.
+    """A folder with the `iptables` by which containers of a named network get names; the host has no rule.
 
-    It is unpacked and not installed, so variables name where its parts are.
+    It is unpacked and not installed, so variables state where its parts are.
     """
     place, (libraries, *_) = folder / "bin", (root / "usr" / "lib").glob("*-linux-gnu")
     place.mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ def _names(folder: Path, root: Path) -> Path:
 
 
 def _until_ended(containerd: psutil.Process) -> None:
-    """Its containerd ends with an engine, if not at once."""
+    """Wait for its containerd, which ends after the engine."""
     deadline = time.monotonic() + 10
     while containerd.is_running() and containerd.status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:
@@ -179,7 +179,7 @@ def _mounts_below(folder: Path) -> list[str]:
 
 
 def _options(folder: Path) -> list[str]:
-    """What lets it run in a container or a small machine: no bridge, no firewall, limits that it is allowed to set."""
+    """Options with which it runs in a container or a small machine: no bridge, no firewall, permitted limits."""
     return [
         *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid"),
         *("--exec-opt", "native.cgroupdriver=cgroupfs", "--iptables=false", "--bridge=none"),
@@ -188,7 +188,7 @@ def _options(folder: Path) -> list[str]:
 
 
 def base() -> Path:
-    """The base image's files as an archive, made once."""
+    """The base image's files as an archive, created once."""
     root = unpacked("debootstrap")
     with alone("base") as folder:
         archive = folder / "base.tar"

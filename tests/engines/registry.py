@@ -1,4 +1,4 @@
-"""A real registry of images of the tests' own: Debian's, on a port that is free, in memory."""
+"""A real image registry for tests: Debian's, on a free port, in memory."""
 
 import http.client
 import shutil
@@ -25,7 +25,7 @@ http: {{addr: {address}}}
 
 
 class Registry:
-    """It listens on this host alone, where engines connect to it without TLS. It ends with the block."""
+    """A registry that listens on this host only, where engines use it without TLS. It ends with the block."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="registry-"))
@@ -42,7 +42,7 @@ class Registry:
             )
         try:
             self._until_ready(self._process)
-        except BaseException:  # raised again: nothing that was started outlives a failed start
+        except BaseException:  # raised again: no process outlives a failed start
             self._end()
             raise
         return self
@@ -57,7 +57,7 @@ class Registry:
         while not self._answers():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no registry starts: {(self._folder / 'log').read_text()[-1000:]}")
-            threading.Event().wait(0.02)  # another process: it sends no notification
+            threading.Event().wait(0.02)  # another process sends no notification
 
     def _answers(self) -> bool:
         try:

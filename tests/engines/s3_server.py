@@ -1,4 +1,4 @@
-"""A server with the API of S3, and a network before it that fails when a test asks for it."""
+"""A server with the API of S3, and a network before it that fails when a test requests it."""
 
 import asyncio
 import io
@@ -20,7 +20,7 @@ from tests.npm_packages import S3, node_with
 
 BUCKET: Final = "herd"
 KEY: Final = "S3RVER"
-"""The only id of a key and the only secret that the server knows."""
+"""The only key id and the only secret of the server."""
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -37,7 +37,7 @@ class Fault(Enum):
 
 
 class S3Network:
-    """Passes requests on, but for those that `fault` is about."""
+    """Forwards requests, except those for which `fault` returns a fault."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -47,14 +47,14 @@ class S3Network:
         self.prefix = uuid4().hex
         self.url = ""
         self.requests: list[str] = []
-        """Each as `METHOD name`, by the last part of the path."""
+        """Each request as `METHOD name`, with the last part of the path."""
         self.fault: Callable[[str], Fault | None] = lambda request: None
-        """Of a request as in `requests`."""
+        """The fault of a request, which is written as in `requests`."""
         self.held = Event()
         """Set when a request is held."""
 
     async def serve(self, started: "Future[str]") -> None:
-        """Serve until `end`; `started` gets the URL."""
+        """Serve until `end`; `started` receives the URL."""
         self._loop = asyncio.get_running_loop()
         app = web.Application(client_max_size=_MAX_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handle)
@@ -67,7 +67,7 @@ class S3Network:
             await runner.cleanup()
 
     def end(self) -> None:
-        """Reply to what is held, and serve no more."""
+        """Reply to held requests, and stop serving."""
         self._loop.call_soon_threadsafe(self._ended.set)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -112,7 +112,7 @@ class S3Network:
 
 @contextmanager
 def serving_s3(folder: Path) -> Iterator[str]:
-    """The URL of a server that has one bucket, and stores it in a folder."""
+    """The URL of a server with one bucket, whose objects are in a folder."""
     node, packages = node_with(S3)
     command = [node, str(packages / "serve.mjs"), str(folder), BUCKET]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -127,7 +127,7 @@ def serving_s3(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def s3_network(server: str) -> Iterator[S3Network]:
-    """A network before a server, in a thread of its own, as archives are read and written by calls that block."""
+    """A network before a server, in its own thread, as archives are read and written by blocking calls."""
     network = S3Network(server)
     started: Future[str] = Future()
     thread = Thread(target=lambda: asyncio.run(network.serve(started)))

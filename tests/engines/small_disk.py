@@ -1,4 +1,4 @@
-"""A small file system that is really full: mounted in a mount namespace of its own, which ends with its holder.
+"""A small file system that is really full, mounted in its own mount namespace, which ends with its holder.
 
 The holder waits on a pipe of ours, so that nothing stays mounted even if the tests are killed. Other processes reach
 the file system through `/proc/<holder>/root`.
@@ -28,17 +28,17 @@ class SmallDisk:
 
     @property
     def path(self) -> Path:
-        """Where it is for those outside of its namespace."""
+        """The path of the file system for processes outside of its namespace."""
         return Path(f"/proc/{self.holder}/root{self.folder}")
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes it takes still."""
+        """The number of free bytes."""
         found = os.statvfs(self.path)
         return found.f_bavail * found.f_frsize
 
     def fill_bytes(self) -> None:
-        """Take every byte."""
+        """Use every free byte."""
         with (self.path / "filler").open("wb", buffering=0) as file:
             for size in (65_536, 512, 1):
                 try:
@@ -48,7 +48,7 @@ class SmallDisk:
                     continue
 
     def fill_inodes(self) -> None:
-        """Take every inode, with files that take no bytes."""
+        """Use every inode, with empty files."""
         folder = self.path / "fillers"
         folder.mkdir()
         try:
@@ -58,7 +58,7 @@ class SmallDisk:
             return
 
     def free(self) -> None:
-        """Give back what was taken."""
+        """Free the used space."""
         (self.path / "filler").unlink(missing_ok=True)
         folder = self.path / "fillers"
         for file in folder.iterdir() if folder.is_dir() else ():
@@ -67,7 +67,7 @@ class SmallDisk:
 
 @asynccontextmanager
 async def small_disk(folder: Path, *, size: int, inodes: int, kind: str = "tmpfs") -> AsyncIterator[SmallDisk]:
-    """A `tmpfs` or an `ext4` of a loop device. Where mounting is impossible the test fails with one line."""
+    """Mount a `tmpfs`, or an `ext4` on a loop device. If that is not possible the test fails with one line."""
     pipe = asyncio.subprocess.PIPE
     mount = _TMPFS if kind == "tmpfs" else _EXT4
     script = f"{{ {mount}; }} && echo ready && exec cat"

@@ -1,4 +1,4 @@
-"""The Node.js example with what it needs."""
+"""Runs the Node.js example."""
 
 from tests.npm_packages import EXAMPLE, node_with
 
@@ -6,6 +6,6 @@ __all__ = ["EXAMPLE", "program"]
 
 
 def program() -> list[str]:
-    """The command that runs the example. Fails the test, in one line, where there is no Node.js."""
+    """The command that runs the example. Without Node.js the test fails with a message of one line."""
     node, folder = node_with(EXAMPLE)
     return [node, str(folder / "follow.mjs")]

@@ -1,4 +1,4 @@
-"""The example for Node.js that joins history and live, and folds states and what a task waits for."""
+"""The example for Node.js that joins history and live events, and computes states and what a task waits for."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,14 +45,14 @@ def granted(number: int) -> tuple[ApprovalGranted, str, int]:
 
 @pytest.fixture
 async def ingest(herd: Broker, postgres: str) -> AsyncIterator[Broker]:
-    """A broker with event-ingest, and who creates consumers for it."""
+    """A broker with event-ingest, and the service that creates its consumers."""
     async with stream_admin(herd), compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         yield herd
 
 
 @pytest.fixture
 def credentials(herd: Broker, tmp_path: Path) -> Path:
-    """A subscriber's of project p1, made as an operator makes it."""
+    """The credential of a subscriber of project p1, created as an operator does."""
     path = tmp_path / "reader.creds"
     words = ["credentials", "create", "--role", "subscriber", "--project", "p1", "--file", str(path)]
     assert status_of(["--home", str(herd.home), *words]) == 0
@@ -60,7 +60,7 @@ def credentials(herd: Broker, tmp_path: Path) -> Path:
 
 
 async def begin(spawner: Bus, relay: Bus) -> None:
-    """A task that runs and waits for two approvals."""
+    """Publish the events of a running task that waits for two approvals."""
     await publish(spawner, TaskSubmitted(task="hello", harness="command", runtime="process"), OF_TASK, 1)
     await publish(spawner, TaskAssigned(sandbox=SANDBOX), OF_TASK, 2)
     await publish(spawner, TaskRunning(sandbox=SANDBOX), OF_TASK, 3)
@@ -79,9 +79,9 @@ async def stored(herd: Broker, count: int) -> None:
 
 
 async def test_example_joins_history_and_live(ingest: Broker, credentials: Path) -> None:
-    """It writes each state once, whether an event is in the history, in the stream, or in both, in its source's order.
+    """It writes each state once, in its source's order, whether the event is in the history, in the stream, or in both.
 
-    An approval that is answered before its request is received is no reason to wait.
+    An approval that is decided before its request is received is no reason to wait.
     """
     program = [*node.program()[:-1], str(Path(node.program()[-1]).with_name("join.mjs"))]
     async with ingest.bus(Principal.SPAWNER) as spawner, ingest.bus(Principal.MESSAGE_RELAY) as relay:

@@ -1,4 +1,4 @@
-"""The examples for subscribers, as they are shown: with a subscriber's credential, and a broker that is killed."""
+"""The documented examples for subscribers, with a subscriber's credential, and a broker that is killed."""
 
 import asyncio
 import json
@@ -48,16 +48,16 @@ def worker_of(herd: Broker, project: str) -> AbstractAsyncContextManager[Bus]:
 
 
 class Reader:
-    """An example at work, and what it has written."""
+    """A running example, and what it has written."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.lines: list[Any] = []
 
     async def until(self, ids: Sequence[str]) -> None:
-        """Read until all of these were written."""
+        """Read until all of these lines were written."""
         assert self.process.stdout
-        # Once it has begun, less than what is not acknowledged needs to be redelivered.
+        # Once it has begun, this takes less time than the redelivery of unacknowledged events.
         async with asyncio.timeout(25 if self.lines else PATIENCE):
             while not {*ids} <= {line["id"] for line in self.lines}:
                 line = await self.process.stdout.readline()
@@ -113,14 +113,14 @@ def command(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture
 async def ingest(herd: Broker, postgres: str) -> AsyncIterator[Broker]:
-    """A broker with event-ingest, and who creates consumers for it."""
+    """A broker with event-ingest, and the service that creates its consumers."""
     async with stream_admin(herd), compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         yield herd
 
 
 @pytest.fixture
 def credentials(herd: Broker, tmp_path: Path) -> Path:
-    """A subscriber's of project p1, made as an operator makes it."""
+    """The credential of a subscriber of project p1, created as an operator does."""
     path = tmp_path / "reader.creds"
     words = ["credentials", "create", "--role", "subscriber", "--project", "p1", "--file", str(path)]
     assert status_of(["--home", str(herd.home), *words]) == 0
@@ -149,7 +149,7 @@ async def test_example_follows_its_project_over_a_broker_kill(
         await reader.until(ids)
     assert {line["project"] for line in reader.lines} == {"p1"}
     assert Counter(line["id"] for line in reader.lines).keys() == {*ids}
-    # Only what was not yet known to be acknowledged when the broker died may have come twice.
+    # Only events whose acknowledgement was not confirmed when the broker ended may have come twice.
     assert all(times == 1 for event, times in Counter(line["id"] for line in reader.lines).items() if event in ids[4:])
 
 
@@ -216,7 +216,7 @@ async def test_example_ends_if_its_subscription_was_deleted_in_an_outage(
     async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy") as reader:
         await worker.publish_event(event)
         await reader.until([str(event.id)])
-        reader.process.send_signal(signal.SIGSTOP)  # its connection is that of the broker before
+        reader.process.send_signal(signal.SIGSTOP)  # its connection is that of the broker before its restart
         await ingest.kill()
         await ingest.restart()
         await delete(ingest, "copy")

@@ -1,4 +1,4 @@
-"""A whole stack, as `sandherd up` starts it, for the tests that inject faults."""
+"""A whole stack, as `sandherd up` starts it, for tests that inject faults."""
 
 import asyncio
 import os
@@ -28,18 +28,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stack:
-    """A running stack and what tests do to it."""
+    """A running stack, and the operations of tests on it."""
 
     home: Path
 
     @asynccontextmanager
     async def herd(self) -> AsyncIterator[Herd]:
-        """A client of it."""
+        """A client of the stack."""
         async with Herd.connect(Context.resolve(home=self.home, environ={}), patience=PATIENCE) as herd:
             yield herd
 
     async def pid(self, part: str) -> int:
-        """The process of a part, once it runs."""
+        """Wait until a part runs; returns its process id."""
 
         async def find() -> int | None:
             parts = {found.name: found for found in (await status(self.home)).parts}
@@ -48,14 +48,14 @@ class Stack:
         return await eventually(find)
 
     async def kill(self, part: str) -> None:
-        """Kill a component's process. Returns when that process has ended: a later kill is one of the next."""
+        """Kill a component's process. Returns when that process has ended, so that a later kill hits the next one."""
 
         async def kill_process() -> bool | None:
             pid = await self.pid(part)
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                # A process killed before may be reported as running for a moment.
+                # A process that was killed before may be reported as running for a moment.
                 return None
             await ended(pid)
             return True
@@ -63,7 +63,7 @@ class Stack:
         await eventually(kill_process)
 
     async def whole(self, herd: Herd, sandbox: str) -> tuple[SandboxView, Audit]:
-        """A sandbox that has ended and whose last word is stored, and the audit of it."""
+        """Wait until a sandbox has ended and its last event is stored; returns its audit."""
 
         async def look() -> tuple[SandboxView, Audit] | None:
             view, audit = await herd.sandbox(sandbox), await herd.audit(sandbox)
@@ -73,11 +73,11 @@ class Stack:
         return await eventually(look)
 
     def allow(self, sandbox: str, number: int) -> None:
-        """Have a talker continue that holds after a number of events."""
+        """Let a talker continue that waits after a number of events."""
         (self.home / "sandboxes" / sandbox / "work" / f"go-{number}").touch()
 
     async def cleared(self, sandbox: str) -> None:
-        """Wait until nothing of a sandbox is left: that comes behind its end."""
+        """Wait until nothing of a sandbox is left, which happens after its end."""
 
         async def look() -> bool | None:
             return None if (self.home / "sandboxes" / sandbox).exists() else True
@@ -86,7 +86,7 @@ class Stack:
 
 
 async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
-    """What `look` finds, as soon as it finds something. Raises `TimeoutError`. An unavailable herd is asked again."""
+    """Call `look` until it finds something, and return that. An unavailable herd is retried. Raises `TimeoutError`."""
     wait = 0.1
     async with asyncio.timeout(seconds):
         while True:
@@ -97,11 +97,11 @@ async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = P
             if found is not None:
                 return found
             await asyncio.sleep(wait)
-            wait = min(0.5, 1.5 * wait)  # whole parts of a stack are looked at, which costs them CPU time
+            wait = min(0.5, 1.5 * wait)  # a check may concern whole parts of a stack, which costs them CPU time
 
 
 def worker_pid(sandbox: str) -> int | None:
-    """The process of a sandbox's worker."""
+    """The process id of a sandbox's worker."""
     for process in psutil.process_iter(["cmdline"]):
         if "sandherd_worker.main" in (process.info["cmdline"] or []):
             try:
@@ -113,9 +113,9 @@ def worker_pid(sandbox: str) -> int | None:
 
 
 def talk(count: int, pause: float = 0.05, holds: Sequence[int] = ()) -> TaskSpec:
-    """A task that says `count` numbered things, and is tried once: how an attempt ends is what is looked at.
+    """Submit a task whose agent publishes `count` messages. It has one attempt, as its end is what is tested.
 
-    It holds after each of `holds` things, until it is allowed to go on (`Stack.allow`).
+    The agent waits after each of `holds` messages until it may continue (`Stack.allow`).
     """
     return TaskSpec(
         text=f"say {count} things",
@@ -139,4 +139,4 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_services(sandherd_program: Path) -> None:
-    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""
+    """Make supervisors and services of these tests' stacks forks (`tests/preloaded_cli`)."""

@@ -1,6 +1,6 @@
-"""A spawner as a process of its own, with some bad luck at its sandboxes (`unlucky`). Run by the faults tests.
+"""A spawner as a separate process, some of whose sandboxes fail (`unlucky`). The faults tests run it.
 
-Its workers are the real ones, begun by a few lines that let some end at once, and some be killed at work.
+Its workers are the real ones, started by a few lines that make some end at once, and let some be killed.
 """
 
 import os
@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 async def open_unlucky(settings: Settings) -> Sequence[Runtime]:
-    """The process runtime, which refuses some sandboxes, and is too busy for others when it is asked first."""
+    """A process runtime that refuses some sandboxes, and is busy at the first request for others."""
     (runtime,) = await open_runtimes(settings, (sys.executable, "-P", "-c", BEGIN_WORKER))
     create, requested = runtime.create, set()
 
@@ -49,12 +49,12 @@ async def open_unlucky(settings: Settings) -> Sequence[Runtime]:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "too busy")
         await create(plan)
 
-    runtime.create = create_or_not  # type: ignore[method-assign]  # bad luck in its place
+    runtime.create = create_or_not  # type: ignore[method-assign]  # fails in its place
     return [runtime]
 
 
 if __name__ == "__main__":
-    # Waiting for a dead one's lease is all that the test would do otherwise.
+    # The test would otherwise spend its time waiting for the killed spawner's lease.
     lease = float(os.environ.get("HERD_LEASE_SECONDS", "1"))
     service = compose(load().settings, runtimes=open_unlucky, lease_seconds=lease)
     logs.configure("spawner", "info")

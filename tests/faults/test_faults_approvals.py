@@ -1,4 +1,4 @@
-"""Approvals across the loss of a worker, on a whole stack: a decision passes to the next attempt."""
+"""Approvals after the loss of a worker, on a whole stack: a decision passes to the next attempt."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module", autouse=True)
 def agent(stack: Stack) -> None:
-    """The echo driver, in the place of an ACP agent's."""
+    """The echo driver, which takes the place of an ACP agent."""
     toolchain = stack.home / "toolchains" / "acp"
     python = toolchain / "bin" / "python"
     python.parent.mkdir(parents=True)
     shutil.copytree(ECHO, toolchain / "packages" / "echo_driver")
     packages = '"$(dirname "$0")/../packages"'
-    # The worker starts `sandherd_drivers.acp`; this interpreter has another one of that name.
+    # The worker starts `sandherd_drivers.acp`; this interpreter has another module of that name.
     python.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH":{packages}\nexec {sys.executable} -P -m echo_driver\n'
     )
@@ -38,7 +38,7 @@ def agent(stack: Stack) -> None:
 
 
 def task(*lines: str) -> TaskSpec:
-    """A task for the echo driver, which asks for every tool, and is tried twice."""
+    """Submit a task for the echo driver, which requests an approval for every tool; it has two attempts."""
     return TaskSpec(
         text="\n".join(lines),
         harness=AcpHarness(kind="acp", argv=["agent"], approvals=Approvals(otherwise="ask")),
@@ -47,7 +47,7 @@ def task(*lines: str) -> TaskSpec:
 
 
 async def waiting(herd: Herd, count: int = 1) -> list[ApprovalView]:
-    """What waits for an answer, once they are that number."""
+    """Wait until this number of approvals waits; returns them."""
 
     async def look() -> list[ApprovalView] | None:
         found = (await herd.approvals(state=ApprovalState.PENDING)).approvals
@@ -70,7 +70,7 @@ async def lose(herd: Herd, task: str, sandbox: str, *, known: bool) -> None:
 
 
 async def requested_again(herd: Herd, before: ApprovalView) -> ApprovalView:
-    """What waits alone, once it is asked by another sandbox than before: the list is of what is stored by then."""
+    """Wait until the only waiting approval is of another sandbox than before: the list is of stored events."""
 
     async def look() -> ApprovalView | None:
         [view] = await waiting(herd)
@@ -88,7 +88,7 @@ async def published(herd: Herd, sandbox: str) -> list[str]:
     "known", [True, pytest.param(False, marks=pytest.mark.long)], ids=["when it is known", "at once"]
 )
 async def test_decision_after_worker_kill_reaches_the_next_attempt(stack: Stack, known: bool) -> None:
-    """A decision made after a worker's SIGKILL is given to the next attempt, without a new question."""
+    """A decision made after a worker's SIGKILL is delivered to the next attempt, without a new request."""
     async with stack.herd() as herd:
         name = await herd.submit(task("use Bash", "say done"))
         [requested] = await waiting(herd)

@@ -1,10 +1,10 @@
-"""Three nats-servers under load, killed one after the other: nothing is lost or doubled.
+"""Three nats-servers under load are killed one after the other: nothing is lost or duplicated.
 
 `make test` kills until the streams of events and of commands have lost their leaders, which one or two kills do. With
-SANDHERD_CLUSTER_KILLS it kills until each stream and each consumer has lost its leader once, which most often three
-kills do, and then further times; `make soak` gives it 12. How long things stood still is printed and not
-judged: nearly all of it is the servers' own time for an election, 4 to 9 s after the last word of a leader that was
-killed, which is not a setting; see docs/operating.md.
+SANDHERD_CLUSTER_KILLS it kills until each stream and each consumer has lost its leader once, which usually three kills
+do, and then further times; `make soak` sets it to 12. The pauses are printed and not asserted: nearly all of a pause is
+the servers' own time for an election, 4 to 9 s after the last message of a killed leader, which is not a setting; see
+docs/operating.md.
 """
 
 import asyncio
@@ -62,12 +62,12 @@ until test -e stop; do
 done
 echo '{"type":"agent.message","data":{"content":"end '$number'","content_length":1}}' >&3
 """
-"""Counts until it is stopped."""
+"""A program that counts until it is stopped."""
 VOICE_EVERY = 0.2
 ALL = {stream.name for stream in STREAMS} | {bucket.stream for bucket in BUCKETS}
 ALL |= {f"{consumer.stream} > {consumer.name}" for consumer in CONSUMERS}
 WANTED = ALL if FURTHER_KILLS else {"EVENTS", "COMMANDS"}
-"""What is to lose its leader: streams, and consumers with theirs."""
+"""The streams, and consumers with theirs, that must lose their leader."""
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ async def connected(stack: Stack, credentials: Path, name: str) -> AsyncIterator
 
 
 async def leaders(stack: Stack) -> dict[str, str]:
-    """The part that leads each stream and each consumer; raises what nats-py raises while one has none."""
+    """The server that leads each stream and each consumer. Raises nats-py's error while one has none."""
     path = stack.home / "creds" / "provisioner.creds"
     write_secret(path, Registrar(Keys(stack.home / "identity")).mint_stream_admin())
     found: dict[str, str] = {}
@@ -116,7 +116,7 @@ def counting() -> TaskSpec:
 
 
 async def is_known(herd: Herd, task: str) -> bool:
-    """Whether the herd has read the command: a spawner that has lost a leader reads it again somewhat later."""
+    """Whether the spawner has read the command: one that has lost a leader reads it again later."""
     try:
         return bool(await herd.task(task))
     except HerdError as error:
@@ -126,7 +126,7 @@ async def is_known(herd: Herd, task: str) -> bool:
 
 
 async def sandbox_of(herd: Herd, task: str) -> str:
-    """Its sandbox, once its agent works."""
+    """Wait until the task's agent works; returns its sandbox."""
 
     async def look() -> str | None:
         view = await herd.task(task)
@@ -136,14 +136,14 @@ async def sandbox_of(herd: Herd, task: str) -> str:
 
 
 class Voice:
-    """Says one event after the other as the monitor, and notes when each was acknowledged."""
+    """Publishes one event after the other as the monitor, and notes the time of each acknowledgement."""
 
     def __init__(self, bus: Bus) -> None:
         self._publisher = EventPublisher(bus, "monitor")
         self.acknowledged: dict[str, float] = {}
 
     async def talk(self) -> None:
-        """Until cancelled."""
+        """Publish until cancelled."""
         while True:
             report = MonitorConductorReported(status="coherent", coherence_score=1.0, sandboxes=0)
             published = await self._publisher.publish(report, project="default", entity="fleet")
@@ -151,13 +151,13 @@ class Voice:
             await asyncio.sleep(VOICE_EVERY)
 
     def longest_pause(self, since: float) -> float:
-        """The longest time between two acknowledgements, of which the later one came after this moment."""
+        """The longest time between two acknowledgements of which the later one came after this time."""
         moments = sorted(self.acknowledged.values())
         return max((later - one for one, later in pairwise(moments) if later > since), default=0)
 
 
 async def whole(stack: Stack) -> StackStatus:
-    """The stack, once every part of it is ready and every server has caught up."""
+    """Wait until every part of the stack is ready and every server has caught up."""
 
     async def look() -> StackStatus | None:
         found = await status(stack.home)
@@ -167,7 +167,7 @@ async def whole(stack: Stack) -> StackStatus:
 
 
 async def lead(stack: Stack) -> dict[str, str]:
-    """Who leads what, once everything is led."""
+    """The leaders, once there is one for everything."""
     while True:
         try:
             return await leaders(stack)
@@ -187,7 +187,7 @@ class Killing:
         self.tasks: list[str] = []
 
     async def go(self) -> None:
-        """Until all that is wanted has lost its leader, and as often again as is asked for."""
+        """Kill until each wanted leader was lost, and then as many more times as requested."""
         further = FURTHER_KILLS
         while WANTED - self.lost or further > 0:
             further -= self.lost >= WANTED
@@ -216,11 +216,11 @@ class Killing:
 
 @dataclass(frozen=True)
 class History:
-    """What is stored: by its source, in the order in which the broker took it."""
+    """The stored events by source, in the broker's order."""
 
     published: dict[str, list[dict[str, Any]]]
     longest_pause: float
-    """The longest time in which nothing at all was stored, in seconds."""
+    """The longest time in seconds in which nothing was stored."""
 
     @classmethod
     async def read(cls, stack: Stack) -> "History":
@@ -244,7 +244,7 @@ def pids(found: StackStatus) -> dict[str, tuple[int | None, int]]:
 
 
 def errors(stack: Stack) -> str:
-    """What the services have logged as errors, so that a failure shows why one of them ended."""
+    """The errors in the services' logs, so that a failure shows why one has ended."""
     lines = [line for path in (stack.home / "logs").glob("*.log") for line in path.read_text().splitlines()]
     return "\n".join(line.replace("\\n", "\n") for line in lines if '"level": "error"' in line)
 
@@ -291,7 +291,7 @@ def check(found: dict[str, list[dict[str, Any]]], voice: Voice, talkers: list[st
 
 
 async def test_three_servers_are_managed_like_one(stack: Stack) -> None:
-    """Clients and services know every address; status and doctor name each server; a lost supervisor is restored."""
+    """Clients and services know every address; status and doctor name each server; a lost supervisor is replaced."""
     before = await whole(stack)
     assert [part.name for part in before.parts if part.name.startswith("nats")] == list(SERVERS)
     assert len(str(before.nats_url).split(",")) == len(SERVERS)
@@ -314,16 +314,16 @@ async def test_three_servers_are_managed_like_one(stack: Stack) -> None:
 
 
 async def service_log(stack: Stack, service: str) -> str:
-    """The broker's address that a service was given."""
+    """The broker's address that a service has received."""
     process = Path("/proc") / str(await stack.pid(service)) / "environ"
     return dict(line.split("=", 1) for line in process.read_text().split("\0") if line)["NATS_URL"]
 
 
 async def is_well(stack: Stack) -> bool | None:
-    """Whether doctor finds nothing: what waits after a leader was killed is worth a look for a moment.
+    """Whether doctor finds no problem: messages that wait after a leader's loss may be one for a moment.
 
-    Nothing limits the disk of sandboxes here. For a process that was killed, doctor names memory as a possible cause
-    where the kernel has killed any process of this machine for it meanwhile, such as one of another test.
+    Nothing limits the disk of sandboxes here. For a killed process doctor names memory as a possible cause if the
+    kernel has killed any process of this machine for it meanwhile, such as one of another test.
     """
     context = Context.resolve(home=stack.home, environ={})
     found = [*await examine(context, datetime.now(UTC)), *await check_servers(context)]

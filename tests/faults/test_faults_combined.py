@@ -1,4 +1,4 @@
-"""One task loses its worker three times and its broker five times: all events are stored, once, in order."""
+"""One task loses its worker three times and its broker five times: all events are stored once, in order."""
 
 import json
 import os
@@ -25,13 +25,13 @@ from tests.faults.conftest import Stack, eventually
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 EVENTS = 500
-"""The agent's output in each attempt if it is not killed; most of it only after its command to continue."""
+"""The number of messages of the agent in an attempt without a kill; it publishes most only after its command."""
 EARLY = 350
-"""So much it says before that."""
+"""The number of messages before that command."""
 LATE = 450
-"""So much before it is let to its end: an agent that is to lose its worker must not be done before."""
+"""The number of messages before the agent may end: one whose worker is to be killed must still be running."""
 LOST = 3
-"""The number of attempts that lose their workers, each together with the broker."""
+"""The number of attempts that lose their worker, each together with the broker."""
 AGENT = f"""
 for number in $(seq {EVENTS}); do
   echo '{{"type":"agent.message","data":{{"content":"'$number'","content_length":'${{#number}}'}}}}' >&3
@@ -67,7 +67,7 @@ class Spooled:
         self._folder = stack.home / "sandboxes" / sandbox / "state" / "spool"
 
     def events(self) -> list[StoredMessage]:
-        """What is in it and whole."""
+        """The complete events in the spool."""
         return [
             StoredMessage.read(record.payload)
             for content in _contents(path for _, path in segments(self._folder))
@@ -76,7 +76,7 @@ class Spooled:
         ]
 
     async def reaches(self, number: int) -> None:
-        """Wait until it holds an event of that number or a later one."""
+        """Wait until it has the event of this number or a later one."""
 
         async def look() -> bool | None:
             return any(event.sequence >= number for event in self.events()) or None
@@ -93,7 +93,7 @@ def _contents(paths: Iterable[Path]) -> Iterable[bytes]:
 
 
 def worker(sandbox: str) -> int | None:
-    """The worker of a sandbox itself, and neither what holds it nor one that makes up for it."""
+    """The process of the worker itself: neither its holder nor a fork server."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or [""]
         try:
@@ -106,7 +106,7 @@ def worker(sandbox: str) -> int | None:
 
 
 async def attempt(herd: Herd, task: str, number: int) -> str:
-    """The sandbox of that attempt, once its agent works."""
+    """Wait until the agent of that attempt works; returns its sandbox."""
 
     async def look() -> str | None:
         view = await herd.task(task)
@@ -117,12 +117,12 @@ async def attempt(herd: Herd, task: str, number: int) -> str:
 
 
 async def lose(stack: Stack, sandbox: str) -> list[StoredMessage]:
-    """Kill the worker and the broker in the middle of it all; returns what was in its spool by then."""
+    """Kill the worker and the broker during the work; returns the events in its spool."""
     spool = Spooled(stack, sandbox)
     await spool.reaches(300)
     broker, victim = await stack.pid("nats"), worker(sandbox)
     assert victim is not None
-    os.kill(broker, signal.SIGSTOP)  # takes nothing any more, so that the spool is not empty
+    os.kill(broker, signal.SIGSTOP)  # stops the broker, so that the spool is not empty
     stack.allow(sandbox, EARLY)
     await spool.reaches(max(event.sequence for event in spool.events()) + 30)
     os.kill(victim, signal.SIGSTOP)
@@ -133,18 +133,18 @@ async def lose(stack: Stack, sandbox: str) -> list[StoredMessage]:
 
 
 async def has_restarted(stack: Stack, count: int) -> bool | None:
-    """Whether it is written down that the broker was started again so often; that is done a moment after its start."""
+    """Whether this number of restarts of the broker is recorded, which happens a moment after its start."""
     return await restarts(stack) >= count or None
 
 
 async def restarts(stack: Stack) -> int:
-    """How often the broker was started again."""
+    """The number of restarts of the broker."""
     (broker,) = [part for part in (await status(stack.home)).parts if part.name == "nats"]
     return broker.restarts
 
 
 async def stored(stack: Stack) -> dict[tuple[str, str], list[StoredMessage]]:
-    """All that is in the database, by its source and its subject, in the order in which the broker took it."""
+    """All events in the database, by source and subject, in the order of the broker."""
     url = (await status(stack.home)).database_url
     connection = await asyncpg.connect(url)
     try:
@@ -161,7 +161,7 @@ async def stored(stack: Stack) -> dict[tuple[str, str], list[StoredMessage]]:
 
 
 async def ended(herd: Herd, task: str) -> TaskView:
-    """The task, once it has ended."""
+    """Wait until the task has ended; returns it."""
 
     async def look() -> TaskView | None:
         view = await herd.task(task)
@@ -171,7 +171,7 @@ async def ended(herd: Herd, task: str) -> TaskView:
 
 
 def check_attempt(messages: list[StoredMessage], spooled: list[StoredMessage]) -> int:
-    """One attempt is whole and has one end; returns how much its agent has published."""
+    """Check that an attempt is complete with one end; returns the number of its agent's messages."""
     assert set(spooled) <= set(messages)
     assert [event.type for event in messages if event.type in ENDS] == [
         "agent.failed" if spooled else "agent.completed"
@@ -183,7 +183,7 @@ def check_attempt(messages: list[StoredMessage], spooled: list[StoredMessage]) -
 
 
 async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stack) -> None:
-    """Over 1,000 events, each number is stored once and in order, and each sandbox ends once."""
+    """Each of over 1,000 event numbers is stored once and in order, and each sandbox ends once."""
     task, sandboxes, spooled = new_task(), [], list[list[StoredMessage]]()
     harness = CommandHarness(argv=["/bin/sh", "-c", AGENT])
     before = await restarts(stack)
@@ -213,13 +213,13 @@ async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stac
 def check_stored(
     found: dict[tuple[str, str], list[StoredMessage]], sandboxes: list[str], spooled: list[list[StoredMessage]]
 ) -> None:
-    """The conditions for all stored events, of every publisher."""
+    """Check the stored events of every publisher."""
     by_source: dict[str, list[int]] = defaultdict(list)
     for (source, _), messages in found.items():
         numbers = [event.sequence for event in messages]
         assert numbers == sorted(numbers), source
         by_source[source] += numbers
-    for source, numbers in by_source.items():  # the monitor's is of all sandboxes
+    for source, numbers in by_source.items():  # the monitor's source is about all sandboxes
         assert sorted(numbers) == list(range(1, len(numbers) + 1)), source
     ids = [event.id for messages in found.values() for event in messages]
     assert len(set(ids)) == len(ids)

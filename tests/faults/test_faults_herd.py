@@ -1,7 +1,7 @@
-"""Many tasks with failing sandboxes, and spawners that are killed again and again: each task ends correctly.
+"""Many tasks with failing sandboxes, and spawners that are killed repeatedly: each task ends correctly.
 
-`make test` gives it TASKS_QUICK tasks; the environment variable SANDHERD_HERD_TASKS takes another number, and
-`make soak` gives it 200.
+`make test` uses TASKS_QUICK tasks; the environment variable SANDHERD_HERD_TASKS sets another number, and `make soak`
+sets it to 200.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ TASKS_QUICK = 5
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
 REPLICAS = 2
 KILL_EVERY = 25
-"""Events after which a spawner is killed: about two sandboxes. By time, a slow machine would have more kills."""
+"""The number of events after which a spawner is killed: about two sandboxes. By time, a slow machine had more kills."""
 ATTEMPTS = 3
 MOMENTS = random.Random(200)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
-# The kernel keeps the lock as long as any process of the agent lives, whichever was killed: none may find it taken.
+# The kernel holds the lock as long as any process of the agent lives: no later agent may find it taken.
 AGENT = f"""
 exec 9>>"$MARKS/$SANDHERD_TASK_ID"
 flock -n 9 || echo "$SANDHERD_SANDBOX_ID found another at work" >>"$MARKS/doubles"
@@ -54,7 +54,7 @@ exit $STATUS
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The variables of a spawner: the given settings."""
+    """The environment variables of a spawner with these settings."""
     named = {env.name: getattr(settings, field) for field, env in environment_names().items()
              if field in settings.model_fields_set}  # fmt: skip
     path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -62,7 +62,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 class Spawners:
-    """Some spawners, each a process; `killing` kills one after the other and starts another for it."""
+    """Some spawners as processes; `killing` kills one after the other and replaces it."""
 
     def __init__(self, settings: Settings, log: Path, kill_every: int = KILL_EVERY) -> None:
         self._environment = environment(settings)
@@ -96,14 +96,14 @@ class Spawners:
         self.killed += 1
 
     async def settle(self) -> None:
-        """End all in order, and start one that is not killed: a busy machine may not renew a lease of one second."""
+        """End all normally, and start one that is not killed: a busy machine may not renew a lease of one second."""
         await self.close()
         self._living.clear()
         self._environment["HERD_LEASE_SECONDS"] = "10"
         await self.start()
 
     def log_text(self) -> str:
-        """The end of what all of them have logged."""
+        """The end of the logs of all spawners."""
         return self._log.read_text()[-20_000:]
 
     async def close(self) -> None:
@@ -141,7 +141,7 @@ async def being_killed(spawners: Spawners, events: Sized) -> AsyncIterator[async
 
 
 def task_spec(number: int, marks: Path) -> TaskSpec:
-    """Every tenth task fails by itself, and is not tried again for it."""
+    """The specification of a task; every tenth task fails by itself, and is not retried for that."""
     return TaskSpec(
         text=f"task {number}",
         harness=CommandHarness(argv=["/bin/sh", "-c", AGENT]),
@@ -151,7 +151,7 @@ def task_spec(number: int, marks: Path) -> TaskSpec:
 
 
 async def reply(person: ProjectUser, request: Request[AnswerT]) -> AnswerT:
-    """A spawner's reply; asked for again if one that was killed has received the request."""
+    """The reply of a spawner; the request is repeated if a killed spawner has received it."""
 
     async def once() -> AnswerT | None:
         with suppress(BusError):
@@ -174,7 +174,7 @@ async def all_tasks(person: ProjectUser) -> list[TaskView]:
 
 
 def earned(view: TaskView, number: int) -> tuple[str, str | None]:
-    """How the task's last attempt ended, by what its sandbox and its agent were to come to."""
+    """The expected end of the task's last attempt, by the faults of its sandbox and its agent."""
     assert view.sandbox
     fault = comes_to(view.sandbox) or ("exit_status" if number % 10 == 9 else None)
     return ("failed", fault) if fault else ("completed", None)
@@ -193,7 +193,7 @@ def left_on_the_host(home: Path) -> list[int]:
 
 
 async def test_all_tasks_end_in_the_right_state(spawners: Spawners, herd: Broker, tmp_path: Path) -> None:
-    """Each ends in the state of its last attempt; none runs twice at once; nothing is left of any."""
+    """Each task ends in the state of its last attempt; none runs twice at once; nothing is left of any."""
     home, marks = tmp_path / "home", tmp_path / "marks"
     marks.mkdir()
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
@@ -228,7 +228,7 @@ def check_tasks(views: dict[str, TaskView]) -> None:
 
 
 def check_marks(views: dict[str, TaskView], marks: Path) -> None:
-    """Each attempt's agent began at most once, and that of each completed task has come to its end."""
+    """Check that each attempt's agent began at most once, and that each completed task's has reached its end."""
     for task, view in views.items():
         lines = (marks / task).read_text().splitlines() if (marks / task).exists() else []
         begun = Counter(line for line in lines if line.startswith("begin"))
@@ -238,13 +238,13 @@ def check_marks(views: dict[str, TaskView], marks: Path) -> None:
 
 
 async def _all_ended(person: ProjectUser) -> dict[str, TaskView] | None:
-    """The tasks, once the spawner that answers knows of each that it has ended: one that has just begun may not yet."""
+    """The tasks, once the spawner that replies knows that each has ended: one that has just started may not yet."""
     views = {view.task: view for view in await all_tasks(person)}
     return views if len(views) == TASKS and all(view.state in TASK_ENDED for view in views.values()) else None
 
 
 async def _all_sandboxes_ended(person: ProjectUser) -> list[Any] | None:
-    """The sandboxes, likewise: each that has events."""
+    """The sandboxes with events, once the spawner that replies knows that each has ended."""
     views = await _sandboxes(person)
     return views if len(views) >= _made(person) and all(view.state in SANDBOX_ENDED for view in views) else None
 

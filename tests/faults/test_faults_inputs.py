@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.timeout(900)]
 
 
 async def test_result_is_taken_after_the_spawner_was_killed(stack: Stack) -> None:
-    """`build` has ended before, `test` begins after: `gate`, on which it depends too, runs meanwhile."""
+    """A task gets the result of `build`, which ended before the kill; `gate`, its other dependency, runs meanwhile."""
     async with stack.herd() as herd:
         build = await herd.submit(task_spec("build", ["sh", "-c", "echo 42 >out.txt"], keep_work=True))
         gate = await herd.submit(task_spec("gate", ["sh", "-c", "until test -e go-1; do sleep 0.05; done"]))

@@ -1,4 +1,4 @@
-"""SIGKILL of any process at any moment: no event is lost or stored twice, and everything ends."""
+"""SIGKILL of any process at any time: no event is lost or stored twice, and everything ends."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ EVENTS = 1000
 MOMENTS = (125, 500, 875)
 COMPONENTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
 AHEAD = 100
-"""How many messages the agent may be ahead of the follower when a fault is injected: it must not be done by then."""
+"""How many messages the agent may be ahead of the follower when a fault is injected: it must still be running."""
 
 pytestmark = [pytest.mark.timeout(900)]
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.timeout(900)]
 async def run(
     herd: Herd, moments: tuple[int, ...], inject_fault: Callable[[str, int], Awaitable[None]]
 ) -> tuple[str, str, int]:
-    """Run a task of `EVENTS` events with a fault at each moment. Returns task, sandbox and number of messages received.
+    """Run a task of `EVENTS` events with a fault at each message. Returns task, sandbox and received messages.
 
     `inject_fault` gets the sandbox and the message number at which its agent waits until it may continue.
     """
@@ -43,29 +43,29 @@ async def run(
 
 
 async def published_numbers(herd: Herd, sandbox: str) -> list[int]:
-    """The stored numbers of the agent, in the order of the source's sequence."""
+    """The stored message numbers of the agent, in the order of the source's sequence."""
     stored = [event.envelope async for event in herd.events(sandbox=sandbox, types=["agent.message"])]
     return [int(event["data"]["content"]) for event in sorted(stored, key=lambda event: event["sequence"])]
 
 
 async def worker_has_ended(sandbox: str) -> bool | None:
-    """Whether no worker of the sandbox lives."""
+    """Whether the sandbox has no living worker."""
     return worker_pid(sandbox) is None or None
 
 
 async def test_killing_each_component_loses_no_event(stack: Stack) -> None:
-    """Each of 1,000 events is stored once, in order, without a gap, though each component is killed meanwhile."""
+    """Each of 1,000 events is stored once, in order, without a gap, while each component is killed."""
     await kill_while_a_task_runs(stack, COMPONENTS, tuple(range(100, 1000, 150)))
 
 
 @pytest.mark.parametrize("victim", COMPONENTS)
 async def test_killing_a_component_loses_no_event(stack: Stack, victim: str) -> None:
-    """The same though one component is killed three times."""
+    """Each of 1,000 events is stored once, in order, without a gap, while one component is killed three times."""
     await kill_while_a_task_runs(stack, [victim] * len(MOMENTS), MOMENTS)
 
 
 async def kill_while_a_task_runs(stack: Stack, victims: Sequence[str], moments: tuple[int, ...]) -> None:
-    """Kill a component at each of these moments, and check the history of the task."""
+    """Kill a component at each of these messages, and check the history of the task."""
     left = iter(victims)
 
     async def inject_fault(sandbox: str, hold: int) -> None:
@@ -109,7 +109,7 @@ async def test_killing_a_worker_loses_no_published_event(stack: Stack, moment: i
 
 
 async def test_task_runs_without_a_database(stack: Stack) -> None:
-    """With Postgres down a task completes and is shown from the live buckets; later the history is whole."""
+    """With Postgres down a task completes and is shown from the live buckets; later the history is complete."""
     control = stack.home / "postgres" / "data" / "global" / "pg_control"
     renamed_control = control.with_name("pg_control.away")
     async with stack.herd() as herd:

@@ -18,7 +18,7 @@ from tests.polling import eventually
 
 AGENT = 'for n in 1 2 3; do echo "$SANDHERD_TASK_ID $n" >> "$SANDHERD_TASK_ID"; git add .; git commit -qm "$n"; done'
 KILL_EVERY = 20
-"""Events after which a spawner is killed: about as many as a task has."""
+"""The number of events after which a spawner is killed: about as many as a task has."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
@@ -61,7 +61,7 @@ async def branches(person: ProjectUser) -> list[BranchView]:
 async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
     spawners: Spawners, server: tuple[GitServer, Upstream], herd: Broker, tmp_path: Path, tasks: int
 ) -> None:
-    """One branch for each task, with the commits of its completed attempt, at the forge and in the record.
+    """Each task has one branch, with the commits of its completed attempt, at the forge and in the record.
 
     Some tasks lose their sandboxes, or are refused any, by `unlucky`: those have a branch, and may have no commit.
     """
@@ -84,7 +84,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
         async def all_pushed() -> list[BranchView] | None:
             views[:] = await branches(person)
             done = [view for view in views if not view.saving and not view.pushing]
-            # What a killed spawner was about to handle is delivered again after some seconds.
+            # Messages of a killed spawner are redelivered after some seconds.
             pushed = {view.tasks[0] for view in done if view.pushed_commit is not None}
             completed = {name for name in names if "task.completed" in person.types(name)}
             return done if len(done) == len(views) == tasks and completed <= pushed else None
@@ -99,7 +99,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
 
 
 def check_branches(views: list[BranchView], names: list[str], completed: set[str], upstream: Upstream) -> None:
-    """Each task has one branch, whose commits are at the forge if there are any."""
+    """Check that each task has one branch, whose commits, if any, are at the forge."""
     assert sorted(task for view in views for task in view.tasks) == names
     pushed = [view for view in views if view.pushed_commit is not None]
     remote = git(upstream.path, "for-each-ref", "--format=%(refname:short)", "refs/heads/feature").splitlines()

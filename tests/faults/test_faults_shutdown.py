@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.timeout(900)]
 
 LONG = 1_000_000
 PAUSE = 1.0
-"""Seconds after every twenty messages: the agent is to talk, and not to keep all services busy."""
+"""Seconds after every twenty messages: the agent must publish, but not use all CPU time of the services."""
 
 
 def processes_of(sandbox: str) -> list[int]:
-    """Every process of a sandbox: all of them carry its name, and the agent's children inherit it."""
+    """Every process of a sandbox: all have its name in their environment, which an agent's children inherit."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -38,8 +38,8 @@ def processes_of(sandbox: str) -> list[int]:
 @pytest.fixture
 async def own_stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
     """A stack that a test may stop and start."""
-    # A worker that has not joined the herd yet can't publish anything without a spawner, and takes all of its grace;
-    # another one needs some of it on a busy machine.
+    # Without a spawner, a worker that has not joined yet can publish nothing, and uses all of its grace;
+    # on a busy machine other workers need some of it.
     monkeypatch.setenv("SANDHERD_STOP_GRACE", "15")
     home = Path(tempfile.mkdtemp(prefix="stopping-"))
     try:
@@ -51,7 +51,7 @@ async def own_stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
 
 
 async def begin(herd: Herd) -> tuple[str, str]:
-    """A task that goes on for ever, and its sandbox, once its agent works."""
+    """Start an endless task; returns it and its sandbox, once its agent works."""
     task = await herd.submit(talk(LONG, PAUSE))
 
     async def running() -> str | None:
@@ -70,7 +70,7 @@ async def is_back(stack: Stack, part: str, before: int) -> None:
 
 
 async def kill_supervisor(stack: Stack) -> None:
-    """End the supervisor without a word; all that it had started lives on."""
+    """Kill the supervisor; all processes that it has started live on."""
     supervisor = (await status(stack.home)).supervisor_pid
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
@@ -82,9 +82,9 @@ async def kill_supervisor(stack: Stack) -> None:
 
 
 async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = True) -> None:
-    """As it is found after the next `up`: reported as stopped, ended, and nothing missing.
+    """Check that the next `up` reports the sandbox as stopped, with nothing missing.
 
-    An agent that had not `begun` may not have had anything to say: then its worker is found to be lost.
+    An agent that had not `begun` may have published nothing: then its worker is found to be lost.
     """
     async with stack.herd() as herd:
         view, audit = await stack.whole(herd, sandbox)
@@ -101,16 +101,16 @@ async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = 
 
 
 async def test_down_stops_agents_and_crashes_do_not(own_stack: Stack) -> None:
-    """A spawner or supervisor that is killed leaves an agent running; `down` stops it, which the next `up` reports.
+    """An agent survives a killed spawner or supervisor; `down` stops it, which the next `up` reports.
 
-    So it does if its supervisor was killed, also for a sandbox whose worker has only just been started.
+    `down` does so even if its supervisor was killed, also for a sandbox whose worker has only just been started.
     """
     await check_agent_outlives_crashes(own_stack)
     await check_sandboxes_of_a_killed_supervisor(own_stack)
 
 
 async def check_agent_outlives_crashes(stack: Stack) -> None:
-    """The agent runs until `down`, and the stack runs again afterwards."""
+    """Check that the agent runs until `down`, and that the stack runs again afterwards."""
     async with stack.herd() as herd:
         task, sandbox = await begin(herd)
         worker = worker_pid(sandbox)
@@ -133,7 +133,7 @@ async def check_agent_outlives_crashes(stack: Stack) -> None:
 
 
 async def check_sandboxes_of_a_killed_supervisor(stack: Stack) -> None:
-    """Of a running stack: a sandbox whose worker has only just been started is stopped too."""
+    """Check that a sandbox whose worker has only just been started is stopped, too."""
     async with stack.herd() as herd:
         task, sandbox = await begin(herd)
         young = await herd.submit(talk(LONG, PAUSE))

@@ -1,4 +1,4 @@
-"""A server with Anthropic's Messages API and answers by a script: the model in tests of real agents."""
+"""A server with Anthropic's Messages API and scripted responses: the model in tests of real agents."""
 
 import asyncio
 import json
@@ -19,19 +19,19 @@ SESSION_HEADER: Final = "X-Claude-Code-Session-Id"
 
 @dataclass(frozen=True)
 class Request:
-    """What an agent has asked its model."""
+    """A request of an agent to its model."""
 
     body: dict[str, Any]
     headers: dict[str, str]
 
     @property
     def session(self) -> str:
-        """The agent's session, as its header says it."""
+        """The agent's session, by its header."""
         return self.headers.get(SESSION_HEADER, "")
 
     @property
     def words(self) -> str:
-        """All text of the request's messages, as one text to look in."""
+        """All text of the request's messages, joined for searches."""
         return json.dumps(self.body.get("messages", []), ensure_ascii=False)
 
     @property
@@ -41,12 +41,12 @@ class Request:
 
 
 Step = Answer | Failure | Callable[[Request], Answer | Failure]
-"""The answer to one request; a function looks at the request first."""
+"""The response to one request; a function examines the request first."""
 
 
 @dataclass
 class AnthropicModel:
-    """The scripts of all sessions, and everything that was asked."""
+    """The scripts of all sessions, and all requests."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
@@ -55,7 +55,7 @@ class AnthropicModel:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def script(self, *steps: Step, session: str | None = None) -> None:
-        """Add steps to the script of a session, or to that of every session without one of its own."""
+        """Add steps to the script of a session, or to that of every session without its own."""
         (self._common if session is None else self._own[session]).extend(steps)
 
     async def requested(self, times: int) -> Request:
@@ -82,7 +82,7 @@ class AnthropicModel:
 
 
 async def _stream(request: web.Request, answer: Answer, model: str) -> web.StreamResponse:
-    """The answer as server-sent events; an agent that hangs up in the middle is none of our errors."""
+    """Send the response as server-sent events; an agent that disconnects in the middle is no error here."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     try:
         await response.prepare(request)
@@ -99,7 +99,7 @@ async def _stream(request: web.Request, answer: Answer, model: str) -> web.Strea
 
 
 async def _count(request: web.Request) -> web.Response:
-    """POST /v1/messages/count_tokens: about four characters are a token."""
+    """POST /v1/messages/count_tokens: about four characters are one token."""
     return web.json_response({"input_tokens": len(await request.read()) // 4})
 
 

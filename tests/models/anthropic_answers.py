@@ -1,4 +1,4 @@
-"""What a scripted Anthropic model may answer, and how that looks on its wire: server-sent events."""
+"""The possible responses of a scripted Anthropic model, and their form: server-sent events."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ ERRORS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """The figures that an answer reports."""
+    """The usage in a response."""
 
     input_tokens: int = 100
     output_tokens: int = 20
@@ -31,21 +31,21 @@ class Usage:
 
 @dataclass(frozen=True)
 class Text:
-    """The model says something."""
+    """A text block."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Thinking:
-    """The model thinks something."""
+    """A thinking block."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Call:
-    """The model calls a tool."""
+    """A tool call."""
 
     tool: str
     input: dict[str, Any]
@@ -57,20 +57,20 @@ Block = Text | Thinking | Call
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The model's server answers with an error."""
+    """An error of the model's server."""
 
     status: int
     message: str = "scripted"
     headers: dict[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        """The JSON document that goes with the status."""
+        """The JSON document of the error."""
         return {"type": "error", "error": {"type": ERRORS.get(self.status, "api_error"), "message": self.message}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One message of the model. With a gate its end waits until the gate is set, all before it is already sent."""
+    """One message of the model. With a gate everything but its end is sent before the gate is set."""
 
     blocks: tuple[Block, ...]
     usage: Usage = field(default_factory=Usage)
@@ -82,17 +82,17 @@ class Answer:
 
 
 def writes(text: str, *, gate: asyncio.Event | None = None, usage: Usage | None = None) -> Answer:
-    """An answer that is one text."""
+    """A response with one text."""
     return Answer(blocks=(Text(text),), gate=gate, usage=usage or Usage())
 
 
 def calls(tool: str, *, usage: Usage | None = None, **input: Any) -> Answer:
-    """An answer that is one tool call."""
+    """A response with one tool call."""
     return Answer(blocks=(Call(tool, input),), usage=usage or Usage())
 
 
 def beginning(answer: Answer, model: str) -> Iterator[bytes]:
-    """The events of the answer up to the last word of its last block."""
+    """The events of the response up to the last part of its last block."""
     figures = {**vars(answer.usage), "output_tokens": 1}
     message: dict[str, Any] = {
         "id": f"msg_{next(_NUMBERS):06}",
@@ -115,7 +115,7 @@ def beginning(answer: Answer, model: str) -> Iterator[bytes]:
 
 
 def ending(answer: Answer) -> Iterator[bytes]:
-    """The rest of the answer."""
+    """The rest of the response."""
     if answer.gate is not None:
         yield _event("content_block_stop", index=len(answer.blocks) - 1)
     delta = {"stop_reason": answer.stop_reason(), "stop_sequence": None}
@@ -124,7 +124,7 @@ def ending(answer: Answer) -> Iterator[bytes]:
 
 
 def document(answer: Answer, model: str) -> dict[str, Any]:
-    """The whole answer as one JSON document, for a client that wants no stream."""
+    """The whole response as one JSON document, for a client that requests no stream."""
     contents: list[dict[str, Any]] = []
     for block in answer.blocks:
         if isinstance(block, Call):
@@ -146,7 +146,7 @@ def document(answer: Answer, model: str) -> dict[str, Any]:
 
 
 def _block(block: Block) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A block as it is opened, and what is then added to it."""
+    """The document that opens a block, and those that are added to it."""
     if isinstance(block, Text):
         deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block.text)]
         return {"type": "text", "text": ""}, deltas
@@ -159,7 +159,7 @@ def _block(block: Block) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _pieces(text: str) -> list[str]:
-    """The text in a few pieces, as a model's stream has it."""
+    """The text in a few parts, as in a model's stream."""
     size = max(1, -(-len(text) // 3))
     return [text[start : start + size] for start in range(0, len(text), size)]
 

@@ -1,4 +1,4 @@
-"""A server with OpenAI's chat completions and answers by a script: the model in tests of real agents."""
+"""A server with OpenAI's chat completions and scripted responses: the model in tests of real agents."""
 
 import asyncio
 import json
@@ -20,19 +20,19 @@ TITLE: Final = "A title"
 
 @dataclass(frozen=True)
 class Request:
-    """What an agent has asked its model."""
+    """A request of an agent to its model."""
 
     body: dict[str, Any]
     headers: dict[str, str]
 
     @property
     def session(self) -> str:
-        """The agent's conversation, as its header says it."""
+        """The agent's conversation, by its header."""
         return self.headers.get(SESSION_HEADER, "")
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation as the model is shown it."""
+        """The conversation in the request."""
         return list(self.body.get("messages", []))
 
     @property
@@ -42,7 +42,7 @@ class Request:
 
     @property
     def words(self) -> str:
-        """All text of the request's messages, as one text to look in."""
+        """All text of the request's messages, joined for searches."""
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property
@@ -52,14 +52,14 @@ class Request:
 
 
 Step = Answer | Failure | Callable[[Request], Answer | Failure]
-"""The answer to one request; a function looks at the request first."""
+"""The response to one request; a function examines the request first."""
 
 
 @dataclass
 class OpenAIModel:
-    """The scripts of all sessions, and everything that was asked.
+    """The scripts of all sessions, and all requests.
 
-    A request without tools is no step of a script: an agent may ask for a title for its conversation beside its work.
+    A request without tools is no step of a script: an agent may also request a title for its conversation.
     """
 
     url: str = ""
@@ -70,7 +70,7 @@ class OpenAIModel:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def script(self, *steps: Step, session: str | None = None) -> None:
-        """Add steps to the script of a session, or to that of every session without one of its own."""
+        """Add steps to the script of a session, or to that of every session without its own."""
         (self._common if session is None else self._own[session]).extend(steps)
 
     async def requested(self, times: int) -> Request:

@@ -1,4 +1,4 @@
-"""What a scripted OpenAI model may answer, and how that looks on its wire: one JSON document."""
+"""The possible responses of a scripted OpenAI model, and their form: one JSON document."""
 
 import asyncio
 import json
@@ -11,14 +11,14 @@ _NUMBERS: Final = count(1)
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """The figures that an answer reports. Cached tokens are among the prompt's, as that protocol counts them."""
+    """The usage in a response. Cached tokens are included in the prompt's, as in that protocol."""
 
     prompt_tokens: int = 100
     completion_tokens: int = 20
     cached_tokens: int = 0
 
     def document(self) -> dict[str, Any]:
-        """As the answer has them."""
+        """The document in the response."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -29,28 +29,28 @@ class Usage:
 
 @dataclass(frozen=True)
 class Call:
-    """The model calls a tool; input that is a text is sent as it is, be it JSON or not."""
+    """A tool call; an input that is a text is sent unchanged, whether it is JSON or not."""
 
     tool: str
     input: dict[str, Any] | str
     id: str = field(default_factory=lambda: f"call_{next(_NUMBERS):06}")
 
     def document(self) -> dict[str, Any]:
-        """As the message has it."""
+        """The document in the message."""
         arguments = self.input if isinstance(self.input, str) else json.dumps(self.input)
         return {"id": self.id, "type": "function", "function": {"name": self.tool, "arguments": arguments}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The model's server answers with an error."""
+    """An error of the model's server."""
 
     status: int
     message: str = "scripted"
     headers: dict[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        """The JSON document that goes with the status."""
+        """The JSON document of the error."""
         return {"error": {"message": self.message, "type": "scripted", "param": None, "code": None}}
 
 
@@ -65,7 +65,7 @@ class Answer:
     gate: asyncio.Event | None = None
 
     def document(self, model: str) -> dict[str, Any]:
-        """The whole answer."""
+        """The document of the whole response."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.thinking is not None:
             message["reasoning_content"] = self.thinking
@@ -82,10 +82,10 @@ class Answer:
 
 
 def writes(text: str, *, gate: asyncio.Event | None = None, usage: Usage | None = None) -> Answer:
-    """An answer that is one text."""
+    """A response with one text."""
     return Answer(text=text, gate=gate, usage=usage or Usage())
 
 
 def calls(tool: str, *, usage: Usage | None = None, **input: Any) -> Answer:
-    """An answer that is one tool call."""
+    """A response with one tool call."""
     return Answer(calls=(Call(tool, input),), usage=usage or Usage())

@@ -1,6 +1,6 @@
-"""The ports of scripted models: a test's herd has to declare them before a model listens, as sandboxes reach no other.
+"""Ports of scripted models: a herd declares them before a model listens, as sandboxes reach no other ports.
 
-They lie below those that the kernel assigns by itself, and are this process's own.
+They are below those that the kernel assigns, and each test process has its own.
 """
 
 import os
@@ -13,7 +13,7 @@ _FIRST, _COUNT, _SETS = 20_000, 8, 1_000
 
 @cache
 def ports() -> tuple[int, ...]:
-    """All that models of this process may have."""
+    """All ports that the models of this process may use."""
     start = os.getpid() % _SETS
     for turn in range(_SETS):
         first = _FIRST + (start + turn) % _SETS * _COUNT
@@ -24,12 +24,12 @@ def ports() -> tuple[int, ...]:
 
 
 def free_port() -> int:
-    """One of them without a listener."""
+    """A port of these without a listener."""
     return next(port for port in ports() if _is_free(port))
 
 
 def endpoints() -> str:
-    """As `SANDHERD_SANDBOX_ENDPOINTS` names them."""
+    """The ports as `SANDHERD_SANDBOX_ENDPOINTS` names them."""
     return ",".join(f"127.0.0.1:{port}" for port in ports())
 
 

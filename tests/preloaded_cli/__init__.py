@@ -1,9 +1,9 @@
-"""The command `sandherd` as forks of one process that has its modules, where a cold start is not the claim of a test.
+"""The command `sandherd` as forks of one process that has its modules, for tests that do not test a cold start.
 
 A start of Python with these modules takes 0.25 s of CPU, a fork a tenth of it. `program` is a file to run in place of
-`.venv/bin/sandherd`. It has a process id of its own, and passes on its arguments, environment, working directory, file
-mode mask, standard streams and signals; its exit status is the command's. What differs: the command is in the session
-of its server, not in the caller's, so a terminal's Ctrl-C doesn't reach it.
+`.venv/bin/sandherd`. It has its own process id, and passes on its arguments, environment, working directory, file mode
+mask, standard streams and signals; its exit status is the command's. One difference remains: the command is in the
+session of its server, not in the caller's, so a terminal's Ctrl-C doesn't reach it.
 """
 
 import subprocess
@@ -38,9 +38,9 @@ def preloaded_sandherd() -> Path:
 
 
 def preloaded_python() -> Path:
-    """A Python for programs of tests that load the services: as forks, of which the id is not the program's.
+    """A Python for programs of tests that load the services; they are forks, whose process id is not the program's.
 
-    Signals that can't be caught are not passed on, but for SIGKILL, which ends the program too.
+    Signals that can't be caught are not passed on, except SIGKILL, which ends the program too.
     """
     return preloaded_sandherd().with_name("python")
 
@@ -56,7 +56,7 @@ def end() -> None:
 def preloaded(
     folder: Path, line: Callable[..., Sequence[str]] = lambda *words: words, environ: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Path, int]]:
-    """Within the context: the program, in this folder, and the process id of its server.
+    """The program in this folder, and the process id of its server, until the end of the context.
 
     The folder's path is part of a socket's, which is limited: it has to be short. `line` and `environ` are the command
     line that runs the server, as another user, and its environment.

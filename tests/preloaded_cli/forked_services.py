@@ -1,6 +1,6 @@
-"""Services as forks of a supervisor that has their modules: what `server.py` runs in place of a real supervisor.
+"""Services as forks of a supervisor that has their modules; `server.py` runs this in place of a real supervisor.
 
-The services are children of the supervisor, as real ones are, with process ids of their own.
+The services are children of the supervisor, as real ones are, with their own process ids.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _start_cold: Final = child_process._start
 
 
 def replace_supervisor(program: Path) -> None:
-    """Have what this process and its forks start run this program in place of Python, and forks as services."""
+    """Make this process and its forks start this program in place of Python, and services as forks."""
     supervisor_process.PROGRAM[0] = str(program)
     setattr(child_process, "_start", _start_forked)  # noqa: B010  # mypy lets no function be assigned
 
@@ -43,14 +43,14 @@ def preload() -> None:
 
 
 class Fork(subprocess.Popen[bytes]):
-    """A fork of this process, with what `Child` uses of a real process."""
+    """A fork of this process, with the interface of a process as far as `Child` uses it."""
 
-    def __init__(self, pid: int, arguments: list[str]) -> None:  # not that of `Popen`, which starts a program
+    def __init__(self, pid: int, arguments: list[str]) -> None:  # not `Popen.__init__`, which starts a program
         self.pid, self.args, self.returncode = pid, arguments, None
         self.stdin = self.stdout = self.stderr = None
 
     def poll(self) -> int | None:
-        """Its exit status, or None while it runs."""
+        """The exit status, or None while it runs."""
         if self.returncode is None:
             found, status = os.waitpid(self.pid, os.WNOHANG)
             if found:
@@ -58,23 +58,23 @@ class Fork(subprocess.Popen[bytes]):
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send a signal, if it runs."""
         if self.poll() is None:
             os.kill(self.pid, sig)
 
     def __del__(self, _warn: Any = None) -> None:
-        """There is no program to wait for."""
+        """Do nothing: there is no program to wait for."""
 
 
 def supervise(arguments: list[str]) -> None:
-    """Be the supervisor, in a fork of the server; does not return."""
+    """Become the supervisor, in a fork of the server; does not return."""
     from sandherd.stack import supervisor
 
     end(lambda: supervisor.main(arguments))
 
 
 def run_program(arguments: list[str]) -> None:
-    """Be `python FILE ...` or `python -m MODULE ...`, in a fork of the server; does not return."""
+    """Become `python FILE ...` or `python -m MODULE ...`, in a fork of the server; does not return."""
     sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     is_module = arguments[0] == "-m"
     sys.argv = arguments[is_module:]
@@ -104,7 +104,7 @@ def _start_forked(command: ChildCommand, log: IO[bytes]) -> "subprocess.Popen[by
 
 
 def _become(command: ChildCommand, log: IO[bytes], parent: int) -> None:
-    """What a new program has: nothing of the event loop, the files and the signal handlers of the supervisor."""
+    """Become like a new program: without the event loop, the files and the signal handlers of the supervisor."""
     os.setpgid(0, 0)
     if command.linked:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -132,9 +132,9 @@ def _become(command: ChildCommand, log: IO[bytes], parent: int) -> None:
 
 
 def show_as(arguments: list[str]) -> None:
-    """Have `/proc` show this command line, and this process's variables (prctl(2), `PR_SET_MM_MAP`).
+    """Make `/proc` show this command line, and this process's variables (prctl(2), `PR_SET_MM_MAP`).
 
-    Otherwise both are those of the server, also for what reads the settings of a running stack.
+    Otherwise both are those of the server, also for code that reads the settings of a running stack.
     """
     line = b"".join(os.fsencode(word) + b"\0" for word in arguments)
     variables = b"".join(name + b"=" + value + b"\0" for name, value in os.environb.items())

@@ -1,7 +1,7 @@
-"""What a program of `preloaded` does: it asks the server for a fork, and represents it.
+"""The program of `preloaded`: it requests a fork from the server, and represents it.
 
-The text of this file is such a program. It imports what Python has loaded anyway: each module more takes a millisecond
-of each command.
+The text of this file is such a program. It imports only what Python has already loaded: each further module costs a
+millisecond of each command.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`
@@ -19,7 +19,7 @@ class Launcher:
     def __init__(self, socket: str) -> None:
         self._child = 0
         self._early: list[int] = []
-        # Also a signal that is ignored here, as Ctrl-C is in a test run that was put into the background.
+        # This includes a signal that is ignored here, as Ctrl-C is in a test run in the background.
         for number in CAUGHT:
             _signal.signal(number, self._forward)
         self._line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -59,7 +59,7 @@ class Launcher:
         return int.from_bytes(found, "little", signed=True)
 
     def _forward(self, number: int, _frame: object) -> None:
-        """Pass a signal on to the command; one that comes before its process is known is passed on then."""
+        """Pass a signal on to the command; one that comes before its process is known is passed on later."""
         if self._child:
             os.kill(self._child, number)
         else:

@@ -26,7 +26,7 @@ CAUGHT: Final = (
 
 
 def preload() -> None:
-    """Load what commands use, as a command does it."""
+    """Load what commands use, as a command does."""
     from sandherd.lazy_imports import start_lean
 
     start_lean()
@@ -64,7 +64,7 @@ class Server:
         """The connection of each command, by the descriptor that becomes readable at its end."""
 
     def serve(self) -> None:
-        """Serve until the standard input is closed; end the commands that then run."""
+        """Serve until the standard input is closed; end the commands that still run."""
         while True:
             for descriptor in self._ready():
                 if descriptor == 0:
@@ -80,7 +80,7 @@ class Server:
                     os.kill(self._lines[descriptor][1], signal.SIGKILL)
 
     def _ready(self) -> list[int]:
-        """What can be read. The listener is last: a new connection may get the number of one that was just closed."""
+        """The readable connections. The listener is last: a new one may get the number of one that was just closed."""
         found = [descriptor for descriptor, _ in self._poll.poll()]
         return sorted(found, key=lambda descriptor: descriptor == self._listener.fileno())
 
@@ -118,7 +118,7 @@ class Server:
 
 
 def _received(line: socket.socket) -> tuple[Any, dict[int, int]]:
-    """What a launcher wants to be run, and its standard streams."""
+    """The command that a launcher requests, and its standard streams."""
     head, descriptors, _, _ = socket.recv_fds(line, 7, 3)
     while len(head) < 7:
         head += _some(line, 7 - len(head))
@@ -138,7 +138,7 @@ def _some(line: socket.socket, most: int) -> bytes:
 
 
 def _become(wanted: Any, streams: dict[int, int]) -> None:
-    """Be the command; does not return."""
+    """Become the command; does not return."""
     arguments, environment, folder, mask = wanted
     for number in (0, 1, 2):
         if number in streams:
@@ -163,7 +163,7 @@ def _become(wanted: Any, streams: dict[int, int]) -> None:
 
 
 def _open_streams() -> None:
-    """As at a start of Python with a locale of UTF-8."""
+    """Open the standard streams as Python does at its start with a UTF-8 locale."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             errors = "backslashreplace" if number == 2 else "surrogateescape" if _is_plain() else "strict"

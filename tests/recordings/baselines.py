@@ -1,10 +1,10 @@
-"""What the published conditions of two other detectors find in the recordings: `python -m tests.recordings.baselines`.
+"""The findings of the published conditions of two other detectors: `python -m tests.recordings.baselines`.
 
 The conditions are those of OpenHands' SDK (`conversation/stuck_detector.py`, commit 611629e) and of Gemini CLI
 (`services/loopDetectionService.ts`, commit 5411f11) without its model; this code is Sandherd's. Where their events
-differ from ours, the reading is the generous one: inputs are compared without `description`, which only Claude's tools
-have; a failed result is an error for OpenHands, which has exit statuses apart. Both stop a session that they find
-something in, so each counts once a session.
+differ from ours, the more generous reading is used: inputs are compared without `description`, which only Claude's
+tools have; a failed result is an error for OpenHands, which has separate exit statuses. Both stop a session when they
+find something, so each counts once per session.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class History:
     thought: str = ""
 
     def entries(self, session: Iterable[Event]) -> Iterator[Entry]:
-        """The entries, in order."""
+        """The entries of the session, in order."""
         for event in session:
             data, at = event["data"], event["sequence"]
             match event["type"]:
@@ -71,7 +71,7 @@ def _call(data: dict[str, Any]) -> str:
 # --- OpenHands
 
 WINDOW: Final = 20
-"""Events that are looked at."""
+"""The number of events that are examined."""
 EQUAL, ERRORS, MESSAGES, ALTERNATING = 4, 3, 3, 6
 
 
@@ -88,7 +88,7 @@ def openhands(session: Sequence[Event]) -> int | None:
 
 
 def is_stuck(recent: Sequence[Entry]) -> bool:
-    """Four equal actions with equal results; three equal ones that fail; three messages; two pairs in turns."""
+    """Whether there are four equal actions with equal results, three equal failures, three messages or two pairs."""
     actions = [one for one in recent if one.kind == "action"]
     results = [one for one in recent if one.kind == "observation"]
     if _are_equal(actions[-EQUAL:], EQUAL) and _are_equal(results[-EQUAL:], EQUAL):
@@ -118,7 +118,7 @@ def _alternates(entries: Sequence[Entry]) -> bool:
 CYCLE, LONGEST_CYCLE = 5, 5
 CHUNK, CHUNKS, PERIODS, CHARACTERS = 50, 10, 5, 5_000
 _ELEMENT: Final = re.compile(r"```|^\s*(?:\|.*\||[|+-]{3,}|[*+-]\s|\d+\.\s|#+\s|>\s)", re.MULTILINE)
-"""A fence, table, list, heading or quotation: after it, chanting is counted anew."""
+"""A fence, table, list, heading or quotation, after which chanting is counted from 0."""
 
 
 def gemini(session: Sequence[Event]) -> int | None:
@@ -138,7 +138,7 @@ def gemini(session: Sequence[Event]) -> int | None:
 
 
 def is_cycle(calls: Sequence[str]) -> bool:
-    """A block of one to five calls at the end, five times; results do not count."""
+    """Whether a block of one to five calls comes five times at the end; results do not count."""
     for length in range(1, LONGEST_CYCLE + 1):
         tail = list(calls[-length * CYCLE :])
         if len(tail) == length * CYCLE and tail == tail[:length] * CYCLE:
@@ -147,7 +147,7 @@ def is_cycle(calls: Sequence[str]) -> bool:
 
 
 def chants(text: str) -> bool:
-    """A chunk of 50 characters ten times close to each other, outside code, tables and lists."""
+    """Whether a chunk of 50 characters comes ten times close to each other, outside of code, tables and lists."""
     fenced = False
     for line in text.splitlines(keepends=True) if _ELEMENT.search(text) else [text]:
         fenced ^= line.count("```") % 2 == 1
@@ -172,12 +172,12 @@ def _repeats(text: str) -> bool:
 # --- the figures
 
 REPETITION: Final = {"loop", "repeat_varied", "cycle", "fan_out", "error_streak", "monologue", "chanting"}
-"""The rules whose subject both detectors have, too."""
+"""The rules whose subject both detectors have as well."""
 
 
 @dataclass
 class Figures:
-    """What a detector found: by rule, the sessions at fault and those found; and the healthy ones."""
+    """The findings of a detector: by rule, the sessions at fault and those found; and the healthy ones."""
 
     at_fault: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     found: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -185,7 +185,7 @@ class Figures:
     alarms: list[str] = field(default_factory=list)
 
     def add(self, name: str, label: dict[str, Any], at: int | None) -> None:
-        """Count a session, in which something was found at that event."""
+        """Count a session, in which something was found at that event (None: nothing)."""
         if not label["expect"]:
             self.healthy += 1
             self.alarms += [name] if at is not None else []
@@ -194,7 +194,7 @@ class Figures:
             self.found[rule] += at is not None and at >= label["from_sequence"]
 
     def lines(self) -> list[str]:
-        """As text."""
+        """The figures as lines of text."""
         by_rule = ", ".join(f"{rule} {self.found[rule]}/{count}" for rule, count in sorted(self.at_fault.items()))
         share = len(self.alarms) / max(1, self.healthy)
         return [
@@ -214,7 +214,7 @@ DETECTORS: Final[dict[str, Callable[[Sequence[Event]], int | None]]] = {"OpenHan
 
 
 def figures_of(detector: str) -> Figures:
-    """What a detector finds in all recordings."""
+    """The figures of a detector over all recordings."""
     figures = Figures()
     for name, label in labels().items():
         figures.add(name, label, DETECTORS[detector](events(name)))

@@ -1,4 +1,4 @@
-"""One recorded session: a real broker, a real worker in namespaces of its own, and what a user does meanwhile."""
+"""One recorded session: a real broker, a real worker in its own namespaces, and the actions of a user."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ _ENTER: Final = """
 mount --make-rprivate / && mount -t tmpfs none /home && mkdir /home/agent && mount --bind "$0" /home/agent &&
 hostname sandbox && cd /home/agent/work && exec "$@"
 """
-"""Enters the sandbox's namespaces: its files are where a sandbox has them, and no name of this machine is visible."""
+"""Enters the sandbox's namespaces: its files are at a sandbox's paths, and no name of this machine is visible."""
 _HEAD: Final = "#!/usr/bin/python3 -S\nimport sys\nfrom recorded import *\n"
 _PATIENCE: Final = 900.0
 _EDIT_SECONDS: Final = 1.5
@@ -44,7 +44,7 @@ _MESSAGE_SECONDS: Final = 1.0
 
 @dataclass
 class Box:
-    """A sandbox in which a scenario is played."""
+    """A sandbox in which a scenario is performed."""
 
     sandbox: Sandbox
     relay: Bus
@@ -60,7 +60,7 @@ class Box:
     # --- preparing it
 
     def prepare(self) -> None:
-        """Its work tree, its programs, and its task."""
+        """Create its work tree, its programs, and its task."""
         self.clock_file.touch()
         (self.home / "tmp").mkdir()
         shutil.copytree(PROGRAMS, self.home / "bin", ignore=shutil.ignore_patterns("__pycache__"))
@@ -113,7 +113,7 @@ class Box:
     # --- playing
 
     async def reached(self, step: Step) -> None:
-        """The model has come to this step: send its messages, and advance the clock."""
+        """Handle that the model has reached this step: send its messages, and advance the clock."""
         for message in step.sent:
             # The receipt may come only after the response: the worker waits until the agent has the message.
             sending = asyncio.ensure_future(self.send(message))
@@ -125,9 +125,9 @@ class Box:
         self.advance(seconds, "fault" if step.at_fault else "step")
 
     async def _edits_published(self) -> None:
-        """Wait until the edits so far are published, or a while, as some may have failed.
+        """Wait until the edits so far are published, but not long, as some may have failed.
 
-        A worker publishes what has changed after 0.3 s and more: scripted steps would be so fast that edits are joined.
+        A worker publishes changes after 0.3 s and more: scripted steps would be so fast that edits are joined.
         """
         before, self.waited_for = self.waited_for, self.edits
         if self.edits == before:
@@ -147,12 +147,12 @@ class Box:
             await asyncio.sleep(0.1)
 
     def advance(self, seconds: float, word: str = "") -> None:
-        """Let the recording's clock go forward; the word states that a step was reached, and whether it is at fault."""
+        """Advance the recording's clock; the word states that a step was reached, and whether it is at fault."""
         with self.clock_file.open("a") as file:
             file.write(f"{time.time():.6f} {seconds} {word}\n")
 
     async def send(self, message: Send) -> None:
-        """Deliver a message to the worker, as message-relay does."""
+        """Deliver a message to the worker as message-relay does."""
         await self._deliver(message.text, message.type, message.sender)
 
     async def _deliver(self, content: str, kind: Any, sender: str) -> None:
@@ -212,7 +212,7 @@ class Box:
         await self._deliver(answer.model_dump_json(), "approval", "usr-anna")
 
     async def recorded(self) -> list[Event]:
-        """Its events, as a recording has them."""
+        """The events of the session, as a recording has them."""
         stored = await self.sandbox.stored(f"sandherd.v1.event.{PROJECT}.{self.sandbox.name}.agent.*")
         return retime([json.loads(document) for _, document, _ in stored], self.clock())
 
@@ -221,7 +221,7 @@ class Box:
         return Clock.read(self.clock_file.read_text())
 
     async def close(self) -> None:
-        """End whatever runs in it."""
+        """End all processes in it."""
         for sending in self.sending:
             sending.cancel()
         process = self.sandbox.process

@@ -1,6 +1,6 @@
-"""The times of a recording: scripted sessions take seconds, so the pauses that they stand for are added afterwards.
+"""The times of a recording: scripted sessions take seconds, so the pauses for which they stand are added afterwards.
 
-A file in the sandbox lists, line by line, when the clock was advanced and by how many seconds: the recorder adds a line
+Each line of a file in the sandbox states when the clock was advanced, and by how many seconds. The recorder adds a line
 for each response of the model, the sandbox's `sleep` and its stand-ins of build tools for the time they would take.
 """
 
@@ -17,41 +17,41 @@ from sandherd.contracts.names import new_uuid_at
 HEARTBEAT: Final = "agent.heartbeat"
 BEAT: Final = timedelta(seconds=30)
 _STATUSES: Final = {"agent.turn_started": "running", "agent.waiting": "waiting"}
-"""What heartbeats state after these events."""
+"""The status in heartbeats after these events."""
 
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How far the clock was advanced, and when: POSIX seconds of the machine, and the sum of the pauses up to then."""
+    """The advances of the clock: the machine's time in POSIX seconds, and the sum of the pauses up to then."""
 
     moments: Sequence[float]
     sums: Sequence[float]
     steps: Sequence[float] = ()
-    """When the model came to a step."""
+    """The times at which the model reached a step."""
     faults: Sequence[float] = ()
-    """When it came to a step at fault."""
+    """The times at which the model reached a step at fault."""
 
     @classmethod
     def read(cls, text: str) -> "Clock":
-        """The clock of a file with a line for each pause."""
+        """Read the clock from a file with a line for each pause."""
         lines = sorted((float(at), float(seconds), word) for at, seconds, *word in map(str.split, text.splitlines()))
         faults = [at for at, _, word in lines if word == ["fault"]]
         steps = [at for at, _, word in lines if word]
         return cls([at for at, _, _ in lines], list(accumulate(seconds for _, seconds, _ in lines)), steps, faults)
 
     def advance(self, at: float) -> float:
-        """The seconds of all pauses up to that moment."""
+        """The seconds of all pauses up to that time."""
         before = bisect_right(self.moments, at)
         return self.sums[before - 1] if before else 0.0
 
     def shifted(self, at: datetime) -> datetime:
-        """The time in the recording."""
+        """The time in the recording for a time of the machine."""
         return at + timedelta(seconds=self.advance(at.timestamp()))
 
     def longer(self, end: datetime, seconds: float) -> float:
-        """The seconds that something took in the recording which took `seconds` until `end`."""
+        """The duration in the recording of what took `seconds` until `end`."""
         stamp = end.timestamp()
         return round(seconds + self.advance(stamp) - self.advance(stamp - seconds), 3)
 
@@ -105,5 +105,5 @@ def _text(at: datetime) -> str:
 
 
 def written(events: Iterable[Event]) -> bytes:
-    """As `sandherd events -o jsonl` prints them: one event in a line."""
+    """The events as `sandherd events -o jsonl` prints them: one event in each line."""
     return b"".join(json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for event in events)

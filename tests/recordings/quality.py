@@ -1,4 +1,4 @@
-"""The quality of the rules over the recordings, as docs/detection.md shows it: `python -m tests.recordings.quality`.
+"""The quality of the rules on the recordings, as in docs/detection.md: `python -m tests.recordings.quality`.
 
 With `--write` it writes the table into the page.
 """

@@ -1,6 +1,6 @@
 """Records sessions: `python -m tests.recordings.record [NAME…]`; without names, those that have no recording yet.
 
-With `--labels`, it only writes the texts and rules of the labels anew from the scenarios.
+With `--labels`, it only writes the texts and rules of the labels again from the scenarios.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ LARGE: Final = 48 * 1024
 FIELDS: Final = (
     "harness", "author", "expect", "from_sequence", "from_step", "imitates", "may", "steps", "events", "sandbox", "note"
 )  # fmt: skip
-"""Of a label, in order."""
+"""The fields of a label, in order."""
 _MACHINE: Final = (str(Path(__file__).parents[2]), str(Path(sys.base_prefix)))
 
 
 async def record(names: list[str]) -> int:
-    """Record these sessions on one broker; the number of those that failed."""
+    """Record these sessions on one broker; returns the number of failures."""
     home = Path(tempfile.mkdtemp(prefix="recording-"))
     free = asyncio.Semaphore(TOGETHER)
     try:
@@ -60,7 +60,7 @@ async def record(names: list[str]) -> int:
 
 
 async def attempt(box: Box) -> bool:
-    """Record one session and print how that went; whether it is recorded."""
+    """Record one session and print the result; returns whether it is recorded."""
     began, name = time.monotonic(), box.scenario.name
     try:
         await record_one(box)
@@ -77,7 +77,7 @@ async def attempt(box: Box) -> bool:
 
 
 async def record_one(box: Box) -> None:
-    """Play a scenario, and write its recording and its label."""
+    """Perform a scenario, and write its recording and its label."""
     box.prepare()
     async with stage_of(box) as url:
         await box.play(url)
@@ -131,12 +131,12 @@ def update_labels(changed: dict[str, dict[str, Any]]) -> None:
 
 
 def describe_again() -> None:
-    """Write the labels' texts and rules anew from the scenarios, without recording."""
+    """Write the labels' texts and rules again from the scenarios, without recording."""
     update_labels({name: labels()[name] | described(SCENARIOS[name]()) for name in labels() if name in SCENARIOS})
 
 
 def main() -> int:
-    """Record what the arguments name."""
+    """Record the sessions that the arguments name."""
     load()
     if sys.argv[1:] == ["--labels"]:
         describe_again()

@@ -1,4 +1,4 @@
-"""What a recorded session consists of: the turns of its scripted model, its work tree, what a user does, its label."""
+"""The parts of a recorded session: its scripted model's turns, its work tree, a user's actions, and its label."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ class Run:
     """Milliseconds, if the model states it."""
     background: bool = False
     about: str = ""
-    """The description that Claude's model adds to a command: no part of what it does."""
+    """The description that Claude's model adds to a command; it is not part of the command."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +87,23 @@ class Step:
     clock: float | None = None
     """Seconds that the response takes in the recording; None: a few, by the scenario's own random numbers."""
     sent: tuple[Send, ...] = ()
-    """What is sent to the agent while the model responds; the model gets it with the results of this step's calls."""
+    """Messages to the agent while the model responds; the model gets them with the results of this step's calls."""
     at_fault: bool = False
-    """The first step that belongs to what the label expects to be found."""
+    """Whether this is the first step of what the label expects to be found."""
     failure: int | None = None
-    """The model's server responds with this HTTP status in place of all else."""
+    """The HTTP status with which the model's server responds instead."""
     message: str = "Overloaded"
     """The text of that response."""
     tokens: int = 0
-    """The size of the context that the model reports; 0: what a small one has."""
+    """The size of the context that the model reports; 0 is that of a small one."""
 
     def while_sending(self, *sent: Send) -> "Step":
-        """The same, while these messages are sent."""
+        """The step with these messages sent meanwhile."""
         return replace(self, sent=(*self.sent, *sent))
 
 
 def step(*acts: Act, text: str = "", thinking: str = "", **more: Any) -> Step:
-    """A response of the model."""
+    """A response of the model with these calls."""
     return Step(acts, text, thinking, **more)
 
 
@@ -113,17 +113,17 @@ def agent_text(text: str, **more: Any) -> Step:
 
 
 def fault(first: Step) -> Step:
-    """The same step, as the first one at fault."""
+    """The step, marked as the first one at fault."""
     return replace(first, at_fault=True)
 
 
 def marked(steps: Sequence[Step]) -> list[Step]:
-    """The steps, the first of which is the first one at fault."""
+    """The steps, with the first one marked as the first one at fault."""
     return [fault(steps[0]), *steps[1:]]
 
 
 def times(count: int, *steps: Step) -> list[Step]:
-    """The steps again and again, from the first on at fault."""
+    """The repeated steps, with the first one marked as the first one at fault."""
     return marked(list(steps) * count)
 
 
@@ -134,9 +134,9 @@ class Refusal:
     contains: str
     reason: str
     seconds: float = 20
-    """How long the user takes for an answer in the recording."""
+    """The seconds that the user takes for a decision in the recording."""
     granted: bool = False
-    """Whether it is granted nevertheless, after that time."""
+    """Whether the call is granted after that time instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class Scenario:
     note: str
     """What happens, and why it is at fault or not."""
     may: tuple[str, ...] = ()
-    """Rules whose findings are right here as well, but not demanded."""
+    """Rules whose findings are correct here as well, but not required."""
     kind: str | None = None
     tree: dict[str, str] = field(default_factory=dict)
     setup: str = ""
@@ -168,11 +168,11 @@ class Scenario:
     """Further fields of the task."""
     env: dict[str, str] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] | None = None
-    """What a user answers to approvals; None: no tool needs one."""
+    """A user's decisions on approvals; None if no tool needs one."""
     followups: tuple[tuple[Send, float], ...] = ()
     """Messages after the end of each turn, with the seconds until they are sent; the sandbox lingers for them."""
     turns: int = 1
-    """How many turns end before the first of these messages: each notice of a background task begins one."""
+    """The number of turns that end before the first of these messages: each notice of a background task begins one."""
     ends: str = "agent.completed"
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class Scenario:
         return self.rule is None
 
     def all_steps(self) -> list[Step]:
-        """Those of the agent and its sub-agents."""
+        """The steps of the agent and its sub-agents."""
         return [*self.steps, *(one for script in self.scripts.values() for one in script)]
 
 
@@ -198,7 +198,7 @@ def described(scenario: Scenario) -> dict[str, Any]:
 
 
 SCENARIOS: dict[str, Callable[[], Scenario]] = {}
-"""All scenarios, by name; made when they are recorded."""
+"""All scenarios by name; each is created when it is recorded."""
 
 
 def scenario(make: Callable[[], Scenario]) -> Callable[[], Scenario]:

@@ -1,4 +1,4 @@
-"""Where recordings and their labels are, and how they are read."""
+"""Reads recordings and their labels."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ def plain_text(name: str) -> bytes | None:
 
 
 def names() -> list[str]:
-    """All recordings, by name."""
+    """The names of all recordings."""
     return sorted(path.name.partition(".")[0] for path in SESSIONS.glob("*.jsonl*"))
 
 

@@ -1,4 +1,4 @@
-"""The scripted models of a scenario: each request is answered by the next step of an agent's script."""
+"""The scripted models of a scenario: each request gets the next step of an agent's script as its response."""
 
 import asyncio
 import json
@@ -20,14 +20,14 @@ from tests.recordings.scenario import Act, Edit, Read, Run, Scenario, Step, Suba
 WORK: Final = "/home/agent/work"
 SMALL: Final = 9_000
 _SUMMARY: Final = "create a detailed summary"
-"""In what the program of Claude asks when it compacts the context."""
+"""A part of the request with which Claude's program compacts the context."""
 _MARK: Final = "Assignment "
-"""Followed by the name of a sub-agent's script, in its prompt."""
+"""The text before the name of a sub-agent's script, in its prompt."""
 
 
 @dataclass
 class Director:
-    """Decides which step answers a request. `reached` is called with each step before it is answered."""
+    """Chooses the step that responds to a request. `reached` is called with each step before the response."""
 
     scenario: Scenario
     reached: Callable[[Step], Awaitable[None]]
@@ -39,7 +39,7 @@ class Director:
         self.left = {"": list(self.scenario.steps), **{name: list(one) for name, one in self.scenario.scripts.items()}}
 
     async def next_step(self, first: str, last: str) -> Step:
-        """The step that answers a request, by its first message and its last one."""
+        """The step that responds to a request, chosen by its first message and its last one."""
         if _SUMMARY in last:
             self.summaries += 1
             summary = Step(text=f"<summary>The work so far, part {self.summaries}.</summary>", clock=20)
@@ -111,7 +111,7 @@ async def served(kind: str, director: Director) -> AsyncIterator[str]:
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        async with _STARTING:  # two servers may find the same port free
+        async with _STARTING:  # two servers may find the same free port
             await web.TCPSite(runner, "127.0.0.1", free_port()).start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}" + ("" if kind == "claude" else "/v1")
@@ -137,7 +137,7 @@ def _blocks(step: Step) -> tuple[claudes.Block, ...]:
 def _claude_call(act: Act) -> tuple[str, dict[str, Any]]:
     match act:
         case Run(command, timeout, background, about):
-            # A model words it anew each time, so it is no part of what is done.
+            # A model words it differently each time, so it is not part of the call.
             found: dict[str, Any] = {"command": command, "description": about or _ABOUT[next(_NUMBERS) % len(_ABOUT)]}
             found |= {"timeout": timeout} if timeout else {}
             return "Bash", found | ({"run_in_background": True} if background else {})

@@ -1,4 +1,4 @@
-"""The published conditions of other detectors, on sequences made by hand."""
+"""The published conditions of other detectors, on handmade sequences."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def session(*parts: tuple[str, dict[str, Any]]) -> list[Event]:
 def call(
     command: str, result: str = "1", *, is_error: bool = False, thought: str = ""
 ) -> list[tuple[str, dict[str, Any]]]:
-    """A call and its result, with the events between as Claude's driver has them."""
+    """A call and its result, with the events in between as Claude's driver publishes them."""
     text = [("message", {"content": thought})] if thought else []
     used = {"tool": "Bash", "input": {"command": command, "description": f"{command} {result}"}}
     ended = {"result": result, "is_error": is_error}
@@ -22,7 +22,7 @@ def call(
 
 
 def test_openhands_conditions() -> None:
-    """Four equal pairs, three equal errors, three messages, two pairs in turns; not with other thoughts or results."""
+    """Four equal pairs, three equal errors, three messages and two pairs in turns are found; other thoughts not."""
     assert openhands(session(*call("ls") * 3)) is None
     assert openhands(session(*call("ls") * 4)) == 12
     assert openhands(session(*(part for n in range(9) for part in call("ls", str(n))))) is None
@@ -36,7 +36,7 @@ def test_openhands_conditions() -> None:
 
 
 def test_gemini_conditions() -> None:
-    """A block of up to five calls five times, whatever the results; a chunk ten times outside code and tables."""
+    """A block of up to five calls five times, with any results, and a chunk ten times outside of code are found."""
     assert gemini(session(*call("ls") * 4)) is None
     assert gemini(session(*(part for n in range(5) for part in call("ls", str(n))))) == 14
     assert gemini(session(*(call("a") + call("b") + call("c")) * 5)) == 44

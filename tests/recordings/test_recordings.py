@@ -1,4 +1,4 @@
-"""The recordings and their labels are what README.md states; replays and the published figures rest on that."""
+"""The recordings and their labels are as README.md states, which replays and published figures rely on."""
 
 import re
 from collections import Counter
@@ -15,13 +15,13 @@ from tests.recordings.sessions import SESSIONS, labels, names, plain_text
 RULES: Final = frozenset(get_args(Rule))
 FIELDS: Final = {"harness", "author", "steps", "events", "sandbox", "expect", "may", "note"}
 MAX_BYTES: Final = 6_000_000
-"""Of all files together."""
+"""The maximum of all files together."""
 MAX_PLAIN_BYTES: Final = 150_000
-"""Of an average session, uncompressed."""
+"""The maximum of an average session, uncompressed."""
 FOREIGN: Final = re.compile(
     rb"/root/|/Users/|/home/(?!agent\b)|(?<!/home/agent)/work/|/tmp/w/|sk-ant|BEGIN [A-Z ]*KEY|eyJ[A-Za-z0-9_-]{20}"
 )
-"""Paths of a machine that recorded, and secrets."""
+"""Paths of a recording machine, and secrets."""
 
 _TYPE: Final = re.compile(rb'"type":"([a-z_.]+)"')
 
@@ -59,7 +59,7 @@ def test_every_recording_has_a_label() -> None:
 
 
 def test_labels_state_what_scenarios_do() -> None:
-    """A changed scenario is recorded anew, or `record --labels` updates its label; none lacks a recording."""
+    """After a change of a scenario it is recorded again, or `record --labels` updates its label; each is recorded."""
     load()
     assert SCENARIOS.keys() <= labels().keys()
     for name, make in SCENARIOS.items():
@@ -67,7 +67,7 @@ def test_labels_state_what_scenarios_do() -> None:
 
 
 def test_each_rule_has_two_true_and_two_false_cases() -> None:
-    """There are 80 sessions and more, and for each rule two at fault and two that only look so."""
+    """There are at least 80 sessions, and for each rule two at fault and two that only resemble one."""
     found = labels().values()
     true = Counter(rule for label in found for rule in label["expect"])
     false = Counter(label["imitates"] for label in found if "imitates" in label)
@@ -91,7 +91,7 @@ def _event(second: int, type: str, **data: Any) -> dict[str, Any]:
 
 
 def test_clock_shifts_times_and_durations() -> None:
-    """A pause shifts what follows it, lengthens what it lies in, and heartbeats come each 30 s as if it had lasted."""
+    """A pause shifts later events and lengthens durations that contain it; heartbeats come each 30 s."""
     start = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
     clock = Clock.read(f"{start + 3.5} 60 fault\n{start + 1.5} 10 step\n")
     session = [

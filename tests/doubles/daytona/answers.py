@@ -1,4 +1,4 @@
-"""What the double says: every answer is looked at by the SDK's own models, every refusal has Daytona's own form."""
+"""The responses of the Daytona double: each is checked by the SDK's own models, and each error has Daytona's form."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -25,11 +25,11 @@ MODELS = {
     )
 }
 NOT_LISTED = ("env", "volumes", "buildInfo", "kvm")
-"""What a list does not show of a sandbox."""
+"""The fields of a sandbox that a list omits."""
 
 
 def checked(model: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The same, if the SDK's model has all of it. A field that it does not know is a mistake of the double's."""
+    """Return `fields` if the SDK's model knows all of them. An unknown field is a mistake of the double."""
     read = MODELS[model].from_dict(fields)
     assert read is not None
     assert not read.additional_properties, (model, read.additional_properties)
@@ -42,14 +42,14 @@ def answer(model: str, fields: dict[str, Any]) -> web.Response:
 
 
 class ApiError(Exception):
-    """A refusal of the API, raised wherever it turns out."""
+    """A response of the API that is an error; code of the double raises it anywhere."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.headers = status, message, dict(headers or {})
 
     def response(self, path: str) -> web.Response:
-        """As the API's filter of errors writes it; its throttler has another form."""
+        """The response as the API's error filter writes it; the form of its throttler (429) differs."""
         body: dict[str, Any] = {"statusCode": self.status, "message": self.message, "error": NAMES[self.status]}
         if self.status != 429:
             body |= {"path": path, "timestamp": now()}
@@ -57,7 +57,7 @@ class ApiError(Exception):
 
 
 def daemon_error(status: int, code: str, message: str, request: web.Request) -> web.Response:
-    """A refusal of the daemon inside."""
+    """An error response of the daemon in a sandbox."""
     body = {"statusCode": status, "code": code, "source": "DAYTONA_DAEMON", "message": message}
     return web.json_response(
         {**body, "timestamp": now(), "path": request.path, "method": request.method}, status=status
@@ -65,12 +65,12 @@ def daemon_error(status: int, code: str, message: str, request: web.Request) -> 
 
 
 def now() -> str:
-    """As the API writes a time."""
+    """The time in the API's format."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def snapshot(name: str, state: str) -> dict[str, Any]:
-    """A snapshot."""
+    """The document of a snapshot."""
     why = {"error": "the image could not be pulled", "build_failed": "a step of the build failed"}.get(state)
     times = {"createdAt": now(), "updatedAt": now(), "lastUsedAt": None}
     return {

@@ -1,4 +1,4 @@
-"""A Daytona of the tests' own: its API over HTTP and Socket.IO, with machines of this host as sandboxes."""
+"""A Daytona for tests: its API over HTTP and Socket.IO, with processes of this host as sandboxes."""
 
 import asyncio
 import re
@@ -29,20 +29,20 @@ _MEMORY_GIB = 1
 
 @dataclass
 class Fault:
-    """A fault of requests with this method and path, a number of times."""
+    """A fault of requests with this method and path, which occurs a number of times."""
 
     method: str
     path: str
     times: int = 1
     error: ApiError | None = None
-    """It is not done, and this is answered."""
+    """The request has no effect, and this error is sent."""
     lost: bool = False
-    """It is done, and nothing is answered."""
+    """The request takes effect, and no response is sent."""
     slow: float = 0.0
-    """It is done this much later, in seconds."""
+    """The request takes effect this number of seconds later."""
 
     def hits(self, request: web.Request) -> bool:
-        """Whether it is this one's turn."""
+        """Whether the fault hits this request; each hit counts."""
         hit = self.times > 0 and request.method == self.method and re.search(self.path, request.path) is not None
         self.times -= hit
         return hit
@@ -50,13 +50,13 @@ class Fault:
 
 @dataclass
 class Held:
-    """A sandbox: what the API knows of it, and its machine."""
+    """A sandbox: what the API shows of it, and its machine."""
 
     shown: dict[str, Any]
     machine: Machine
     changing: asyncio.Task[None] | None = None
     token: str = ""
-    """What has to be shown at its ports; another one after each start."""
+    """The token that its ports require; each start creates another one."""
 
     @property
     def state(self) -> str:
@@ -65,23 +65,23 @@ class Held:
 
 @dataclass
 class Double:
-    """The double; `async with` it. What a test sets here goes wrong."""
+    """The double; use it with `async with`. Tests set its fields to make it fail."""
 
     has_events: bool = True
     snapshots: dict[str, str] = field(default_factory=lambda: {SNAPSHOT: "active", "sandherd-old": "inactive"})
     images: set[str] = field(default_factory=lambda: {IMAGE})
     faults: list[Fault] = field(default_factory=list)
     stuck: Counter[str] = field(default_factory=Counter)
-    """How many changes to this state come to no end; the next one that is asked for does."""
+    """By state, how many of the next changes to it never complete; later ones do."""
     error_reasons: list[str] = field(default_factory=list)
-    """Why the next sandboxes come into state `error` instead of being started."""
+    """The reasons with which the next sandboxes enter the state `error` instead of being started."""
     can_pause: bool = True
     image: Contents = field(default_factory=Contents)
-    """Of its boxes."""
+    """The contents of the image of its sandboxes."""
     page: int = 100
-    """How many sandboxes come at once, at the most."""
+    """The maximum number of sandboxes in one page of a list."""
     requested: list[tuple[str, str]] = field(default_factory=list)
-    """Method and path of all that was asked."""
+    """The method and path of every request."""
 
     def __post_init__(self) -> None:
         self.held: dict[str, Held] = {}
@@ -91,7 +91,7 @@ class Double:
         self.events: socketio.AsyncServer | None = None
         self._runner: web.AppRunner | None = None
         self.tokens: set[str] = set()
-        """All that were ever to be shown at a port."""
+        """Every token that a port has ever required."""
         self._made: list[Machine] = []
 
     async def __aenter__(self) -> Self:
@@ -120,28 +120,28 @@ class Double:
 
     @property
     def api_url(self) -> str:
-        """Where its API is."""
+        """The URL of its API."""
         return f"{self.url}/api"
 
     def fail(self, method: str, path: str, **how: Any) -> Fault:
-        """From now on this goes wrong."""
+        """Add a fault, which is in effect from now on."""
         fault = Fault(method, path, **how)
         self.faults.append(fault)
         return fault
 
     def living(self, **labels: str) -> list[str]:
-        """The names of all sandboxes with these labels that there are; none of them may be forgotten."""
+        """The names of all existing sandboxes with these labels. A test uses it to check that none was left."""
         return [held.shown["name"] for held in self.held.values() if labels.items() <= held.shown["labels"].items()]
 
     def of(self, name: str) -> Held:
-        """A sandbox by its id or name."""
+        """Find a sandbox by its id or name."""
         for held in self.held.values():
             if name in {held.shown["id"], held.shown["name"]}:
                 return held
         raise ApiError(404, f"Sandbox with ID or name {name} not found")
 
     async def break_down(self, name: str, reason: str) -> None:
-        """A sandbox fails of itself."""
+        """Let a sandbox fail by itself."""
         held = self.of(name)
         await held.machine.stop()
         held.shown["errorReason"] = reason
@@ -150,7 +150,7 @@ class Double:
     # --- what the routes do --------------------------------------------------------------------------------------
 
     async def create(self, wanted: dict[str, Any]) -> Held:
-        """A sandbox that is on its way."""
+        """Create a sandbox, whose start is in progress when this returns."""
         name = wanted.get("name") or str(uuid4())
         if any(held.shown["name"] == name for held in self.held.values()):
             raise ApiError(409, f"Sandbox with name {name} already exists")
@@ -168,7 +168,7 @@ class Double:
         return held
 
     async def change(self, held: Held, wanted: str) -> Held:
-        """Lead a sandbox to another state. It is on its way when this returns."""
+        """Change a sandbox to another state. The change is in progress when this returns."""
         if held.changing and not held.changing.done() and wanted != "destroyed":
             raise ApiError(409, "Sandbox state change in progress")
         leave, passing, do = {

@@ -1,4 +1,4 @@
-"""A machine of the double's: a tree of processes on this host, with a folder for its root and a memory of its own."""
+"""A machine of the double: a tree of processes on this host, with its own root folder and memory limit."""
 
 import asyncio
 import json
@@ -24,15 +24,15 @@ _GIB = 1 << 30
 _DAEMON = Path(__file__).with_name("toolbox.py")
 _START = 'for group in $GROUPS_OF; do echo $$ > "$group/cgroup.procs"; done; unset GROUPS_OF; exec "$@"'
 _INSIDE = '"$@" & exec sleep infinity'
-"""The daemon is one process among others: when it is gone, the rest goes on."""
+"""The daemon is one process among others: when it has ended, the others continue."""
 
 
 class NoToolboxError(Exception):
-    """Nothing responds inside."""
+    """No daemon responds in the machine."""
 
 
 class RefusedError(Exception):
-    """The daemon inside has refused: a status, a code and a text."""
+    """The daemon has refused a request: a status, a code and a text."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class RefusedError(Exception):
 
 
 class Machine:
-    """Started, stopped and started again with the same files; frozen; removed."""
+    """A machine that can be started, stopped, started again with the same files, frozen and removed."""
 
     def __init__(self, name: str, folder: Path, groups: ControlGroups, env: dict[str, str], memory_gib: int) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Machine:
         self._socket = self._folder / "toolbox" / "sock"
 
     async def start(self) -> None:
-        """Start it, and wait until its daemon answers."""
+        """Start the machine, and wait until its daemon responds."""
         self._make()
         groups = self._groups.make(self.name, GroupLimits(memory_bytes=self._memory_gib * _GIB, processes=512))
         self._process = await asyncio.create_subprocess_exec(
@@ -67,7 +67,7 @@ class Machine:
                 await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
-        """End everything in it."""
+        """End every process in it."""
         if self._process is None:
             return
         self.freeze(frozen=False)
@@ -82,7 +82,7 @@ class Machine:
         self._process = None
 
     async def remove(self) -> None:
-        """End everything, and leave no file and no group."""
+        """End every process, and remove its files and control groups."""
         await self.stop()
         async with asyncio.timeout(PATIENCE):
             while not self._groups.remove(self.name):
@@ -90,16 +90,16 @@ class Machine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def freeze(self, *, frozen: bool) -> None:
-        """Let all of it stand still, or go on."""
+        """Freeze or thaw every process in it."""
         if any(folder.exists() for folder in self._groups.of(self.name)):
             self._groups.set_frozen(self.name, frozen)
 
     def frozen(self) -> bool:
-        """Whether all of it stands still."""
+        """Whether every process in it is frozen."""
         return self._groups.is_frozen(self.name)
 
     def kill_daemon(self) -> None:
-        """End the daemon alone, as the kernel does for want of memory."""
+        """End only the daemon, as the kernel does when memory is short."""
         assert self._process is not None
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -108,7 +108,7 @@ class Machine:
                     process.kill()
 
     async def ask(self, ask: str, **requested: Any) -> dict[str, Any]:
-        """Ask the daemon inside. Raises `NoToolboxError` and `RefusedError`."""
+        """Send a request to the daemon in the machine. Raises `NoToolboxError` and `RefusedError`."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._socket))
         except OSError as error:
@@ -171,7 +171,7 @@ class Machine:
         ]
 
     def _memory(self) -> list[str]:
-        """Where a container sees what its memory did."""
+        """The files in which a container sees the use of its memory."""
         if self._groups.memory is None:
             return []
         place = "/sys/fs/cgroup" if self._groups.version == 2 else "/sys/fs/cgroup/memory"

@@ -1,4 +1,4 @@
-"""What a test opens Daytona's adapter with."""
+"""Opens Daytona's adapter at the double."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -14,7 +14,7 @@ from tests.doubles.daytona.double import KEY, SNAPSHOT, Double
 
 
 def cloud(double: Double, **kind: Any) -> DaytonaProvider:
-    """The adapter with the real SDK, at this double; it waits for nothing longer than it has to."""
+    """The adapter with the real SDK, at this double; its waits are as short as possible."""
     daytona = AsyncDaytona(DaytonaConfig(api_key=KEY, api_url=double.api_url, target="us"))
     given = {"snapshot": SNAPSHOT, "patience": 30.0, "poll_interval": 0.2, "secrets": (KEY,), **kind}
     return DaytonaProvider(daytona, DaytonaOptions(**given), patience=RetryLimits(first=0.05, longest=1.0))
@@ -22,14 +22,14 @@ def cloud(double: Double, **kind: Any) -> DaytonaProvider:
 
 @pytest.fixture
 async def daytona_double() -> AsyncIterator[Double]:
-    """A Daytona of one test's own. Whatever the test was, nothing of it is left on this host."""
+    """A Daytona for one test. Nothing of it is left on this host, whether the test fails or not."""
     async with Double() as double:
         yield double
 
 
 @pytest.fixture
 def open_daytona(daytona_double: Double) -> Callable[[], Awaitable[Provider]]:
-    """What opens the adapter, as often as a test likes."""
+    """A function that opens the adapter; a test may call it several times."""
 
     async def opened() -> Provider:
         return cloud(daytona_double)

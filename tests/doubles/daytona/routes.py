@@ -1,4 +1,4 @@
-"""The routes of the double: the control plane below `/api`, and what runs inside of sandboxes below `/toolbox`."""
+"""The routes of the double: the control plane below `/api`, and requests to sandboxes below `/toolbox`."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ _SHOWN = "x-daytona-preview-token"
 
 
 def application(double: "Double") -> web.Application:
-    """The double as aiohttp serves it."""
+    """The double as an application of aiohttp."""
     from tests.doubles.daytona.double import KEY
 
     app = web.Application(client_max_size=_LARGEST, middlewares=[_faulty(double), _known(KEY)])
@@ -63,7 +63,7 @@ def application(double: "Double") -> web.Application:
 
 
 def _faulty(double: "Double") -> Any:
-    """Does wrong what the test wants wrong, and says what went wrong as Daytona does."""
+    """Apply the faults that a test has set, and send errors in Daytona's form."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -71,7 +71,7 @@ def _faulty(double: "Double") -> Any:
         fault = next((fault for fault in double.faults if fault.hits(request)), None)
         try:
             if fault and fault.slow:
-                await asyncio.sleep(fault.slow)  # as late as the test has requested
+                await asyncio.sleep(fault.slow)  # as late as the test has set
             if fault and fault.error:
                 raise fault.error
             reply = await handler(request)
@@ -100,7 +100,7 @@ def _known(key: str) -> Any:
 
 
 class Plane:
-    """The control plane."""
+    """The routes of the control plane."""
 
     def __init__(self, double: "Double") -> None:
         self._double = double
@@ -143,7 +143,7 @@ class Plane:
         return answer("SandboxLabels", {"labels": held.shown["labels"]})
 
     async def preview(self, request: web.Request) -> web.Response:
-        """In truth each port of a sandbox has a host of its own; none of those can be looked up here."""
+        """The URL of a port. Daytona gives each port its own host name; such names can't be resolved here."""
         held, port = self._double.of(request.match_info["id"]), request.match_info["port"]
         if not port.isdigit() or not 0 < int(port) <= 65_535:
             raise ApiError(400, "Invalid port")
@@ -158,7 +158,7 @@ class Plane:
 
 
 def preview(double: "Double") -> Handler:
-    """Daytona's proxy: it connects a caller with the sandbox's token, and no other, to what listens in the sandbox."""
+    """Daytona's proxy: it connects only a caller that has the sandbox's token with a server in the sandbox."""
 
     async def led(request: web.Request) -> web.StreamResponse:
         held, port = double.of(request.match_info["id"]), request.match_info["port"]
@@ -175,7 +175,7 @@ def preview(double: "Double") -> Handler:
 
 
 class Inside:
-    """The toolbox of each sandbox, as Daytona's proxy leads to it."""
+    """The routes of the toolbox daemon of each sandbox, as Daytona's proxy forwards them."""
 
     def __init__(self, double: "Double") -> None:
         self._double = double

@@ -1,7 +1,7 @@
-"""What Daytona calls the toolbox daemon, in a sandbox of the double: it runs commands there and touches files.
+"""The toolbox daemon of Daytona, for a sandbox of the double: it runs commands there, and reads and writes files.
 
-Usage: toolbox.py SOCKET. One request and one answer on each connection, both JSON behind their length. It knows nothing
-but the standard library: a sandbox has no more.
+Usage: toolbox.py SOCKET. Each connection has one request and one response, both JSON after their length. It imports
+only the standard library: a sandbox has nothing else.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ _PERSON: Final = ("Ada", "ada@example.com")
 
 
 class GitError(Exception):
-    """Git ended with an error; the text is its own."""
+    """Git has failed; the text is git's own."""
 
     def __init__(self, text: str, stdout: str) -> None:
         super().__init__(text)
@@ -40,7 +40,7 @@ class BareRepository:
 
     @classmethod
     def create(cls, path: Path, branch: str = "main") -> "BareRepository":
-        """An empty one, which accepts pushes and asks our hook."""
+        """Create an empty repository, which accepts pushes and calls our hook."""
         path.mkdir(parents=True)
         made = cls(path)
         made.run("init", "--quiet", "--bare", f"--initial-branch={branch}", ".")
@@ -53,12 +53,12 @@ class BareRepository:
         return made
 
     def protect(self, refused: Mapping[str, str]) -> None:
-        """Pushes to refs that match a pattern (of a shell's `case`) are refused with its text."""
+        """Refuse pushes to refs that match a pattern (of a shell's `case`), with the text of the pattern."""
         lines = [f"{pattern}\t{text}\n" for pattern, text in refused.items()]
         (self.path / "protected-refs").write_text("".join(lines))
 
     def run(self, *words: str, stdin: bytes | None = None, env: Mapping[str, str] | None = None) -> str:
-        """Run git; what it prints. Raises `GitError`."""
+        """Run git; returns its output. Raises `GitError`."""
         name, email = _PERSON
         who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in
                (("NAME", name), ("EMAIL", email))}  # fmt: skip
@@ -78,21 +78,21 @@ class BareRepository:
         return done.stdout.decode(errors="replace").removesuffix("\n")
 
     def head(self, branch: str) -> str | None:
-        """The commit of a branch."""
+        """The commit at the head of a branch."""
         return self.branches().get(branch)
 
     def branches(self) -> dict[str, str]:
-        """All branches, and their commits."""
+        """All branches, with their commits."""
         return {name.removeprefix("refs/heads/"): sha for name, sha in self.refs("refs/heads/").items()}
 
     def refs(self, prefix: str = "refs/") -> dict[str, str]:
-        """The refs whose full names begin with this."""
+        """The refs whose full names begin with this prefix."""
         lines = self.run("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
         every = dict(line.rsplit(" ", 1) for line in lines)
         return {name: sha for name, sha in every.items() if name.startswith(prefix)}
 
     def is_commit(self, sha: str) -> bool:
-        """Whether it has this commit."""
+        """Whether the repository has this commit."""
         try:
             return self.run("cat-file", "-t", sha) == "commit"
         except GitError:
@@ -105,7 +105,7 @@ class BareRepository:
         return Commit(full, tree, tuple(parents.split()), message.strip("\n"), (name, email), date)
 
     def contains(self, later: str, earlier: str) -> bool:
-        """Whether one commit is an ancestor of the other, or the same."""
+        """Whether one commit is an ancestor of the other, or the same commit."""
         try:
             self.run("merge-base", "--is-ancestor", earlier, later)
         except GitError:
@@ -113,11 +113,11 @@ class BareRepository:
         return True
 
     def between(self, base: str, head: str) -> list[str]:
-        """The commits that `head` has and `base` has not, oldest first."""
+        """The commits that `head` has and `base` does not have, oldest first."""
         return self.run("rev-list", "--reverse", f"{base}..{head}", "--").splitlines()
 
     def changes(self, base: str, head: str) -> list[tuple[int, int, str]]:
-        """The added and removed lines of each file since the merge base."""
+        """The number of added and removed lines of each file since the merge base."""
         lines = self.run("diff", "--numstat", "--no-renames", f"{base}...{head}", "--").splitlines()
         numbers = [line.split("\t", 2) for line in lines]
         return [(int(a) if a != "-" else 0, int(b) if b != "-" else 0, name) for a, b, name in numbers]
@@ -125,7 +125,7 @@ class BareRepository:
     def commit(
         self, branch: str, files: Mapping[str, str | bytes | None], message: str = "change", base: str | None = None
     ) -> str:
-        """Commit files on a branch, as another user's push would; `None` deletes one. The commit."""
+        """Commit files on a branch, as another user's push would; `None` deletes a file. Returns the commit."""
         parent = self.head(branch) or (self.head(base) if base else None)
         with tempfile.TemporaryDirectory(dir=self.path) as folder:
             index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
@@ -147,7 +147,7 @@ class BareRepository:
         self.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", env=index)
 
     def write(self, tree: str, parents: list[str], message: str) -> str:
-        """A commit of a tree, on no branch."""
+        """Create a commit of a tree that is on no branch."""
         ancestry = [word for parent in parents for word in ("-p", parent)]
         return self.run("commit-tree", tree, *ancestry, "-F", "-", stdin=message.encode())
 

@@ -1,4 +1,4 @@
-"""The requests that a forge received, and what tests count of them."""
+"""The requests that a forge has received, and counts of them for tests."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ class Call:
 
     method: str
     path: str
-    """Without the prefix of the API, and with its percent-encoding."""
+    """The path without the prefix of the API, with its percent-encoding."""
     operation: str
-    """Its id in the forge's document; for git `transport/info-refs`, `…/upload-pack`, `…/receive-pack`."""
+    """The operation's id in the forge's document; for git `transport/info-refs`, `…/upload-pack`, `…/receive-pack`."""
     at: datetime
     query: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -28,21 +28,21 @@ class Call:
     """The body as it was received by the API."""
     body: Any = None
     principal: str = ""
-    """Who sent it: the login, or the installation; empty without a valid token."""
+    """The sender: the login or the installation; empty without a valid token."""
     status: int = 0
-    """What was sent; 0 while nothing was."""
+    """The status of the response; 0 before it is sent."""
 
     @property
     def is_write(self) -> bool:
-        """Whether it may change something on the forge."""
+        """Whether the request may change something on the forge."""
         return self.method in _WRITES and not self.operation.startswith("transport/")
 
 
 class Calls(list[Call]):
-    """All requests in their order."""
+    """All requests in order."""
 
     def number(self, operation: str | None = None) -> int:
-        """How many requests were of this operation; all requests to the API without one."""
+        """The number of requests of this operation; of all requests to the API if none is given."""
         if operation is None:
             return sum(not one.operation.startswith("transport/") for one in self)
         return len(self.of(operation))
@@ -52,11 +52,11 @@ class Calls(list[Call]):
         return [one for one in self if one.operation == operation]
 
     def by_operation(self) -> Counter[str]:
-        """How many requests each operation had."""
+        """The number of requests of each operation."""
         return Counter(one.operation for one in self)
 
     def hasty_writes(self, seconds: float = 1.0) -> list[tuple[Call, Call]]:
-        """Pairs of successive writes of the same principal with less than this time between them."""
+        """Pairs of successive writes of one principal that are less than this time apart."""
         hasty = []
         for principal in {one.principal for one in self if one.is_write}:
             writes = [one for one in self if one.is_write and one.principal == principal]

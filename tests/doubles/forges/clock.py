@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """It runs like the host's clock, or stands still if it was created with a time; a test moves it."""
+    """A clock that follows the host's, or stands still if it was created with a time; a test moves it."""
 
     def __init__(self, frozen: datetime | None = None) -> None:
         self._frozen, self._moved = frozen, timedelta()
@@ -14,10 +14,10 @@ class Clock:
         return (self._frozen or datetime.now(UTC)) + self._moved
 
     def advance(self, seconds: float) -> None:
-        """Move it forward."""
+        """Move the clock forward."""
         self._moved += timedelta(seconds=seconds)
 
 
 def stamp(moment: datetime) -> str:
-    """As forges write it: to the second, in UTC."""
+    """The time as forges write it: to the second, in UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -13,23 +13,23 @@ _ERROR = 400
 
 
 class DocumentedForge(Forge):
-    """Responses that are not as documented become 500, and fail the test when the forge is closed."""
+    """A forge that checks its responses: one that is not as documented becomes 500, and fails the test at the end."""
 
     general_statuses: ClassVar[frozenset[int]] = frozenset({400, 401, 403, 404, 429, 500, 502, 503})
     """Statuses that every operation may have, documented or not."""
     error_schema: ClassVar[dict[str, Any] | None] = None
-    """Of the bodies of responses with these statuses."""
+    """The schema of the bodies of responses with these statuses."""
 
     @abstractmethod
     def document_for(self, call: Call) -> Document:
-        """What the forge publishes of the operations that are served, in the version that is requested."""
+        """The published document of the operations that are served, in the requested version."""
 
     @abstractmethod
     def refuse_request(self, path: list[Mismatch], others: list[Mismatch]) -> None:
         """Raise the `ApiError` of the forge for an invalid path, or for an invalid query or body."""
 
     def recognize(self, call: Call) -> None:
-        """By the document; other paths are refused, and fail the test."""
+        """Find the operation in the document; other paths are refused, and fail the test."""
         found = self.document_for(call).find(call.method, call.path)
         if found is None:
             self.violations.append(f"{call.method} {call.path} is not served by this double")
@@ -38,11 +38,11 @@ class DocumentedForge(Forge):
         call.operation = operation.id
 
     def operation(self, call: Call) -> Operation:
-        """The one that was recognized."""
+        """The operation of a recognized call."""
         return self.document_for(call).by_id[call.operation]
 
     def check_request(self, call: Call) -> None:
-        """Record what is not as documented, and refuse it; unknown names are ignored, as forges do."""
+        """Record and refuse a request that is not as documented; unknown names are only recorded, as in real forges."""
         operation = self.operation(call)
         path = operation.mismatches_of_parameters("path", call.parameters)
         query = operation.mismatches_of_parameters("query", call.query)
@@ -52,7 +52,7 @@ class DocumentedForge(Forge):
         self.refuse_request(path, [one for one in (*query, *body) if not one.unknown])
 
     def check_reply(self, call: Call, reply: Reply) -> Reply:
-        """Against the document: a response that is not as documented fails the test."""
+        """Compare a response with the document: one that is not as documented fails the test."""
         if not call.operation:
             return reply
         mismatches = self._mismatches(call, reply)

@@ -1,7 +1,7 @@
 """Published OpenAPI documents, from npm: the operations of a document that a double serves, cached in `build`.
 
 GitHub's document has 13 MB, and its package 390 MB: only the operations that are served are stored, by the digest of
-the document and of their names, and what else the package brings is removed.
+the document and of their names, and the rest of the package is removed.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _LOCK: Final = FORGE_DOCUMENTS / "package-lock.json"
 
 
 def published_document(name: str, operations: Sequence[str]) -> dict[str, Any]:
-    """These operations (or webhooks) of a published document, and the components that they refer to."""
+    """These operations (or webhooks) of a published document, with the components that they refer to."""
     known = _LOCK.read_bytes(), json.dumps(sorted(operations)).encode(), Path(__file__).read_bytes()
     digest = hashlib.sha256(b"".join(known)).hexdigest()[:16]
     stored = _STORE / f"{name}-{digest}.json"
@@ -38,7 +38,7 @@ def published_document(name: str, operations: Sequence[str]) -> dict[str, Any]:
 
 
 def github_graphql() -> str:
-    """GitHub's schema of GraphQL, in its language."""
+    """GitHub's GraphQL schema, in the schema language."""
     _, folder = node_with(FORGE_DOCUMENTS)
     return (folder / _GRAPHQL).read_text(encoding="utf-8")
 
@@ -108,12 +108,12 @@ def _set(document: dict[str, Any], reference: str, value: Any) -> None:
 
 
 def _bare(node: Any) -> Any:
-    """Without examples, which are most of a document."""
+    """A node without its examples, which are most of a document."""
     if isinstance(node, dict):
         return {name: _bare(each) for name, each in node.items() if not _is_example(name, each)}
     return [_bare(each) for each in node] if isinstance(node, list) else node
 
 
 def _is_example(name: str, value: Any) -> bool:
-    """A property may be named `example`, too: its value is a schema."""
+    """Whether the key is an example. A property may also be named `example`: its value is a schema."""
     return name in {"example", "examples"} and not (isinstance(value, dict) and "type" in value)

@@ -1,4 +1,4 @@
-"""Faults that a test scripts: which requests they hit, and what is sent instead of the response, or happens to it."""
+"""Faults that a test scripts: which requests they hit, and what happens to the request or to its response."""
 
 import asyncio
 import re
@@ -43,7 +43,7 @@ class Fault:
     hits: int = 0
 
     def takes(self, operation: str, request: str) -> bool:
-        """Whether it hits this request; each call counts."""
+        """Whether the fault hits this request; each call counts."""
         if operation != self.request and not re.fullmatch(self.request, request):
             return False
         if self.skip or not self.times:
@@ -61,35 +61,35 @@ class Faults:
         self._all: list[Fault] = []
 
     def add(self, fault: Fault) -> Fault:
-        """From now on it waits for its requests."""
+        """Add a fault, which hits matching requests from now on."""
         self._all.append(fault)
         return fault
 
     def next(self, operation: str, request: str) -> Fault | None:
-        """The first one that hits this request."""
+        """The first fault that hits this request."""
         return next((one for one in self._all if one.takes(operation, request)), None)
 
     def release(self) -> None:
-        """Let every waiting request go on."""
+        """Let every waiting request continue."""
         for one in self._all:
             one.released.set()
 
     def unused(self) -> list[Fault]:
-        """Those that hit fewer requests than the test expected."""
+        """The faults that hit fewer requests than the test expected."""
         return [one for one in self._all if one.times]
 
 
 def html(status: int = 502) -> Reply:
-    """The page of a proxy in front of the forge, where JSON is expected."""
+    """The HTML page of a proxy in front of the forge, where JSON is expected."""
     page = b"<!DOCTYPE html>\n<html><head><title>Unicorn!</title></head><body><p>We had issues.</p></body></html>"
     return Reply(status, raw=page, content_type="text/html; charset=utf-8")
 
 
 def huge(size: int, status: int = 200) -> Reply:
-    """A body of JSON with this many bytes."""
+    """A JSON body of this many bytes."""
     return Reply(status, raw=b'{"filler": "' + b"x" * (size - 14) + b'"}')
 
 
 def nested(depth: int, status: int = 200) -> Reply:
-    """JSON in which arrays are nested this deep: parsers that recurse fail."""
+    """JSON in which arrays are nested to this depth: recursive parsers fail."""
     return Reply(status, raw=b"[" * depth + b"]" * depth)

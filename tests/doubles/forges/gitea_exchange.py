@@ -1,4 +1,4 @@
-"""A request to Gitea's API that is admitted."""
+"""An admitted request to Gitea's API."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def refused(status: int, message: str) -> ApiError:
 
 @dataclass
 class Exchange:
-    """What a route needs."""
+    """The parts of a request that a route needs."""
 
     gitea: "Gitea"
     call: Call
@@ -32,18 +32,18 @@ class Exchange:
 
     @property
     def repository(self) -> Repository:
-        """The one in the path."""
+        """The repository in the path."""
         assert self.repository_or_none is not None
         return self.repository_or_none
 
     @property
     def shapes(self) -> GiteaShapes:
-        """For responses."""
+        """The JSON of responses."""
         return self.gitea.shapes
 
     @property
     def body(self) -> dict[str, Any]:
-        """The object that was sent; empty without a body."""
+        """The object in the request's body; empty without a body."""
         return self.call.body if isinstance(self.call.body, dict) else {}
 
     def issue(self) -> Issue:
@@ -61,7 +61,7 @@ class Exchange:
         return found
 
     def listed(self, every: Sequence[Any], shape: Callable[[Any], Any]) -> Reply:
-        """A page of a list."""
+        """Respond with a page of a list."""
         size = min(_MAX_PAGE, int(self.call.query.get("limit", _PAGE)))
         start = (int(self.call.query.get("page", 1)) - 1) * size
         return Reply(200, [shape(one) for one in every[start : start + size]], {"X-Total-Count": str(len(every))})
@@ -69,7 +69,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Route:
-    """What responds to an operation, and the scope that it needs."""
+    """A route: the function that responds to an operation, and the scope that it needs."""
 
     respond: Callable[[Exchange], Reply]
     scope: str = "repository"

@@ -18,7 +18,7 @@ def _shown(exchange: Exchange, pull: Pull) -> dict[str, Any]:
 
 
 def list_pulls(exchange: Exchange) -> Reply:
-    """By state and base; Gitea has no filter of the head."""
+    """List by state and base; Gitea has no filter by head."""
     query, every = exchange.call.query, exchange.repository.pulls.values()
     wanted, base = query.get("state", "open"), query.get("base_branch", "")
     found = [one for one in every if wanted in {"all", one.state} and base in {"", one.base}]
@@ -50,7 +50,7 @@ def create_pull(exchange: Exchange) -> Reply:
 
 
 def _is_draft(title: str) -> bool:
-    """Drafts are marked by their title only."""
+    """Whether the title marks a draft; Gitea has no other mark."""
     return title.upper().startswith(("WIP:", "[WIP]"))
 
 
@@ -62,7 +62,7 @@ def get_pull(exchange: Exchange) -> Reply:
 
 
 def find_pull(exchange: Exchange) -> Reply:
-    """By base and head."""
+    """Find a pull request by base and head."""
     wanted = exchange.call.parameters["base"], exchange.call.parameters["head"]
     found = [one for one in exchange.repository.pulls.values() if (one.base, one.head) == wanted]
     if not found:
@@ -133,7 +133,7 @@ def is_merged(exchange: Exchange) -> Reply:
 
 
 def update_branch(exchange: Exchange) -> Reply:
-    """The base is merged into the head at once."""
+    """Merge the base into the head, before the response."""
     pull, git = exchange.pull(), exchange.repository.git
     made = merge(git, pull.head_sha, pull.base_sha, "merge", f"Merge branch '{pull.base}' into {pull.head}")
     if made is None:
@@ -148,7 +148,7 @@ def list_reviews(exchange: Exchange) -> Reply:
 
 
 def request_reviewers(exchange: Exchange) -> Reply:
-    """Collaborators only."""
+    """Request reviews of collaborators only."""
     pull, wanted = exchange.pull(), exchange.body.get("reviewers", [])
     if missing := set(wanted) - exchange.repository.collaborators:
         raise refused(422, f"Reviewer can't read [user_id: 0, repo_name: {min(missing)}]")

@@ -98,7 +98,7 @@ def issue_labels(exchange: Exchange) -> Reply:
 
 
 def add_labels(exchange: Exchange) -> Reply:
-    """By id or name; unlike GitHub, Gitea creates none."""
+    """Add labels by id or name; unlike GitHub, Gitea creates none."""
     issue, known = exchange.issue(), exchange.repository.labels.values()
     wanted = exchange.body.get("labels", [])
     new = [one for one in known if (one.id in wanted or one.name in wanted) and one not in issue.labels]

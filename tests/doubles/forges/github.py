@@ -30,26 +30,26 @@ _ROUTES: Final[dict[str, Route]] = {
     **github_apps.ROUTES,
 }  # fmt: skip
 VERSIONS: Final = ("2022-11-28", "2026-03-10")
-"""Of the API; the first is served without the header."""
+"""The versions of the API; the first one is served without the header."""
 _HOUR: Final = 3600
 _GRAPHQL: Final = "/graphql"
 
 
 @cache
 def document(version: str = VERSIONS[0]) -> Document:
-    """What GitHub publishes of the operations that are served here, in a version of the API."""
+    """GitHub's document of the operations that are served here, in a version of the API."""
     published = published_document("github", list(_ROUTES))
     return Document(changed(published, version) if version != VERSIONS[0] else published)
 
 
 @cache
 def _removed(version: str) -> frozenset[str]:
-    """The names that a version no longer has."""
+    """The names that a version has removed."""
     return removed_names(published_document("github", list(_ROUTES)), version)
 
 
 def _version(call: Call) -> str:
-    """The requested version; the oldest one unless it is known."""
+    """The requested version; the oldest one if it is unknown."""
     version = call.headers.get("x-github-api-version", VERSIONS[0])
     return version if version in VERSIONS else VERSIONS[0]
 
@@ -65,36 +65,36 @@ class GitHub(GitHubSetup):
         self.access = Access(self)
 
     def admit(self, request: web.Request, password: str | None) -> Mapping[str, str]:
-        """By the same tokens as the API."""
+        """Admit a request of git by the same tokens as the API's."""
         return self.access.of_git(request, password)
 
     def document_for(self, call: Call) -> Document:
-        """Of the version in `X-GitHub-Api-Version`."""
+        """The document of the version in `X-GitHub-Api-Version`."""
         return document(_version(call))
 
     def recognize(self, call: Call) -> None:
-        """By the document; requests of GraphQL by their first field."""
+        """Find the operation in the document; a GraphQL request has that of its first field."""
         if call.path != _GRAPHQL:
             super().recognize(call)
         elif call.method == "POST":
             call.operation = github_graphql.operation_of(_parsed(call.raw))
 
     def check_reply(self, call: Call, reply: Reply) -> Reply:
-        """Against the document; GraphQL checks its responses by its schema."""
+        """Compare a response with the document; GraphQL checks its responses by its schema."""
         if call.path == _GRAPHQL:
             return reply
         reply.body = without(reply.body, _removed(_version(call)))
         return super().check_reply(call, reply)
 
     def refuse_request(self, path: list[Mismatch], others: list[Mismatch]) -> None:
-        """404 for a number that is none, else 422."""
+        """Refuse with 404 if a path parameter is not a number, else with 422."""
         if path:
             raise error(404, "Not Found")
         if others:
             raise error(422, "Invalid request.\n\n" + "\n".join(one.message for one in others))
 
     async def answer(self, call: Call) -> Reply:
-        """By the route of the operation, after all checks."""
+        """Call the route of the operation, after all checks."""
         if not call.operation:
             raise error(404, "Not Found")
         if (version := call.headers.get("x-github-api-version", VERSIONS[0])) not in VERSIONS:
@@ -116,7 +116,7 @@ class GitHub(GitHubSetup):
         return route.respond(Exchange(self, call, token, repository))
 
     def add_headers(self, call: Call, reply: Reply) -> None:
-        """The time and the limits."""
+        """Add the time and the limits."""
         limits = self.limits(call.principal)
         rate_headers = {f"x-ratelimit-{name}": str(limits[name]) for name in ("limit", "remaining", "reset", "used")}
         own = {name.lower() for name in reply.headers}
@@ -130,7 +130,7 @@ class GitHub(GitHubSetup):
         reply.headers |= {name: text for name, text in defaults.items() if name not in own}
 
     def used(self, principal: str) -> int:
-        """How many requests of this hour count for the primary limit of a principal."""
+        """How many requests of this hour count towards the primary limit of a principal."""
         now = self.clock.now().timestamp()
         mine = [one for one in self.calls if one.principal == principal and one.at.timestamp() >= now - now % _HOUR]
         return sum(one.operation != "rate-limit/get" and one.status not in {304, 401} for one in mine)

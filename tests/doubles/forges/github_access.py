@@ -1,4 +1,4 @@
-"""Who may do what on GitHub: tokens, permissions and the primary limit, for the API and for git."""
+"""Access control of GitHub: tokens, permissions and the primary limit, for the API and for git."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _OPEN: Final = frozenset({"rate-limit/get"})
 
 
 class Access:
-    """Of one GitHub."""
+    """The access control of one GitHub."""
 
     def __init__(self, github: "GitHub") -> None:
         self._github = github
@@ -37,7 +37,7 @@ class Access:
         return None if expired else token
 
     def of_request(self, call: Call) -> Token | None:
-        """The sender of a request to the API. Raises 401."""
+        """The token of a request to the API. Raises 401."""
         kind, _, value = call.headers.get("authorization", "").partition(" ")
         if call.operation in _OF_APPS:
             return self._app(call, value)
@@ -62,12 +62,12 @@ class Access:
         raise error(401, fault)
 
     def check_limit(self, call: Call) -> None:
-        """The primary limit. Raises 403."""
+        """Check the primary limit. Raises 403."""
         if self._github.used(call.principal) > self._github.limit and call.operation not in _OPEN:
             raise error(403, _PRIMARY.format(call.principal))
 
     def repository(self, call: Call, token: Token | None) -> Repository | None:
-        """The repository in the path, if there is one in it. Raises 404, also if the token does not reach it."""
+        """The repository in the path, if there is one. Raises 404, also if the token does not include it."""
         if "repo" not in call.parameters:
             return None
         found = self._github.repositories.get(f"{call.parameters['owner']}/{call.parameters['repo']}")
@@ -76,7 +76,7 @@ class Access:
         return found
 
     def check_permission(self, call: Call, token: Token | None, repository: Repository | None, route: Route) -> None:
-        """Raises 403."""
+        """Check the permission of the route. Raises 403."""
         if token is None or token.permits(route.permission, route.level):
             return
         if route.permission == "issues" and repository and token.permits("pull_requests", route.level):
@@ -87,7 +87,7 @@ class Access:
         raise error(403, f"Resource not accessible by {kind}")
 
     def of_git(self, request: web.Request, password: str | None) -> Mapping[str, str]:
-        """Whether git's request is admitted. Raises `RefusedError`."""
+        """Admit a request of git. Raises `RefusedError`."""
         name = re.sub(r"\.git$", "", "/".join(request.path.split("/")[1:3]))
         if password is None:
             raise RefusedError(401, "Authentication required")

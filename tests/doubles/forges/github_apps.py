@@ -32,7 +32,7 @@ PERMISSIONS: Final = {
 
 @cache
 def _key() -> rsa.RSAPrivateKey:
-    """One for all apps of a process: to make one takes a while."""
+    """The key of all apps of a process: creating one takes a while."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -43,19 +43,19 @@ class App:
     slug: str
     account: Account
     owner: Account
-    """Of the repositories."""
+    """The owner of the repositories."""
     permissions: Mapping[str, str] = field(default_factory=lambda: dict(PERMISSIONS))
     repositories: frozenset[str] | None = None
-    """Full names of those that were selected at its installation; all without."""
+    """The full names of the repositories selected at its installation; None is all of them."""
     form: TokenForm = "opaque"
-    """Of its tokens: 40 characters, or `ghs_APPID_JWT`."""
+    """The form of its tokens: 40 characters, or `ghs_APPID_JWT`."""
     id: int = field(default_factory=new_id)
     installation: int = field(default_factory=new_id)
     suspended: datetime | None = None
 
     @property
     def private_key(self) -> str:
-        """In PEM, as GitHub's page downloads it."""
+        """The private key as PEM, as GitHub's page downloads it."""
         kinds = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
         return _key().private_bytes(*kinds, serialization.NoEncryption()).decode()
 
@@ -65,7 +65,7 @@ class App:
 
 
 def fault_of_jwt(app: App, token: str, now: datetime) -> str | None:
-    """Why GitHub refuses a JSON Web Token; none if it is this app's and valid."""
+    """The reason why GitHub refuses a JSON Web Token; None if it is valid and of this app."""
     try:
         signed, _, signature = token.rpartition(".")
         claims = json.loads(_decoded(signed.split(".")[1]))
@@ -89,7 +89,7 @@ def _decoded(text: str) -> bytes:
 
 
 def new_token(app: App, now: datetime) -> str:
-    """An installation's token in the form of the app."""
+    """Create an installation's token in the form of the app."""
     letters = string.ascii_letters + string.digits
     if app.form == "opaque":
         return "ghs_" + "".join(secrets.choice(letters) for _ in range(36))
@@ -103,7 +103,7 @@ def _encoded(raw: bytes) -> str:
 
 
 def create_token(exchange: Exchange) -> Reply:
-    """201; limited to repositories and permissions that the installation has."""
+    """Create a token (201), limited to repositories and permissions of the installation."""
     app = _app(exchange, int(exchange.parameter("installation_id")))
     github, body = exchange.github, exchange.body
     if app.suspended:
@@ -145,7 +145,7 @@ def _app(exchange: Exchange, installation: int) -> App:
 
 
 def repository_installation(exchange: Exchange) -> Reply:
-    """Of this app, in the repository of the path."""
+    """The installation of this app in the repository of the path."""
     app = exchange.github.apps[exchange.sender.principal]
     if not app.reaches(exchange.repository):
         raise error(404, "Not Found")
@@ -153,7 +153,7 @@ def repository_installation(exchange: Exchange) -> Reply:
 
 
 def revoke_token(exchange: Exchange) -> Reply:
-    """The installation's token revokes itself."""
+    """Revoke the installation's token that sends the request."""
     if exchange.sender.kind != "installation":
         raise error(403, "Resource not accessible by personal access token")
     exchange.github.revoke(exchange.sender.value)
@@ -185,13 +185,13 @@ def _shown(exchange: Exchange, app: App) -> dict[str, Any]:
 
 
 def rate_limit(exchange: Exchange) -> Reply:
-    """It is free of charge."""
+    """The rate limits; this request does not count towards them."""
     core = exchange.github.limits(exchange.call.principal)
     return Reply(200, {"resources": {"core": core, "search": core}, "rate": core})
 
 
 def get_user(exchange: Exchange) -> Reply:
-    """Of a user's token."""
+    """The user of a user's token."""
     if exchange.sender.kind == "installation":
         raise error(403, "Resource not accessible by integration")
     account, epoch = exchange.sender.account, stamp(datetime(2026, 1, 1, tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""A request to GitHub's API that is admitted: its repository, its sender and its body."""
+"""An admitted request to GitHub's API: its repository, its sender and its body."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _PAGE: Final = 30
 
 @dataclass
 class Exchange:
-    """What a route needs."""
+    """The parts of a request that a route needs."""
 
     github: "GitHub"
     call: Call
@@ -28,7 +28,7 @@ class Exchange:
 
     @property
     def repository(self) -> Repository:
-        """The one in the path."""
+        """The repository in the path."""
         assert self.repository_or_none is not None
         return self.repository_or_none
 
@@ -40,16 +40,16 @@ class Exchange:
 
     @property
     def shapes(self) -> PullShapes:
-        """For responses."""
+        """The JSON of responses."""
         return self.github.shapes
 
     @property
     def body(self) -> dict[str, Any]:
-        """The object that was sent; empty without a body."""
+        """The object in the request's body; empty without a body."""
         return self.call.body if isinstance(self.call.body, dict) else {}
 
     def parameter(self, name: str) -> str:
-        """Of the path."""
+        """A parameter of the path."""
         return self.call.parameters[name]
 
     def pull(self) -> Pull:
@@ -67,7 +67,7 @@ class Exchange:
         return found
 
     def page(self, every: Sequence[Any], shape: Callable[[Any], Any]) -> tuple[list[Any], dict[str, str]]:
-        """The requested page of a list, and the header with links to others."""
+        """The requested page of a list, and the header with links to the other pages."""
         size = min(MAX_PAGE, int(self.call.query.get("per_page", _PAGE)))
         number = int(self.call.query.get("page", 1))
         last = max(1, -(-len(every) // size))
@@ -83,14 +83,14 @@ class Exchange:
         return f"{self.github.api_url}{self.call.path}?{urlencode(query)}"
 
     def listed(self, every: Sequence[Any], shape: Callable[[Any], Any]) -> Reply:
-        """A page of a list."""
+        """Respond with a page of a list."""
         shown, headers = self.page(every, shape)
         return Reply(200, shown, headers)
 
 
 @dataclass(frozen=True)
 class Route:
-    """What responds to an operation, and the permission that it needs."""
+    """A route: the function that responds to an operation, and the permission that it needs."""
 
     respond: Callable[[Exchange], Reply]
     permission: str = "metadata"

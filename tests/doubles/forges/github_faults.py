@@ -1,4 +1,4 @@
-"""Responses of GitHub for tests to script: limits, and refused merges whose reason is only in their text."""
+"""Responses of GitHub for tests to script: limits, and refused merges that give their reason only in the text."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""GitHub's GraphQL, executed by its published schema: what REST does not have of the branch workflow.
+"""GitHub's GraphQL, executed by its published schema: the operations of the branch workflow that REST lacks.
 
-Merge queue, auto-merge, drafts, and commits that GitHub signs. Errors have status 200, as GitHub sends them.
+They are the merge queue, auto-merge, drafts, and commits that GitHub signs. Errors have status 200, as GitHub's.
 """
 
 import base64
@@ -27,12 +27,12 @@ _METHODS: Final[dict[str, Method]] = {"MERGE": "merge", "SQUASH": "squash", "REB
 
 @cache
 def schema() -> GraphQLSchema:
-    """GitHub's; to build it takes about two seconds."""
+    """GitHub's schema; building it takes about two seconds."""
     return build_schema(github_graphql(), assume_valid=True)
 
 
 def operation_of(body: Any) -> str:
-    """The first field of a request: `graphql/enqueuePullRequest`; `graphql/` if it can't be read."""
+    """The operation by the first field of a request: `graphql/enqueuePullRequest`; `graphql/` if it can't be read."""
     try:
         first = parse(body["query"]).definitions[0]
     except (GraphQLError, KeyError, TypeError):
@@ -43,7 +43,7 @@ def operation_of(body: Any) -> str:
 
 
 def respond(github: "GitHub", token: Token, body: Any) -> Reply:
-    """The data, or errors. A request that is not valid by the schema is recorded as invalid."""
+    """Respond with data or errors. A request that is not valid by the schema is recorded as invalid."""
     root = _Root(github, token)
     done: ExecutionResult = graphql_sync(
         schema(), str(body.get("query", "")), root, variable_values=body.get("variables")
@@ -71,7 +71,7 @@ class _RefusalError(Exception):
 
 
 class _Root:
-    """Resolvers of the first fields, by the names that GraphQL has for them."""
+    """Resolvers of the first fields, under the names that GraphQL has for them."""
 
     def __init__(self, github: "GitHub", token: Token) -> None:
         self._github, self._token = github, token

@@ -17,7 +17,7 @@ def list_labels(exchange: Exchange) -> Reply:
 
 
 def add_labels(exchange: Exchange) -> Reply:
-    """Those that the repository lacks are created."""
+    """Add labels; those that the repository lacks are created."""
     issue = exchange.issue()
     known = {one.name for one in issue.labels}
     issue.labels += [exchange.repository.label(name) for name in _names(exchange.call.body) if name not in known]

@@ -10,7 +10,7 @@ from tests.doubles.forges.replies import ApiError
 
 
 class PullShapes(Shapes):
-    """Also with issues, pull requests, reviews and checks."""
+    """The shapes with issues, pull requests, reviews and checks."""
 
     def issue(self, repository: Repository, issue: Issue) -> dict[str, Any]:
         """`issue`."""

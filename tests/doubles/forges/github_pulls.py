@@ -14,7 +14,7 @@ _MODIFIED: Final = "Head branch was modified. Review and try the merge again."
 
 
 def list_pulls(exchange: Exchange) -> Reply:
-    """By state, head (`owner:branch`) and base; newest first, as GitHub lists them."""
+    """List by state, head (`owner:branch`) and base; newest first, as GitHub lists them."""
     query = exchange.call.query
     wanted = query.get("state", "open")
     every = [one for one in exchange.repository.pulls.values() if wanted in {"all", one.state}]
@@ -29,7 +29,7 @@ def list_pulls(exchange: Exchange) -> Reply:
 
 
 def create_pull(exchange: Exchange) -> Reply:
-    """201, or 422 with the reason."""
+    """Create a pull request: 201, or 422 with the reason."""
     body, repository = exchange.body, exchange.repository
     head, base = _branch(exchange, body["head"]), body["base"]
     branches = repository.git.branches()
@@ -66,14 +66,14 @@ def _custom(message: str) -> Exception:
 
 
 def error_with(errors: list[dict[str, str]]) -> Exception:
-    """422 with a list of errors without fields."""
+    """Respond with 422 and a list of errors without fields."""
     made = failed("", "", "")
     made.reply.body["errors"] = errors
     return made
 
 
 def _sees(exchange: Exchange, branch: str, sha: str) -> bool:
-    """Whether the pulls API sees this push already."""
+    """Whether the API of pull requests already sees this push."""
     repository = exchange.repository
     left = repository.unseen_left.setdefault(f"{branch}@{sha}", repository.unseen)
     repository.unseen_left[f"{branch}@{sha}"] = max(0, left - 1)
@@ -81,7 +81,7 @@ def _sees(exchange: Exchange, branch: str, sha: str) -> bool:
 
 
 def get_pull(exchange: Exchange) -> Reply:
-    """Its mergeability is unknown for the first gets after a change."""
+    """Get a pull request; its mergeability is unknown for the first gets after a change."""
     pull, repository = exchange.pull(), exchange.repository
     if pull.update_gets >= 0:
         pull.update_gets -= 1
@@ -97,7 +97,7 @@ def get_pull(exchange: Exchange) -> Reply:
 
 
 def update_pull(exchange: Exchange) -> Reply:
-    """Title, body, base and state."""
+    """Change the title, body, base and state."""
     pull, repository, body = exchange.pull(), exchange.repository, exchange.body
     if body.get("state") == "open" and pull.state == "closed":
         _reopen(exchange, pull)
@@ -119,7 +119,7 @@ def _reopen(exchange: Exchange, pull: Pull) -> None:
 
 
 def merge_pull(exchange: Exchange) -> Reply:
-    """200, 405 with the reason, or 409 if the head moved."""
+    """Merge: 200, 405 with the reason, or 409 if the head has moved."""
     pull, repository, body, github = exchange.pull(), exchange.repository, exchange.body, exchange.github
     method: Method = body.get("merge_method", "merge")
     if pull.state == "open" and "sha" in body and body["sha"] != pull.head_sha:
@@ -145,14 +145,14 @@ def finish_merge(exchange: Exchange, pull: Pull, commit: str, account: Account) 
 
 
 def is_merged(exchange: Exchange) -> Reply:
-    """204 or 404."""
+    """Respond with 204 if it is merged, else 404."""
     if exchange.pull().merged is None:
         raise error(404, "Not Found")
     return Reply(204)
 
 
 def update_branch(exchange: Exchange) -> Reply:
-    """202: the base is merged into the head later."""
+    """Request an update of the branch (202): the base is merged into the head later."""
     pull = exchange.pull()
     expected = exchange.body.get("expected_head_sha", pull.head_sha)
     if expected != pull.head_sha:

@@ -54,7 +54,7 @@ def get_branch(exchange: Exchange) -> Reply:
 
 
 def get_protection(exchange: Exchange) -> Reply:
-    """Only administrators see it; an app without that permission gets 403, others 404."""
+    """Get the protection of a branch. An app without administration permission gets 403, other senders 404."""
     if exchange.sender.kind == "installation":
         raise error(403, "Resource not accessible by integration")
     raise error(404, "Not Found")
@@ -127,7 +127,7 @@ def create_ref(exchange: Exchange) -> Reply:
 
 
 def failed_ref(message: str) -> Exception:
-    """422 of refs, which has no list of errors."""
+    """Respond with 422 as routes of refs do, without a list of errors."""
     return error(422, message)
 
 
@@ -202,7 +202,7 @@ def combined_status(exchange: Exchange) -> Reply:
 
 
 def list_statuses(exchange: Exchange) -> Reply:
-    """All statuses of a commit, also those that a later one of the same context replaced; newest first."""
+    """List all statuses of a commit, newest first, including those replaced by a later one of the same context."""
     sha = _commit(exchange)
     every = [one for one in reversed(exchange.repository.checks) if one.is_status and one.commit == sha]
     creator = exchange.github.account("ci")

@@ -14,7 +14,7 @@ def list_reviews(exchange: Exchange) -> Reply:
 
 
 def create_review(exchange: Exchange) -> Reply:
-    """Authors can't approve their own pull requests."""
+    """Create a review. Authors can't approve their own pull requests."""
     pull, states = exchange.pull(), {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED"}
     event, account = exchange.body.get("event", "COMMENT"), exchange.sender.account
     if event == "APPROVE" and account.login == pull.author.login:
@@ -31,7 +31,7 @@ def list_reviewers(exchange: Exchange) -> Reply:
 
 
 def request_reviewers(exchange: Exchange) -> Reply:
-    """Only collaborators, and not the author."""
+    """Request reviews of collaborators, but not of the author."""
     pull, github = exchange.pull(), exchange.github
     for login in exchange.body.get("reviewers", []):
         if login == pull.author.login:
@@ -52,7 +52,7 @@ def remove_reviewers(exchange: Exchange) -> Reply:
 
 
 def list_files(exchange: Exchange) -> Reply:
-    """The changed files; a rename is one file removed and one added."""
+    """List the changed files; a rename is one file removed and one added."""
     pull, git = exchange.pull(), exchange.repository.git
     lines = git.run("diff", "--name-status", "--no-renames", f"{pull.base_sha}...{pull.head_sha}", "--").splitlines()
     statuses = {name: {"A": "added", "D": "removed"}.get(kind, "modified") for kind, name in map(_cells, lines)}

@@ -1,4 +1,4 @@
-"""What GitHub decides of a pull request: whether it is mergeable, its state, and the text of a refused merge."""
+"""Decisions of GitHub about a pull request: whether it is mergeable, its state, and the text of a refused merge."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +11,7 @@ _NAMES: Final[dict[Method, str]] = {"merge": "Merge commits", "squash": "Squash 
 
 
 def state(repository: Repository, pull: Pull) -> str:
-    """`mergeable_state` of an open pull request whose mergeability is known."""
+    """The `mergeable_state` of an open pull request whose mergeability is known."""
     if not mergeable(repository, pull):
         return "dirty"
     if pull.draft:
@@ -26,7 +26,7 @@ def state(repository: Repository, pull: Pull) -> str:
 
 
 def refusal(repository: Repository, pull: Pull, method: Method) -> str | None:
-    """The text of 405 for a merge; none if it is permitted."""
+    """The text of 405 for a merge; None if it is permitted."""
     if pull.state != "open" or pull.draft:
         return "Pull Request is still a draft" if pull.draft else "Pull Request is not mergeable"
     if not mergeable(repository, pull):

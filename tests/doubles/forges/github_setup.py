@@ -1,4 +1,4 @@
-"""What a test sets up on GitHub: repositories, tokens, apps, issues and reviews, and what happens without a client."""
+"""What a test sets up on GitHub (repositories, tokens, apps, issues, reviews), and changes without a client."""
 
 import secrets
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _PREFIXES: Final = {"classic": "ghp_", "fine_grained": "github_pat_", "oauth": "
 
 
 class GitHubSetup(DocumentedForge):
-    """The state of GitHub, and the methods that tests change it by."""
+    """The state of GitHub, and the methods with which tests change it."""
 
     def __init__(self, clock: Clock | None = None, *, unknown_gets: int = 1, update_gets: int = 1) -> None:
         super().__init__(clock)
@@ -31,7 +31,7 @@ class GitHubSetup(DocumentedForge):
         self.accounts = {"team": Account("team", "Organization")}
         self.tokens: dict[str, Token] = {}
         self.apps: dict[str, App] = {}
-        """By the principal of their tokens."""
+        """Apps by the principal of their tokens."""
         self.limit = 5000
         """Requests per hour and principal."""
         self.blind_merges: list[Call] = []
@@ -42,13 +42,13 @@ class GitHubSetup(DocumentedForge):
 
     @property
     def shapes(self) -> PullShapes:
-        """For responses, with URLs of this server."""
+        """The JSON of responses, with URLs of this server."""
         return PullShapes(self.url, self.api_url)
 
     # --- what a test sets up -------------------------------------------------------------------------------------
 
     def create_repository(self, full_name: str = "team/shop", files: Mapping[str, str] | None = None) -> Repository:
-        """A repository with one commit on `main`."""
+        """Create a repository with one commit on `main`."""
         owner = self.account(full_name.split("/", maxsplit=1)[0])
         git = BareRepository.create(self.folder / "served" / f"{full_name}.git")
         git.commit("main", files or {"README.md": "shop\n"}, "first")
@@ -57,7 +57,7 @@ class GitHubSetup(DocumentedForge):
         return made
 
     def account(self, login: str) -> Account:
-        """A user, or an organization or bot that exists."""
+        """Create a user, an organization or a bot."""
         return self.accounts.setdefault(login, Account(login))
 
     def person_token(
@@ -69,43 +69,43 @@ class GitHubSetup(DocumentedForge):
         repositories: frozenset[str] | None = None,
         permissions: Mapping[str, str] | None = None,
     ) -> str:
-        """A user's token."""
+        """Create a user's token."""
         value = _PREFIXES[kind] + secrets.token_hex(18)
         self.tokens[value] = Token(value, self.account(login), kind, expires, repositories, permissions, login)
         return value
 
     def install_app(self, slug: str = "sandherd", *, form: TokenForm = "opaque", **settings: Any) -> App:
-        """An app, installed in the organization `team`."""
+        """Install an app in the organization `team`."""
         bot = self.accounts.setdefault(f"{slug}[bot]", Account(f"{slug}[bot]", "Bot"))
         app = App(slug, bot, self.accounts["team"], form=form, **settings)
         self.apps[f"installation {app.installation}"] = app
         return app
 
     def installation_token(self, app: App) -> str:
-        """A token of all that the installation permits, without a request."""
+        """Create a token with all permissions of the installation, without a request to the API."""
         expires = self.clock.now() + github_apps.LIFETIME
         return self.issue_token(app, expires, app.repositories, app.permissions)
 
     def issue_token(
         self, app: App, expires: datetime, repositories: frozenset[str] | None, permissions: Mapping[str, str]
     ) -> str:
-        """A token of an installation."""
+        """Create a token of an installation."""
         value, principal = new_token(app, self.clock.now()), f"installation {app.installation}"
         self.tokens[value] = Token(value, app.account, "installation", expires, repositories, permissions, principal)
         return value
 
     def revoke(self, token: str) -> None:
-        """From now on it is not valid."""
+        """Revoke a token, which is not valid from now on."""
         del self.tokens[token]
 
     def open_issue(self, repository: Repository, title: str, login: str = "ada") -> Issue:
-        """An issue, no pull request."""
+        """Open an issue that is not a pull request."""
         made = Issue(repository.next_number(), title, None, self.account(login), self.clock.now())
         repository.issues[made.number] = made
         return made
 
     def review(self, repository: Repository, number: int, state: str = "APPROVED", login: str = "grace") -> Review:
-        """A review of the latest commit."""
+        """Add a review of the latest commit."""
         self.refresh(repository)
         pull = repository.pulls[number]
         made = Review(self.account(login), state, pull.head_sha, self.clock.now())
@@ -113,13 +113,13 @@ class GitHubSetup(DocumentedForge):
         return made
 
     def record_merge(self, repository: Repository, pull: Pull, commit: str, account: Account) -> None:
-        """The pull request is merged as this commit; also for a test that merges as the queue does."""
+        """Record that the pull request is merged as this commit; also for a test that merges as the queue does."""
         pull.state, pull.merge_commit, pull.merged_by = "closed", commit, account
         pull.merged = pull.closed = pull.updated = self.clock.now()
         self.webhooks.pull(repository, pull, "closed", account)
 
     def finish_queue(self, repository: Repository, number: int, *, merged: bool = True) -> None:
-        """The merge queue merges a pull request, or removes it because its checks failed."""
+        """Let the merge queue merge a pull request, or remove it because its checks failed."""
         self.refresh(repository)
         pull = repository.pulls[number]
         assert pull.queued, "it is not in the merge queue"
@@ -129,7 +129,7 @@ class GitHubSetup(DocumentedForge):
             self._merge(repository, pull, "merge")
 
     def run_auto_merge(self, repository: Repository) -> list[int]:
-        """Merge what waits for its requirements and meets them now; the numbers."""
+        """Merge the pull requests with auto-merge that meet their requirements now; returns their numbers."""
         self.refresh(repository)
         found = [one for one in repository.pulls.values() if one.auto_merge]
         ready = [one for one in found if one.auto_merge and refusal(repository, one, one.auto_merge) is None]

@@ -110,7 +110,7 @@ class Shapes:
         }
 
     def minimal_repository(self, repository: Repository) -> dict[str, Any]:
-        """What all forms of a repository have."""
+        """The fields that all forms of a repository have."""
         base = f"{self.api}/repos/{repository.full_name}"
         return {
             "id": repository.id,

@@ -1,4 +1,4 @@
-"""Versions of GitHub's API: the document is of the oldest, and has the changes of later ones as JSON merge patches."""
+"""Versions of GitHub's API: the document of the oldest, with the changes of later ones as JSON merge patches."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -18,7 +18,7 @@ def changed(document: dict[str, Any], version: str) -> dict[str, Any]:
 
 
 def removed_names(document: dict[str, Any], version: str) -> frozenset[str]:
-    """The properties that a version removes; the document removes them wherever they are."""
+    """The properties that a version removes; the document is changed wherever they occur."""
     schemas = document["components"]["schemas"].values()
     patches = [patch for schema in schemas for patch in _patches(schema, version)]
     return frozenset(name for patch in patches for name, one in patch.get("properties", {}).items() if one is None)
@@ -36,7 +36,7 @@ def _patches(schema: dict[str, Any], version: str) -> Iterator[dict[str, Any]]:
 
 
 def _merged(value: Any, patch: Any) -> Any:
-    """By RFC 7396: null removes, and lists are replaced."""
+    """Apply a JSON merge patch by RFC 7396: null removes, and lists are replaced."""
     if not isinstance(patch, dict):
         return patch
     base = value if isinstance(value, dict) else {}

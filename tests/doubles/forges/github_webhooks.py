@@ -1,4 +1,4 @@
-"""Webhooks: GitHub's deliveries of events, which a test sends when, as often and by whom it likes."""
+"""Webhooks: GitHub's deliveries of events. A test decides when, how often and by whom they are sent."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ EVENTS: Final = (
 
 @cache
 def document() -> Document:
-    """What GitHub publishes of these events."""
+    """GitHub's document of these events."""
     return Document(published_document("github-webhooks", EVENTS))
 
 
@@ -38,26 +38,26 @@ class Delivery:
 
     @property
     def body(self) -> bytes:
-        """As it is sent."""
+        """The body as it is sent."""
         return json.dumps(self.payload).encode()
 
 
 class Webhooks:
-    """Deliveries in the order of the changes. None is sent by itself: a test sends, repeats, delays or forges them."""
+    """Deliveries in the order of the changes. None is sent by itself: a test sends, repeats, delays or forges it."""
 
     def __init__(self, shapes: Callable[[], PullShapes], violations: list[str]) -> None:
         self._shapes, self._violations = shapes, violations
         self.deliveries: list[Delivery] = []
 
     def pull(self, repository: Repository, pull: Pull, action: str, sender: Account) -> Delivery:
-        """An event `pull_request`; actions are `opened`, `synchronize`, `closed`, `enqueued` and `dequeued`."""
+        """Add an event `pull_request`; its actions are `opened`, `synchronize`, `closed`, `enqueued` and `dequeued`."""
         whole = self._shapes().full_pull(repository, pull, None, "unknown")
         more: dict[str, Any] = {"before": "0" * 40, "after": pull.head_sha} if action == "synchronize" else {}
         more |= {"reason": "MERGE" if pull.merged else "CI_FAILURE"} if action == "dequeued" else {}
         return self.add("pull_request", action, repository, sender, number=pull.number, pull_request=whole, **more)
 
     def add(self, event: str, action: str, repository: Repository, sender: Account, **payload: Any) -> Delivery:
-        """Any of the events in `EVENTS`. What is not as published fails the test that uses GitHub."""
+        """Add an event of `EVENTS`. One that is not as published fails the test that uses GitHub."""
         shapes = self._shapes()
         about = {"repository": shapes.repository(repository), "sender": shapes.account(sender)}
         self.deliveries.append(Delivery(event, {"action": action, **payload, **about}))
@@ -68,7 +68,7 @@ class Webhooks:
         return self.deliveries[-1]
 
     async def send(self, delivery: Delivery, url: str, secret: str, *, signature: str | None = None) -> int:
-        """Deliver it; the status of the response. A forger has another secret, or another signature."""
+        """Deliver an event; returns the status of the response. A forger uses another secret or another signature."""
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "GitHub-Hookshot/0000000",

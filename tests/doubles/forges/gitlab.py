@@ -36,7 +36,7 @@ _PUSH: Final = "GitLab: You are not allowed to push code to protected branches o
 
 @cache
 def document() -> Document:
-    """What is known of the operations that are served here."""
+    """The description of the operations that are served here."""
     return Document(gitlab_document())
 
 
@@ -48,28 +48,28 @@ class GitLab(DocumentedForge):
     def __init__(self, clock: Clock | None = None, *, checking: int = 1) -> None:
         super().__init__(clock)
         self.checking = checking
-        """How many gets and merges of a changed merge request come before its status is known."""
+        """The number of gets and merges of a changed merge request before its status is known."""
         self.projects: dict[str, Repository] = {}
         self.settings: dict[str, ProjectSettings] = {}
-        """By the full name of a project."""
+        """Settings by the full name of a project."""
         self.accounts = {"team": Account("team", "Organization")}
         self.tokens: dict[str, Token] = {}
         self.unguarded_merges: list[Call] = []
         """Merges without `sha`."""
 
     def document_for(self, call: Call) -> Document:
-        """Of GitLab."""
+        """The document of GitLab."""
         return document()
 
     @property
     def shapes(self) -> GitLabShapes:
-        """For responses, with URLs of this server."""
+        """The JSON of responses, with URLs of this server."""
         return GitLabShapes(self.url)
 
     # --- what a test sets up -------------------------------------------------------------------------------------
 
     def create_project(self, full_name: str = "team/shop", files: Mapping[str, str] | None = None) -> Repository:
-        """A project with one commit on `main`."""
+        """Create a project with one commit on `main`."""
         git = BareRepository.create(self.folder / "served" / f"{full_name}.git")
         git.commit("main", files or {"README.md": "shop\n"}, "first")
         owner = self.account(full_name.split("/", maxsplit=1)[0])
@@ -78,24 +78,24 @@ class GitLab(DocumentedForge):
         return self.projects[full_name]
 
     def protect(self, project: Repository, pattern: str) -> BranchRules:
-        """Protect branches: no one pushes to them."""
+        """Protect branches: no one can push to them."""
         made = project.protect(pattern)
         project.git.protect({f"refs/heads/{one.pattern}": _PUSH for one in project.rules})
         return made
 
     def account(self, login: str) -> Account:
-        """A user, or a group that exists."""
+        """Create a user or a group."""
         return self.accounts.setdefault(login, Account(login))
 
     def token(self, login: str = "ada", scopes: tuple[str, ...] = ("api",), *, expires: datetime | None = None) -> str:
-        """A token with scopes: `api`, `read_api`, `read_repository`, `write_repository`."""
+        """Create a token with scopes: `api`, `read_api`, `read_repository`, `write_repository`."""
         value = f"glpat-{secrets.token_hex(10)}"
         granted = dict.fromkeys(scopes, "write")
         self.tokens[value] = Token(value, self.account(login), "classic", expires, None, granted, login)
         return value
 
     def report_pipeline(self, project: Repository, commit: str, status: str | None) -> None:
-        """A pipeline: running (`None`), `success`, `failed`, … What waits for it is merged."""
+        """Report a pipeline: running (`None`), `success`, `failed`, … Merge requests that wait for it are merged."""
         refresh(project, self.checking)
         project.report_check(commit, "pipeline", status, self.clock.now())
         for pull in project.pulls.values():
@@ -103,13 +103,13 @@ class GitLab(DocumentedForge):
                 merge_now(self, project, pull, pull.merged_by)
 
     def approve(self, project: Repository, iid: int, login: str = "grace") -> None:
-        """An approval of the latest commit."""
+        """Approve the latest commit."""
         refresh(project, self.checking)
         pull = project.pulls[iid]
         pull.reviews.append(Review(self.account(login), "APPROVED", pull.head_sha, self.clock.now()))
 
     def open_issue(self, project: Repository, title: str) -> Issue:
-        """An issue."""
+        """Open an issue."""
         made = Issue(project.next_number(), title, None, self.account("ada"), self.clock.now())
         project.issues[made.number] = made
         return made
@@ -117,7 +117,7 @@ class GitLab(DocumentedForge):
     # --- requests ------------------------------------------------------------------------------------------------
 
     def admit(self, request: web.Request, password: str | None) -> Mapping[str, str]:
-        """By the same tokens as the API, with their own scopes."""
+        """Admit a request of git by the same tokens as the API's, with the scopes of git."""
         name = re.sub(r"\.git$", "", "/".join(request.path.split("/")[1:3]))
         token = self.tokens.get(password or "")
         if token is None or self._expired(token):
@@ -134,12 +134,12 @@ class GitLab(DocumentedForge):
         return token.expires is not None and token.expires <= self.clock.now()
 
     def refuse_request(self, path: list[Mismatch], others: list[Mismatch]) -> None:
-        """400, as GitLab names missing and invalid parameters."""
+        """Refuse with 400, as GitLab names missing and invalid parameters."""
         if path or others:
             raise ApiError(400, {"error": ", ".join(str(one) for one in (*path, *others))})
 
     async def answer(self, call: Call) -> Reply:
-        """By the route of the operation, after all checks."""
+        """Call the route of the operation, after all checks."""
         if not call.operation:
             raise ApiError(404, {"error": "404 Not Found"})
         route, token = _ROUTES[call.operation], self._sender(call)

@@ -1,7 +1,7 @@
 """GitLab's operations as an OpenAPI document: schemas of responses from the types of the client @gitbeaker/core.
 
-GitLab publishes no such document in a package registry. What is not from those types is written here by GitLab's
-documentation: the operations, their statuses and requests, and the differences in `_corrected`.
+GitLab publishes no such document in a package registry. The rest is written here by GitLab's documentation: the
+operations, their statuses and requests, and the differences in `_corrected`.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _MERGE_STATUSES: Final = [
     "security_policy_violations", "status_checks_must_pass", "title_regex", "unchecked",
 ]  # fmt: skip
 _PARTIAL: Final = ("ProjectSchema", "IssueSchemaWithBasicLabels", "UserSchema", "ExpandedPipelineSchema", "LabelSchema")
-"""Types of which the double sends a part: their properties are checked, and none is required."""
+"""Types of which the double sends a part: their properties are checked, but none is required."""
 _MR: Final = "/projects/{id}/merge_requests/{iid}"
 _MR_FIELDS: Final = {
     "title": _TEXT, "description": _TEXT, "target_branch": _TEXT, "labels": _LABELS,
@@ -118,7 +118,7 @@ def _reference(name: str) -> str:
 
 
 def _corrected(schemas: dict[str, Any]) -> dict[str, Any]:
-    """As GitLab's documentation says: the types lack newer values and fields."""
+    """Correct the types by GitLab's documentation: they lack newer values and fields."""
     for name in _PARTIAL:
         schemas[name].pop("required", None)
     for schema in schemas.values():
@@ -134,7 +134,7 @@ def _paths() -> dict[str, Any]:
         in_path = {each: _NUMBER if each == "iid" else _TEXT for each in re.findall(r"{(\w+)}", path)}
         described: dict[str, Any] = {
             "operationId": name,
-            # GitLab takes each field from the query, too, as python-gitlab sends `sha`.
+            # GitLab also accepts each field in the query, where python-gitlab sends `sha`.
             "parameters": [*_parameters("path", in_path), *_parameters("query", {**(body or {}), **query})],
             "responses": {str(status): _response(kind) for status, kind in kinds.items()},
         }

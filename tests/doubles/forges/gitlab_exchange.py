@@ -1,4 +1,4 @@
-"""A request to GitLab's API that is admitted."""
+"""An admitted request to GitLab's API."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def refused(status: int, message: Any) -> ApiError:
 
 @dataclass
 class Exchange:
-    """What a route needs."""
+    """The parts of a request that a route needs."""
 
     gitlab: "GitLab"
     call: Call
@@ -32,13 +32,13 @@ class Exchange:
 
     @property
     def project(self) -> Repository:
-        """The one in the path."""
+        """The project in the path."""
         assert self.project_or_none is not None
         return self.project_or_none
 
     @property
     def shapes(self) -> GitLabShapes:
-        """For responses."""
+        """The JSON of responses."""
         return self.gitlab.shapes
 
     @property
@@ -55,7 +55,7 @@ class Exchange:
         return found
 
     def listed(self, every: Sequence[Any], shape: Callable[[Any], Any]) -> Reply:
-        """A page of a list."""
+        """Respond with a page of a list."""
         size = min(_MAX_PAGE, int(self.call.query.get("per_page", _PAGE)))
         number, last = int(self.call.query.get("page", 1)), max(1, -(-len(every) // size))
         headers = {
@@ -71,7 +71,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Route:
-    """What responds to an operation, and whether a token that only reads may send it."""
+    """A route: the function that responds to an operation, and whether a read-only token may send it."""
 
     respond: Callable[[Exchange], Reply]
     writes: bool = False

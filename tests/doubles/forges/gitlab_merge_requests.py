@@ -17,7 +17,7 @@ def _full(exchange: Exchange, pull: Pull) -> dict[str, Any]:
 
 
 def list_merge_requests(exchange: Exchange) -> Reply:
-    """By state, source and target branch; newest first."""
+    """List by state, source and target branch; newest first."""
     sent, settings = exchange.sent, exchange.gitlab.settings[exchange.project.full_name]
     wanted = sent.get("state", "all")
     found = [
@@ -75,7 +75,7 @@ def _names(labels: Any) -> list[str]:
 
 
 def get_merge_request(exchange: Exchange) -> Reply:
-    """Its status is `checking` for the first gets after a change."""
+    """Get a merge request; its status is `checking` for the first gets after a change."""
     pull = exchange.pull()
     reply = Reply(200, _full(exchange, pull))
     pull.unknown_gets = max(0, pull.unknown_gets - 1)
@@ -93,7 +93,7 @@ def update_merge_request(exchange: Exchange) -> Reply:
 
 
 def merge(exchange: Exchange) -> Reply:
-    """422 while its status is unknown, 405 for every other reason, 409 for a moved head; in this order."""
+    """Merge. It is refused in this order: 422 if the status is unknown, 405 for other reasons, 409 for a moved head."""
     pull, project, sent = exchange.pull(), exchange.project, exchange.sent
     if exchange.token.account.login in exchange.gitlab.settings[project.full_name].cannot_merge:
         raise refused(401, "401 Unauthorized")
@@ -117,7 +117,7 @@ def merge(exchange: Exchange) -> Reply:
 
 
 def rebase(exchange: Exchange) -> Reply:
-    """202; it is in progress, and the double does not finish it."""
+    """Request a rebase (202); it is in progress, and the double does not finish it."""
     exchange.pull()
     return Reply(202, {"rebase_in_progress": True})
 
@@ -138,7 +138,7 @@ def _approvals(exchange: Exchange, pull: Pull) -> dict[str, Any]:
 
 
 def approve(exchange: Exchange) -> Reply:
-    """401 for the author, and for a second approval; 409 for another commit than the head."""
+    """Approve: 401 for the author, and for a second approval; 409 if the head is another commit."""
     pull, account = exchange.pull(), exchange.token.account
     if exchange.sent.get("sha", pull.head_sha) != pull.head_sha:
         raise refused(409, f"SHA does not match HEAD of source branch: {pull.head_sha}")

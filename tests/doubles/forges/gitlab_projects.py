@@ -34,7 +34,7 @@ def get_branch(exchange: Exchange) -> Reply:
 
 
 def create_branch(exchange: Exchange) -> Reply:
-    """Every refusal is 400; only the text distinguishes them."""
+    """Create a branch. Every refusal is 400; only the texts differ."""
     git, name, ref = exchange.project.git, exchange.sent.get("branch", ""), exchange.sent.get("ref", "")
     sha = git.head(ref) or (ref if git.is_commit(ref) else None)
     if sha is None:
@@ -88,7 +88,7 @@ def labels(exchange: Exchange) -> Reply:
 
 
 def get_issue(exchange: Exchange) -> Reply:
-    """Issues and merge requests have numbers of their own on GitLab; the double's are distinct."""
+    """Get an issue. GitLab numbers issues and merge requests separately; the double's numbers are distinct."""
     found = exchange.project.issues.get(int(exchange.call.parameters["iid"]))
     if found is None or isinstance(found, Pull):
         raise refused(404, "404 Not found")

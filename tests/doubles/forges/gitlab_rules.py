@@ -1,4 +1,4 @@
-"""What GitLab decides of a merge request."""
+"""Decisions of GitLab about a merge request."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProjectSettings:
-    """What a project requires of merge requests."""
+    """The requirements of a project for merge requests."""
 
     pipeline: bool = False
-    """Whether the pipeline has to succeed."""
+    """Whether the pipeline must have succeeded."""
     approvals: int = 0
     cannot_merge: set[str] = field(default_factory=set)
     """Logins without the permission to merge."""
 
 
 def pipeline_of(project: Repository, pull: Pull) -> Check | None:
-    """The latest pipeline of its head."""
+    """The latest pipeline of the head."""
     every = [one for one in project.checks if one.commit == pull.head_sha and not one.is_status]
     return every[-1] if every else None
 
 
 def status_of(project: Repository, pull: Pull, settings: ProjectSettings) -> str:
-    """`detailed_merge_status`."""
+    """The `detailed_merge_status`."""
     if pull.state != "open":
         return "not_open"
     if pull.unknown_gets:
@@ -47,7 +47,7 @@ def status_of(project: Repository, pull: Pull, settings: ProjectSettings) -> str
 def merge_now(
     gitlab: "GitLab", project: Repository, pull: Pull, account: Account, *, squash: bool = False, remove: bool = False
 ) -> None:
-    """Merge it in git, always with a merge commit; squashed if wanted."""
+    """Merge it in git, always with a merge commit; squashed if requested."""
     message = f"Merge branch '{pull.head}' into '{pull.base}'"
     head = pull.head_sha
     if squash:

@@ -1,4 +1,4 @@
-"""Whether a request and a response are as an OpenAPI 3.0 document says.
+"""Compares requests and responses with an OpenAPI 3.0 document.
 
 Schemas are read as JSON Schemas: `nullable` becomes the type null. A response may have no property that the document
 does not describe, which is stricter than the document: a double's spelling mistakes are found.
@@ -37,12 +37,12 @@ def _is_uri(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where something is not as the document says."""
+    """A place at which a value differs from the document."""
 
     where: str
     message: str
     unknown: bool = False
-    """Whether it is only a name that the document does not have; forges ignore these in requests."""
+    """Whether only the name is unknown to the document; forges ignore such names in requests."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"
@@ -59,27 +59,27 @@ class Operation:
 
     @property
     def order(self) -> int:
-        """The most specific template comes first."""
+        """A sort key that puts the most specific template first."""
         return -len(re.sub(r"\{[^}]*\}", "", self.template))
 
     def match(self, method: str, raw_path: str) -> dict[str, str] | None:
-        """The parameters of the path, if it is of this operation."""
+        """The parameters of the path if it matches this operation, else None."""
         matched = self._pattern.fullmatch(raw_path) if method == self.method else None
         return {name: unquote(text) for name, text in matched.groupdict().items()} if matched else None
 
     @cached_property
     def parameters(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """By place (`path`, `query`) and name."""
+        """The parameters by place (`path`, `query`) and name."""
         every = (self._document.resolve(each) for each in self._described.get("parameters", []))
         return {(each["in"], each["name"]): each for each in every}
 
     @property
     def statuses(self) -> set[int]:
-        """The documented ones."""
+        """The documented statuses."""
         return {int(status) for status in self._described["responses"]}
 
     def mismatches_of_parameters(self, place: str, sent: Mapping[str, str]) -> list[Mismatch]:
-        """Of the path or the query: unknown names, and values of another type."""
+        """Mismatches of the path or the query: unknown names, and values of another type."""
         found = []
         for name, text in sent.items():
             parameter = self.parameters.get((place, name))
@@ -90,7 +90,7 @@ class Operation:
         return found
 
     def mismatches_of_request(self, body: Any, *, present: bool) -> list[Mismatch]:
-        """Of its body, which may be absent."""
+        """Mismatches of the request's body, which may be absent."""
         described = self._document.resolve(self._described.get("requestBody", {}))
         if not described:
             return [Mismatch("", "this operation takes no body")] if present else []
@@ -99,12 +99,12 @@ class Operation:
         return self._document.mismatches(described["content"]["application/json"]["schema"], body)
 
     def describes(self, status: int) -> bool:
-        """Whether the body of this status is described, or the status is unknown."""
+        """Whether the document describes a body for this status, or does not know the status."""
         described = self._described["responses"].get(str(status))
         return described is None or "content" in self._document.resolve(described)
 
     def mismatches_of_response(self, status: int, body: Any, *, present: bool) -> list[Mismatch]:
-        """Of a response with this status."""
+        """Mismatches of a response with this status."""
         described = self._described["responses"].get(str(status))
         if described is None:
             return [Mismatch("status", f"{status} is not documented for {self.id}")]
@@ -130,7 +130,7 @@ class Document:
         self._validators: dict[int, Draft202012Validator] = {}
 
     def find(self, method: str, raw_path: str) -> tuple[Operation, dict[str, str]] | None:
-        """The operation of a request, and the parameters of its path; none if it is not in the document."""
+        """The operation of a request, and the parameters of its path; None if it is not in the document."""
         for operation in self.operations:
             if (parameters := operation.match(method, raw_path)) is not None:
                 return operation, parameters
@@ -146,7 +146,7 @@ class Document:
         return node
 
     def mismatches(self, schema: dict[str, Any], value: Any) -> list[Mismatch]:
-        """What of a value is not as a schema says."""
+        """The differences between a value and a schema."""
         return [_mismatch(one) for one in self._validator(schema).iter_errors(value)]
 
     def accepts(self, schema: dict[str, Any], text: str) -> bool:
@@ -159,7 +159,7 @@ class Document:
         return any(not self.mismatches(schema, value) for value in values)
 
     def _validator(self, schema: dict[str, Any]) -> Draft202012Validator:
-        """Of this very schema, which the document has and so stays."""
+        """A validator of this schema object, which lives as long as the document."""
         if id(schema) not in self._validators:
             made = Draft202012Validator(schema, registry=self._registry, format_checker=_FORMATS)
             self._validators[id(schema)] = made
@@ -167,7 +167,7 @@ class Document:
 
 
 def _mismatch(error: ValidationError) -> Mismatch:
-    """Of several possible schemas, what is wrong with the one that fits best."""
+    """An error as a mismatch; if several schemas are possible, the mismatch of the one that fits best."""
     while error.context:
         error = min(error.context, key=relevance)
     return Mismatch(error.json_path, error.message[:_SHOWN], error.validator == "additionalProperties")
@@ -213,7 +213,7 @@ def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _joined(node: Any) -> Iterator[str]:
-    """What `allOf` refers to."""
+    """The schemas that an `allOf` refers to."""
     if isinstance(node, dict):
         if isinstance(parts := node.get("allOf"), list):
             yield from (part["$ref"] for part in parts if "$ref" in part)

@@ -1,4 +1,4 @@
-"""What all forges derive of a pull request: its commits after pushes, whether git can merge it, and its checks."""
+"""Properties of a pull request that all forges derive: its commits after pushes, its mergeability, and its checks."""
 
 from typing import Final
 
@@ -24,17 +24,17 @@ def refresh(repository: Repository, unknown_gets: int) -> None:
 
 
 def mergeable(repository: Repository, pull: Pull) -> bool:
-    """Whether git can merge it."""
+    """Whether git can merge the pull request."""
     return try_merge(repository.git, pull.base_sha, pull.head_sha).tree is not None
 
 
 def latest(repository: Repository, commit: str) -> dict[str, Check]:
-    """The last check run or status of each name."""
+    """The latest check run or status of each name."""
     return {one.name: one for one in repository.checks if one.commit == commit}
 
 
 def outcome(check: Check | None) -> str:
-    """`expected` (not reported), `pending`, `failing` or `success`."""
+    """The outcome of a required check: `expected` (not reported), `pending`, `failing` or `success`."""
     if check is None:
         return "expected"
     if check.status != "completed" or check.conclusion == "pending":

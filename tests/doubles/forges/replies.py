@@ -1,4 +1,4 @@
-"""What a forge sends: a status, headers and a body."""
+"""The responses of a forge: a status, headers and a body."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 ABSENT: Final = object()
-"""The body of a response without one; `None` would be JSON's null."""
+"""The body of a response that has none; `None` is JSON's null."""
 
 
 @dataclass
@@ -25,14 +25,14 @@ class Reply:
         return self.raw is None
 
     def encode(self) -> bytes:
-        """The body as it is sent."""
+        """Encode the body as it is sent."""
         if self.raw is not None:
             return self.raw
         return b"" if self.body is ABSENT else json.dumps(self.body).encode()
 
 
 class ApiError(Exception):
-    """A response that is an error, raised where it is found."""
+    """A response that is an error; the code that finds it raises it."""
 
     def __init__(self, status: int, body: Any = ABSENT, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(f"{status}: {body}")

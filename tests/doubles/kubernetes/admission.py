@@ -1,4 +1,4 @@
-"""What an API server takes: objects that fit their schema, every field of them known."""
+"""The admission checks of an API server: objects must fit their schema and have no unknown field."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ SPECS = {
     "v1alpha1": {"podTemplate", "volumeClaimTemplates", "shutdownTime", "shutdownPolicy", "replicas", "service"},
     "v1beta1": {"podTemplate", "volumeClaimTemplates", "shutdownTime", "shutdownPolicy", "operatingMode", "service"},
 }
-"""The fields of a Sandbox, as the project's API reference names them. What is in a template is a pod's."""
+"""The fields of a Sandbox, as the project's API reference names them. A template has the fields of a pod."""
 
 
 def admit(item: Json) -> None:
-    """Raises `ApiError` 422 or 400."""
+    """Check an object. Raises `ApiError` 422 or 400."""
     if item.get("kind") == "Sandbox":
         _sandbox(item)
         return
@@ -30,7 +30,7 @@ def admit(item: Json) -> None:
 
 
 def restricted(pod: Json) -> None:
-    """The strictest of the Pod Security Standards, as a namespace enforces it. Raises `ApiError` 403."""
+    """Check the strictest of the Pod Security Standards, as a namespace enforces it. Raises `ApiError` 403."""
     spec = pod["spec"]
     outer = spec.get("securityContext") or {}
     wrong = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
@@ -59,7 +59,7 @@ _VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persist
 
 
 def labels(item: Json) -> None:
-    """What the schema doesn't say: how a label, a name and an annotation may look."""
+    """Check the forms of labels, names and annotations, which the schema does not describe."""
     import re
 
     meta = item["metadata"]
@@ -83,7 +83,7 @@ def _sandbox(item: Json) -> None:
 
 
 def pod_of(sandbox: Json) -> Json:
-    """The pod that the controller makes of it."""
+    """The pod that the controller creates for a Sandbox."""
     template = sandbox["spec"]["podTemplate"]
     metadata: dict[str, Any] = {**(template.get("metadata") or {}), "name": sandbox["metadata"]["name"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}

@@ -24,14 +24,14 @@ _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 @dataclass
 class Fault:
-    """What goes wrong at the next calls that it is meant for."""
+    """A fault of the next matching requests."""
 
     method: str
     path: str
     """A part of the path."""
     error: ApiError | None = None
     after: bool = False
-    """The call is done, and its answer is lost."""
+    """The request takes effect, and its response is lost."""
     headers: dict[str, str] = field(default_factory=dict)
     times: int = 1
 
@@ -40,7 +40,7 @@ class Fault:
 
 
 class Api:
-    """The server. `sandboxes` is the version of Sandboxes that it has; None: none."""
+    """The server. `sandboxes` is the version of Sandboxes that it serves, or None."""
 
     def __init__(self, store: Store, kubelet: Kubelet, token: str, sandboxes: str | None = None) -> None:
         self.store = store
@@ -48,21 +48,21 @@ class Api:
         self.token = token
         self.open_to_all = False
         self.silent = False
-        """Whether commands are taken and never answered, not even a ping: as by a node that has gone."""
+        """Whether commands are accepted and never answered, not even a ping: as by a node that is lost."""
         self.refused_pods: ApiError | None = None
         """The response to the controller of Sandboxes when it makes a pod."""
         self.no_kubelet = ""
         """The response to a command where the node's kubelet is down."""
         self.faults: list[Fault] = []
         self.rules: list[Json] | None = RULES
-        """What the spawner may do; None: whatever it likes."""
+        """The permissions of the spawner; None permits everything."""
         self.telling = asyncio.Event()
-        """Set: watches receive what happens. Cleared: new ones are accepted, and receive nothing."""
+        """While set, watches receive events. While cleared, new watches are accepted, but receive nothing."""
         self.telling.set()
         self.marks = 0
-        """How many bookmarks were sent."""
+        """The number of bookmarks sent."""
         self.requested: list[tuple[str, str]] = []
-        """Every call: its method, and its path with its query."""
+        """Every request: its method, and its path with its query."""
         self.groups = GROUPS | ({"agents.x-k8s.io": {sandboxes: ["sandboxes"]}} if sandboxes else {})
         self.streams: dict[web.StreamResponse, web.Request] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -107,7 +107,7 @@ class Api:
             return web.Response(status=404, text="404 page not found\n")
 
     def cut(self) -> None:
-        """Break every watch off, as a proxy on the way does."""
+        """Break every watch, as a proxy in between may do."""
         for request in self.streams.values():
             if request.transport is not None:
                 request.transport.abort()
@@ -288,7 +288,7 @@ class Api:
         task.add_done_callback(self._tasks.discard)
 
     def _controller(self, event: Event) -> None:
-        """The controller of Sandboxes: each has its pod, and has it again where that was deleted."""
+        """The controller of Sandboxes: it creates the pod of each, and creates it again if it was deleted."""
         meta = event.object["metadata"]
         if event.resource == "sandboxes" and event.type == "ADDED":
             self._later(self._pod_for(event.object))
@@ -317,7 +317,7 @@ class Api:
             self.store.patch("sandboxes", meta["namespace"], meta["name"], {"status": {"conditions": [seen]}})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
-        """What a node keeps: the log of all lives is one file here, and counts as that of the present one."""
+        """The log of a container. A real node has a file for each life; here one file counts as the present life's."""
         query = request.query
         pod = self.store.get("pods", request.match_info["namespace"], request.match_info["name"])
         if query.get("previous") == "true":

@@ -1,4 +1,4 @@
-"""What a server lets whom do: every request needs a rule that allows it, as with RBAC."""
+"""Authorization of an API server: every request needs a rule that allows it, as with RBAC."""
 
 from aiohttp import web
 
@@ -9,14 +9,14 @@ _VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 def authorize(request: web.Request, rules: list[Json]) -> None:
-    """Raises `ApiError` 403. What a cluster has at all everybody may ask."""
+    """Check a request. Raises `ApiError` 403. Any client may discover the API groups and versions."""
     requested = request.match_info
     resource = requested.get("resource")
     if resource is None:
         return
     group = requested.get("group", "")
     verbs = [verb_of(request)]
-    if request.path.endswith("/exec"):  # a WebSocket is opened with a GET; newer servers ask for the other one as well
+    if request.path.endswith("/exec"):  # a WebSocket is opened with a GET; newer servers also require the other verb
         resource, verbs = f"{resource}/exec", ["get", "create"]
     if request.path.endswith("/log"):
         resource = f"{resource}/log"
@@ -26,7 +26,7 @@ def authorize(request: web.Request, rules: list[Json]) -> None:
 
 
 def verb_of(request: web.Request) -> str:
-    """What a request does, in the words of a role."""
+    """The verb of a request, as a role names it."""
     if request.method != "GET":
         return _VERBS[request.method]
     if "name" in request.match_info:
@@ -39,7 +39,7 @@ def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
 
 
 def forbidden(verb: str, resource: str, group: str = "") -> ApiError:
-    """What a server says to whom it has given no such right."""
+    """The error for a request that no rule permits."""
     message = (
         f'{resource} is forbidden: User "{_USER}" cannot {verb} resource "{resource}" in API group "{group}" '
         'in the namespace "sandherd"'

@@ -1,4 +1,4 @@
-"""A cluster of the tests' own, in a thread of its own: its API server, its node, and the file that leads there."""
+"""A cluster for tests, in its own thread: its API server, its node, and its kubeconfig."""
 
 import asyncio
 import shutil
@@ -26,7 +26,7 @@ NAMESPACE = "sandherd"
 
 
 class Cluster:
-    """One cluster with one node; it ends with the block, and so does all that it ran."""
+    """A cluster with one node; it ends with the block, and so does everything that it ran."""
 
     def __init__(self, sandboxes: str | None = None, memory: float = 64 << 30) -> None:
         self.token = f"secret-{uuid4().hex}"
@@ -55,11 +55,11 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have something done in the cluster, and wait for it."""
+        """Run a coroutine in the cluster's loop, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def now(self, call: Callable[[], T]) -> T:
-        """The same, for what need not be awaited."""
+        """Run a plain function in the cluster's loop, and wait for it."""
 
         async def done() -> T:
             return call()
@@ -67,22 +67,22 @@ class Cluster:
         return self.do(done())
 
     async def later(self, work: Coroutine[Any, Any, T]) -> T:
-        """The same, from another loop."""
+        """Await a coroutine that runs in the cluster's loop, from another loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def objects(self, resource: str) -> list[Json]:
-        """All that there is of a kind."""
+        """All objects of a kind."""
         return self.now(lambda: [item for (kind, _, _), item in self.store.objects.items() if kind == resource])
 
     def configuration(self) -> Configuration:
-        """What leads a client here."""
+        """The client configuration for this cluster."""
         found = Configuration(host=self.host)
         found.api_key["BearerToken"] = f"Bearer {self.token}"
         return found
 
     @property
     def kubeconfig(self) -> Path:
-        """The same as a file."""
+        """The client configuration as a file."""
         file = self.folder / "kubeconfig"
         document = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Commands in pods over WebSockets: their channels, and how they end."""
+"""Commands in pods over WebSockets: their channels and their ends."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from tests.doubles.kubernetes.store import Json
 
 
 async def refused(socket: web.WebSocketResponse, why: str) -> web.WebSocketResponse:
-    """Say why no command is run, and close: what is sent meanwhile is not read."""
+    """Report why no command is run, and close the connection; input is not read."""
     failure = {"metadata": {}, "status": "Failure", "message": why, "reason": "InternalError", "code": 500}
     await socket.send_bytes(b"\x03" + json.dumps(failure).encode())
     await socket.close()
@@ -18,7 +18,7 @@ async def refused(socket: web.WebSocketResponse, why: str) -> web.WebSocketRespo
 
 
 async def executed(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
-    """Run it to its end, which is reported last."""
+    """Run a command to its end, which is reported last."""
     reading = asyncio.create_task(_input(socket, process))
     pumps = [_pump(socket, process.stdout, 1), _pump(socket, process.stderr, 2)]
     try:
@@ -54,7 +54,7 @@ async def _pump(socket: web.WebSocketResponse, source: asyncio.StreamReader | No
 
 
 def _outcome(code: int) -> Json:
-    """What the error channel says at last, as `remotecommand` of apimachinery does."""
+    """The last message of the error channel, as `remotecommand` of apimachinery writes it."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {

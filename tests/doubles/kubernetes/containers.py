@@ -1,4 +1,4 @@
-"""A container as a node runs it: a real process tree in bubblewrap, with a root and, where it can be had, a limit."""
+"""A container as a node runs it: a process tree in bubblewrap, with its own root and, if possible, a memory limit."""
 
 import asyncio
 import json
@@ -46,16 +46,16 @@ class Container:
         self._inner = 0
         self._killed_before = 0
         self.lag = 0.0
-        """For how long its first process does nothing after it was started: as where a node has little time for it."""
+        """The seconds for which its first process does nothing after its start, as on a busy node."""
         for volume in pod["spec"].get("volumes") or []:
             (folder / volume["name"]).mkdir(mode=0o777, parents=True, exist_ok=True)
 
     async def start(self) -> None:
-        """Start it; its first process is the first of a PID namespace."""
+        """Start the container; its first process is the first of a PID namespace."""
         memory = int(quantity(self.spec["resources"]["limits"]["memory"]))
         entered = self._groups.make(self._group, GroupLimits(memory, 4096))
         self._killed_before = self._groups.kills(self._group)
-        self._inner = 0  # that of the life before may be another process by now, and a kill would miss this one
+        self._inner = 0  # the old pid may be another process's by now, and a kill would miss this container
         read, write = os.pipe()
         lag = ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(self.lag)] if self.lag else []
         command = [*self._bwrap(write), "--", *lag, *self.spec["command"], *self.spec.get("args", [])]
@@ -72,7 +72,7 @@ class Container:
             )
         os.close(write)
         self._inner = await asyncio.to_thread(_inner, read)
-        # Bubblewrap says its number before its mounts are made: a command could come too early.
+        # Bubblewrap prints the pid before it has made its mounts: a command could come too early.
         while _executes(self._inner) == str(bwrap_path().resolve()):
             await asyncio.sleep(0.005)
 
@@ -89,7 +89,7 @@ class Container:
         return self._process is not None
 
     async def ended(self) -> tuple[int, bool]:
-        """Its exit status once it has ended, and whether it was the kernel, for its memory."""
+        """Wait for its end. Returns its exit status, and whether the kernel ended it for its memory."""
         assert self._process is not None
         code = await self._process.wait()
         code = 128 - code if code < 0 else code
@@ -102,7 +102,7 @@ class Container:
                 os.kill(self._inner, number)
 
     def kill(self) -> None:
-        """End everything in it."""
+        """End every process in it."""
         self.signal(signal.SIGKILL)
         if not self._inner and self._process is not None and self._process.returncode is None:
             self._process.kill()  # its first process is not known yet, and ends with this one
@@ -121,7 +121,7 @@ class Container:
         )
 
     async def forget(self) -> None:
-        """Remove its control groups, once the kernel is done with them."""
+        """Remove its control groups, once the kernel has released them."""
         while not self._groups.remove(self._group):
             await asyncio.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""A node: it takes every pod, runs it, and says how it stands, as a kubelet does."""
+"""A node: it accepts every pod, runs it, and reports its status, as a kubelet does."""
 
 import asyncio
 import copy
@@ -19,23 +19,25 @@ NODE = "node-1"
 _BACK_OFF = 10.0
 _HOST = "127.0.0.1"
 _NETWORK = ipaddress.ip_network("127.88.0.0/16")
-"""Each pod has an address of its own, and what listens at every address is reached by it. In truth pods share nothing;
-here they share this host's network, so that a port is one pod's alone."""
+"""The addresses of pods. Servers that listen on every address are reached at their pod's.
+
+Real pods share no network; these share this host's, and the address makes a port belong to one pod alone.
+"""
 
 
 class Kubelet:
-    """One node with so much memory, and these images in its reach."""
+    """One node with this much memory, which can pull these images."""
 
     def __init__(self, store: Store, folder: Path, groups: ControlGroups, images: set[str], memory: float) -> None:
         self.store = store
         self.images = images
         self.pull_error = ""
-        """What its registry says, instead of giving an image."""
+        """The error of its registry, which it returns instead of an image."""
         self.memory = memory
         self.image = Contents()
-        """Whatever its name."""
+        """The contents of every image."""
         self.lag = 0.0
-        """How late the first processes of its containers are."""
+        """The delay of the first processes of its containers, in seconds."""
         self.containers: dict[str, Container] = {}
         self._folder = folder
         self._groups = groups
@@ -50,7 +52,7 @@ class Kubelet:
             self._tasks[meta["uid"]] = asyncio.create_task(self._lead(copy.deepcopy(event.object)))
 
     async def delete(self, pod: Json, grace: int) -> None:
-        """Let a pod end, and take it off the list when it has. Without grace it is off the list at once."""
+        """End a pod, and remove it from the list afterwards. Without grace it is removed at once."""
         uid, meta = pod["metadata"]["uid"], pod["metadata"]
         if task := self._tasks.pop(uid, None):
             task.cancel()
@@ -72,7 +74,7 @@ class Kubelet:
         await self._forget(uid)
 
     async def evict(self, pod: Json, why: str, message: str) -> None:
-        """End a pod for the node's sake; it stays on the list."""
+        """Evict a pod because the node is short of a resource; it stays on the list."""
         uid = pod["metadata"]["uid"]
         if task := self._tasks.pop(uid, None):
             task.cancel()
@@ -93,7 +95,7 @@ class Kubelet:
         )
 
     async def drain(self, pod: Json) -> None:
-        """End a pod on request, with its own grace, as where its node is drained."""
+        """End a pod with its own grace, as when its node is drained."""
         eviction_reason = "Eviction API: evicting"
         self._change(
             pod, {"conditions": [_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", eviction_reason)]}
@@ -111,7 +113,7 @@ class Kubelet:
             await self._forget(uid)
 
     def hasten(self, uid: str) -> None:
-        """End a pod that is being deleted at once: it was deleted again, with less grace."""
+        """End at once a pod that is being deleted, because it was deleted again with less grace."""
         if container := self.containers.get(uid):
             container.kill()
 

@@ -1,4 +1,4 @@
-"""The adapter at a cluster of the tests' own."""
+"""Opens the Kubernetes adapter at a cluster for tests."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +10,7 @@ from tests.doubles.kubernetes.cluster import IMAGE, NAMESPACE, Cluster
 
 
 def opened(cluster: Cluster, version: str | None = None, **kind: object) -> Callable[[], Awaitable[Provider]]:
-    """What opens the provider at that cluster, as often as it is asked to."""
+    """A function that opens the provider at that cluster; a test may call it several times."""
 
     async def one() -> Provider:
         made = PodOptions(**{"image": IMAGE, "storage_mb": 512, **kind})  # type: ignore[arg-type]  # as the test says

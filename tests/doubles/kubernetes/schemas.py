@@ -6,7 +6,7 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]  # no types
 from kubernetes_validate import utils
 
-utils.schema_contents = cache(utils.schema_contents)  # else it reads all definitions again for every object
+utils.schema_contents = cache(utils.schema_contents)  # otherwise it reads all definitions again for every object
 
 
 def validate(item: dict[str, Any], version: str) -> None:

@@ -1,4 +1,4 @@
-"""What a cluster holds: objects with versions, what has happened to them, and what belongs to what."""
+"""The data of a cluster: objects with versions, the history of their changes, and their owners."""
 
 import asyncio
 import copy
@@ -14,7 +14,7 @@ KINDS = {"pods": "Pod", "networkpolicies": "NetworkPolicy", "deployments": "Depl
 
 
 class ApiError(Exception):
-    """An answer that is an error, as the API server words it."""
+    """An error response, with the API server's text."""
 
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Event:
 
 @dataclass
 class Selector:
-    """Label and field selectors, as far as they are used here."""
+    """Label and field selectors, as far as the adapter uses them."""
 
     labels: str = ""
     fields: str = ""
@@ -73,12 +73,12 @@ class Selector:
 
 @dataclass
 class Store:
-    """All objects of all kinds, and a history to watch, which can be forgotten."""
+    """All objects of all kinds, and a history to watch, which can be deleted."""
 
     objects: dict[tuple[str, str, str], Json] = field(default_factory=dict)
     history: list[Event] = field(default_factory=list)
     oldest: int = 0
-    """Nothing is known of what happened up to this version."""
+    """The history up to this version is no longer known."""
     _versions: Any = field(default_factory=lambda: itertools.count(1000))
     version: int = 1000
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -127,7 +127,7 @@ class Store:
         return self.update(resource, merged(held, patch), version)
 
     def remove(self, resource: str, namespace: str, name: str) -> Json:
-        """Remove it, and then what belonged to it, as the garbage collector does; later, if finalizers hold it."""
+        """Remove an object and then what it owns, as the garbage collector does; later, if finalizers hold it."""
         item = copy.deepcopy(self.get(resource, namespace, name))
         if item["metadata"].get("finalizers"):
             item["metadata"].setdefault("deletionTimestamp", now())
@@ -138,7 +138,7 @@ class Store:
         return item
 
     def orphans(self, uid: str) -> list[tuple[str, str, str]]:
-        """What belongs to that object, and to nothing else that is there."""
+        """The objects that are owned by this object, and by no other that still exists."""
         return [
             key
             for key, item in self.objects.items()
@@ -146,7 +146,7 @@ class Store:
         ]
 
     def forget(self) -> None:
-        """Lose the history, as a compaction of etcd does."""
+        """Lose the history, as after a compaction of etcd."""
         self.oldest = self.version
         self.history.clear()
         self.wake()
@@ -156,7 +156,7 @@ class Store:
         self._changed = asyncio.Event()
 
     async def watch(self, resource: str, namespace: str | None, selector: Selector, since: int) -> AsyncIterator[Event]:
-        """What has happened since, and what happens. Raises `ApiError` 410 where that is no longer known."""
+        """The changes since a version, and later ones. Raises `ApiError` 410 if that version is no longer known."""
         at = since
         seen: set[str] = (
             {item["metadata"]["uid"] for item in self.listed(resource, namespace, selector)} if since else set()
@@ -194,7 +194,7 @@ class Store:
 
 
 def merged(old: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7386)."""
+    """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     found = dict(old) if isinstance(old, dict) else {}

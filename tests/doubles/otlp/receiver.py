@@ -1,4 +1,4 @@
-"""A small OTLP/HTTP collector: it takes what is exported and keeps it, or traces alone, or hangs, or refuses."""
+"""A small OTLP/HTTP collector: it stores what is exported, accepts only traces, hangs, or refuses, as its mood says."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -24,7 +24,7 @@ Mood = Literal["takes", "traces", "hangs", "refuses"]
 
 @dataclass(frozen=True)
 class ReceivedSpan:
-    """A span as it came."""
+    """A span as it was received."""
 
     service: str
     name: str
@@ -37,24 +37,24 @@ class ReceivedSpan:
     failed: bool
     attributes: dict[str, Any]
     whole: str
-    """All that it says, as text."""
+    """The whole span as text."""
 
 
 @dataclass
 class Collector:
-    """What has come, and how it takes what comes."""
+    """The received exports, and how the collector responds to exports."""
 
     endpoint: str = ""
     mood: Mood = "takes"
     requested: int = 0
     held: int = 0
-    """Requests that are being kept waiting at this moment."""
+    """The number of requests that hang at this moment."""
     spans: list[ReceivedSpan] = field(default_factory=list)
     points: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
-    """By service and metric, the data points that came last."""
+    """The latest data points, by service and metric."""
     units: dict[str, str] = field(default_factory=dict)
     versions: dict[str, set[str]] = field(default_factory=dict)
-    """By signal, the versions of services that it came from."""
+    """The versions of services that have sent data, by signal."""
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     def trace(self, trace: str) -> list[ReceivedSpan]:
@@ -62,7 +62,7 @@ class Collector:
         return [span for span in self.spans if span.trace == trace]
 
     def take_spans(self, body: bytes) -> bytes:
-        """Keep spans."""
+        """Store spans."""
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             service = self._service("traces", resource.resource)
             for scope in resource.scope_spans:
@@ -70,7 +70,7 @@ class Collector:
         return bytes(ExportTraceServiceResponse().SerializeToString())
 
     def take_metrics(self, body: bytes) -> bytes:
-        """Keep points."""
+        """Store data points."""
         for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
             service = self._service("metrics", resource.resource)
             known = self.points.setdefault(service, {})
@@ -87,7 +87,7 @@ class Collector:
         return str(attributes["service.name"])
 
     async def answer(self, request: web.Request) -> web.Response:
-        """One export, as the mood is."""
+        """Respond to one export as the mood says."""
         self.requested += 1
         body = await request.read()
         if self.mood == "hangs":
@@ -129,7 +129,7 @@ def _values(attributes: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def collecting(mood: Mood = "takes") -> AsyncIterator[Collector]:
-    """A collector, listening."""
+    """A collector that listens."""
     collector = Collector(mood=mood)
     application = web.Application(client_max_size=64 * 1024 * 1024)
     application.router.add_post("/v1/{signal}", collector.answer)

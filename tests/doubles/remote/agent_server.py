@@ -1,7 +1,7 @@
-"""A small stand-in for the OpenHands agent server, for boxes of the double: it starts in a twentieth of the real one's.
+"""A small stand-in for the OpenHands agent server, for boxes of the double: it starts in a twentieth of the time.
 
-It has the routes that the adapter and the SDK's own client use, and passes the same test as the real one. It is run by
-itself, with nothing but the standard library.
+It has the routes that the adapter and the SDK's own client use, and passes the same tests as the real one. It runs
+alone, with only the standard library.
 """
 
 import argparse
@@ -22,8 +22,8 @@ _CHUNK = 64 * 1024
 EVENTS: dict[str, list[dict[str, Any]]] = {}
 
 
-class Refused(Exception):  # noqa: N818  # an answer, no error of ours
-    """A status and what it says."""
+class Refused(Exception):  # noqa: N818  # a response, no error of ours
+    """An error response: a status and a text."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -31,19 +31,19 @@ class Refused(Exception):  # noqa: N818  # an answer, no error of ours
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """The handler of one connection."""
 
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:  # as the base has it
-        """Say nothing."""
+    def log_message(self, format: str, *args: Any) -> None:  # the base class has it
+        """Log nothing."""
 
-    def do_GET(self) -> None:  # as the base has it
-        """Answer."""
+    def do_GET(self) -> None:  # the base class has it
+        """Respond to GET."""
         self._answer("GET")
 
-    def do_POST(self) -> None:  # as the base has it
-        """Answer."""
+    def do_POST(self) -> None:  # the base class has it
+        """Respond to POST."""
         self._answer("POST")
 
     def _answer(self, method: str) -> None:
@@ -196,7 +196,7 @@ _ROUTES: dict[tuple[str, str], Any] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Each connection has a thread."""
+    """The server; each connection has a thread."""
 
     daemon_threads = True
     request_queue_size = 64

@@ -1,4 +1,4 @@
-"""A Runtime API of the tests' own, with pods of this host, and a way in to the agent server of each."""
+"""A Runtime API for tests, with processes of this host as pods, and a route to the agent server of each."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ _MIB = 1024 * 1024
 
 
 class ApiError(Exception):
-    """An answer that is an error."""
+    """An error response."""
 
     def __init__(self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -34,18 +34,18 @@ class ApiError(Exception):
 
 @dataclass
 class Fault:
-    """A fault of requests with this method and path, a number of times."""
+    """A fault of requests with this method and path, which occurs a number of times."""
 
     method: str
     path: str
     times: int = 1
     error: ApiError | None = None
-    """It is not done, and this is answered."""
+    """The request has no effect, and this error is sent."""
     lost: bool = False
-    """It is done, and nothing is answered."""
+    """The request takes effect, and no response is sent."""
 
     def hits(self, request: web.Request) -> bool:
-        """Whether it is this one's turn."""
+        """Whether the fault hits this request; each hit counts."""
         hit = self.times > 0 and request.method == self.method and re.search(self.path, request.path) is not None
         self.times -= hit
         return hit
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass
 class Pod:
-    """A runtime: what was asked for, and its machine."""
+    """A runtime: its request, and its machine."""
 
     id: str
     requested: dict[str, Any]
@@ -68,30 +68,30 @@ class Pod:
 
 @dataclass
 class Double:
-    """The double; `async with` it. What a test sets here goes wrong."""
+    """The double; use it with `async with`. Tests set its fields to make it fail."""
 
     images: set[str] = field(default_factory=lambda: {IMAGE})
     faults: list[Fault] = field(default_factory=list)
     stuck: int = 0
-    """The number of next runtimes that never become ready."""
+    """How many of the next runtimes never become ready."""
     crashing: list[str] = field(default_factory=list)
-    """Why the next runtimes crash again and again instead."""
+    """The reasons for which the next runtimes crash repeatedly."""
     unpullable: int = 0
-    """The number of next runtimes that wait for an image that can't be pulled."""
+    """How many of the next runtimes wait for an image that can't be pulled."""
     remembers_stopped: bool = False
-    """Whether a session is still known once its runtime was stopped; both are seen."""
+    """Whether a session is still known after its runtime was stopped; real services do either."""
     direct: bool = False
-    """Whether each runtime has a host of its own and not only a path; the SDK's client knows no paths."""
+    """Whether each runtime has its own host name instead of a path only; the SDK's client knows no paths."""
     image: Contents = field(default_factory=Contents)
-    """Of its boxes."""
+    """The contents of the image of its boxes."""
     publishes_hosts: bool = True
-    """Whether it says by which URLs the other servers of a runtime are reached."""
+    """Whether it publishes the URLs of the other servers of a runtime."""
     step_mib: int = 4096
     real: tuple[Path, Path] | None = None
     """The Python and the packages of a real agent server, for all pods."""
     requested: list[tuple[str, str]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
-    """All session keys there ever were."""
+    """Every session key that has existed."""
 
     def __post_init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -123,23 +123,23 @@ class Double:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def fail(self, method: str, path: str, **how: Any) -> Fault:
-        """From now on this goes wrong."""
+        """Add a fault, which is in effect from now on."""
         fault = Fault(method, path, **how)
         self.faults.append(fault)
         return fault
 
     def living(self) -> list[str]:
-        """The sessions of all runtimes that cost something; none of them may be forgotten."""
+        """The sessions of all runtimes that cost something. A test uses it to check that none was left."""
         return sorted(str(pod.requested["session_id"]) for pod in self.pods.values() if pod.status != "stopped")
 
     def of(self, name: str) -> Pod:
-        """A runtime by the name of its box."""
+        """Find a runtime by the name of its box."""
         return next(pod for pod in self.pods.values() if str(pod.requested["session_id"]).endswith(name))
 
     # --- what the routes do --------------------------------------------------------------------------------------
 
     async def start(self, requested: dict[str, Any]) -> Pod:
-        """A runtime that is on its way; the one of this session, where there is one."""
+        """Start a runtime, which is in progress when this returns; returns that of this session if there is one."""
         for pod in self.pods.values():
             if pod.requested["session_id"] == requested["session_id"] and pod.status != "stopped":
                 return pod
@@ -161,7 +161,7 @@ class Double:
         return pod
 
     async def stop(self, pod: Pod) -> None:
-        """Nothing is left of it."""
+        """Stop a runtime, of which nothing is left."""
         await self._leave(pod)
         await pod.machine.remove()
         pod.status, pod.pod_status = "stopped", "not found"
@@ -169,18 +169,18 @@ class Double:
             self.pods.pop(pod.id, None)
 
     async def pause(self, pod: Pod) -> None:
-        """Its processes end; its files stay."""
+        """Pause a runtime: its processes end, and its files stay."""
         await self._leave(pod)
         pod.status, pod.pod_status = "paused", "not found"
 
     async def resume(self, pod: Pod) -> None:
-        """A new pod with its files, and another key."""
+        """Resume a runtime: a new pod with its files and another key."""
         if pod.status == "paused":
             pod.key, pod.status, pod.pod_status = self._new_key(), "starting", "pending"
             await self._come(pod)
 
     async def restart(self, pod: Pod, reason: str, *, wipe: bool = False) -> None:
-        """It falls and is begun anew, as Kubernetes does it; without the files it had, if they were the container's."""
+        """Let a pod fail and start again, as Kubernetes does. With `wipe` its files are lost."""
         await self._leave(pod)
         if wipe:
             await pod.machine.end(wipe=True)
@@ -189,7 +189,7 @@ class Double:
         await self.until_ready(pod)
 
     async def until_ready(self, pod: Pod) -> None:
-        """Wait for its agent server."""
+        """Wait until its agent server is ready."""
         if pod.coming:
             await pod.coming
 

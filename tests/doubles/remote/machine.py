@@ -1,4 +1,4 @@
-"""A pod of the double's: an agent server in a tree of processes on this host, with a root folder of its own."""
+"""A pod of the double: an agent server in a tree of processes on this host, with its own root folder."""
 
 import asyncio
 import os
@@ -24,11 +24,11 @@ _WRAPPER = """#!/bin/sh
 [ "$*" = "--port 60000" ] || {{ echo "unknown arguments: $*" >&2; exit 2; }}
 {variables} exec {server} --host 127.0.0.1 --port "$DOUBLE_PORT"
 """
-"""As the image has it; all share the network of this host here, so each has another port in truth."""
+"""The server's wrapper as in the image. All pods share the network of this host, so each has another real port."""
 
 
 class Machine:
-    """Started, ended, started again with the same files; removed. `real`: the folders of a real agent server."""
+    """A machine that can be started, ended, restarted and removed. `real`: the folders of a real agent server."""
 
     def __init__(
         self, name: str, folder: Path, groups: ControlGroups, memory: int, real: tuple[Path, Path] | None
@@ -42,20 +42,20 @@ class Machine:
         self.image = Contents()
         self.port = 0
         self.work_ports: list[int] = []
-        """Those that there is a way to from outside: 12000 and 12001 in truth, but all share this host's network."""
+        """The ports that can be reached from outside; real pods have 12000 and 12001, but these share one network."""
 
     @property
     def root(self) -> Path:
-        """Its files."""
+        """The folder of its files."""
         return self._folder / "root"
 
     @property
     def runs(self) -> bool:
-        """Whether its first process is there."""
+        """Whether its first process runs."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self, command: str, env: dict[str, str]) -> None:
-        """Start it; its agent server answers a moment later."""
+        """Start the machine; its agent server responds a moment later."""
         self.port = self.port or free_port()
         self.work_ports = self.work_ports or free_ports(2)
         self._make()
@@ -70,7 +70,7 @@ class Machine:
             )
 
     async def answers(self) -> bool:
-        """Whether its agent server does."""
+        """Whether its agent server responds."""
         try:
             async with aiohttp.ClientSession() as session, session.get(f"{self.url}/health") as answer:
                 return answer.status == 200
@@ -79,7 +79,7 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """Where its agent server is."""
+        """The URL of its agent server."""
         return f"http://127.0.0.1:{self.port}"
 
     async def end(self, *, wipe: bool = False) -> None:
@@ -101,7 +101,7 @@ class Machine:
         self._process = None
 
     async def remove(self) -> None:
-        """End everything, and leave no file and no group."""
+        """End every process, and remove its files and control groups."""
         await self.end()
         async with asyncio.timeout(PATIENCE):
             while not self._groups.remove(self._name):
@@ -153,7 +153,7 @@ class Machine:
         return [path for path in dict.fromkeys(found) if Path(path).exists()]
 
     def _counters(self) -> list[str]:
-        """Where a container sees what its memory did."""
+        """The files in which a container sees the use of its memory."""
         if self._groups.memory is None:
             return []
         place = "/sys/fs/cgroup" if self._groups.version == 2 else "/sys/fs/cgroup/memory"

@@ -1,4 +1,4 @@
-"""What a test opens the remote runtime's adapter with."""
+"""Opens the adapter of the remote runtime at the double."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -16,7 +16,7 @@ PATIENCE = RetryLimits(first=0.05, longest=1.0)
 
 
 def remote(double: Double, key: str = KEY, **kind: Any) -> RemoteProvider:
-    """The adapter at this double; it waits for nothing longer than it has to."""
+    """The adapter at this double; its waits are as short as possible."""
     http = HttpSession(30.0)
     given = {"image": IMAGE, "command": COMMAND, "init_timeout": 60.0, "poll": 0.2, "patience": PATIENCE, **kind}
     return RemoteProvider(http, RuntimeApi(http, double.url, key, PATIENCE), RemoteRuntimeOptions(**given))
@@ -24,14 +24,14 @@ def remote(double: Double, key: str = KEY, **kind: Any) -> RemoteProvider:
 
 @pytest.fixture
 async def remote_double() -> AsyncIterator[Double]:
-    """A Runtime API of one test's own. Whatever the test was, nothing of it is left on this host."""
+    """A Runtime API for one test. Nothing of it is left on this host, whether the test fails or not."""
     async with Double() as double:
         yield double
 
 
 @pytest.fixture
 def open_remote(remote_double: Double) -> Callable[[], Awaitable[Provider]]:
-    """What opens the adapter, as often as a test likes."""
+    """A function that opens the adapter; a test may call it several times."""
 
     async def opened() -> Provider:
         return remote(remote_double)

@@ -1,4 +1,4 @@
-"""The double's routes: the Runtime API's own, and the way in to each agent server."""
+"""The double's routes: those of the Runtime API, and those to each agent server."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _OPEN = ("/sandbox/", "/ports/")
-"""What is no call of the Runtime API: it is not asked for the account's key there, and wants none shown."""
+"""Paths that are not of the Runtime API: they require no account key, and must not be sent one."""
 
 
 def application(double: Double) -> web.Application:
-    """All of it."""
+    """The double as an application of aiohttp."""
     routes = _Routes(double)
     app = web.Application(middlewares=[_failing(double)], client_max_size=1 << 30)
     app.router.add_post("/start", routes.start)
@@ -83,7 +83,7 @@ class _Routes:
         return web.json_response(self._shown(pod))
 
     async def list(self, _request: web.Request) -> web.Response:
-        """GET /list: nothing that was stopped."""
+        """GET /list: all runtimes that were not stopped."""
         found = [self._shown(pod) for pod in self._double.pods.values() if pod.status != "stopped"]
         return web.json_response({"runtimes": found})
 
@@ -117,7 +117,7 @@ class _Routes:
         return web.json_response({"exists": request.query["image"] in self._double.images})
 
     async def inside(self, request: web.Request) -> web.StreamResponse:
-        """Anything at the agent server of a runtime, as an ingress hands it on."""
+        """Forward any request to the agent server of a runtime, as an ingress does."""
         pod = self._double.pods.get(request.match_info["runtime"])
         if pod is None or not pod.machine.runs:
             raise ApiError(404 if pod is None else 503, "unavailable", "no server is available to handle this request")
@@ -127,7 +127,7 @@ class _Routes:
             raise ApiError(502, "bad_gateway", "the server behind this address does not answer") from error
 
     async def work(self, request: web.Request) -> web.StreamResponse:
-        """Anything at another server of a runtime, which listens on one of the ports that there is a way to."""
+        """Forward any request to another server of a runtime, at one of its ports that can be reached."""
         pod, port = self._double.pods.get(request.match_info["runtime"]), int(request.match_info["port"])
         if pod is None or not pod.machine.runs or port not in pod.machine.work_ports:
             raise ApiError(404 if pod is None else 503, "unavailable", "no server is available to handle this request")

@@ -21,7 +21,7 @@ def python(toolchain: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def converse(start_driver: StartDriver, python: Path) -> Converse:
-    """Starts a driver and gives it its task; the words after that are what the agent is."""
+    """A function that starts a driver and gives it its task; further words are the agent's arguments."""
 
     async def begin(
         task: str,

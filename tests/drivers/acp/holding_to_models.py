@@ -1,6 +1,6 @@
-"""Holds each message of the scripted agent against the protocol's models; prints their kinds as JSON.
+"""Checks each message of the scripted agent against the protocol's models; prints their kinds as JSON.
 
-What the library's own agent would write is the same. Run with the interpreter of the toolchain.
+The library's own agent would write the same. It is run with the interpreter of the toolchain.
 """
 
 import json
@@ -55,7 +55,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def hold(model: Any, fields: dict[str, Any]) -> None:
-    """Raises what is wrong with it; a field that the model does not know would be missing from what it gives back."""
+    """Raise if a message does not fit; a field that the model does not know would be missing in its output."""
     given = model.model_validate(fields).model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert given == fields, (given, fields)
 

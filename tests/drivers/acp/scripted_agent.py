@@ -33,7 +33,7 @@ FOR_EVER = [("always", "allow_always")]
 ARE = set(sys.argv[1:])
 STORED_SESSIONS = os.environ.get("SCRIPTED_SESSIONS")
 LONGEST = 50 * 1024 * 1024
-"""Bytes of one message."""
+"""The maximum bytes of one message."""
 MODEL = {
     "id": "model",
     "name": "Model",
@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 
 class RequestError(Exception):
-    """What is answered to a request, or was, in place of a result."""
+    """An error in place of a request's result, sent or received."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class RequestError(Exception):
 
 
 class Connection:
-    """JSON-RPC 2.0 on standard input and output, a message a line; each request has a task of its own."""
+    """JSON-RPC 2.0 on standard input and output, a message in each line; each request has its own task."""
 
     def __init__(self, methods: dict[str, Callable[[Json], Awaitable[Json | None]]]) -> None:
         self._methods = methods
@@ -85,7 +85,7 @@ class Connection:
             answer: Json = {"result": await self._methods[message["method"]](message["params"])}
         except RequestError as error:
             answer = {"error": {"code": error.code, "message": str(error), "data": error.data}}
-        except OSError as error:  # a session that was not stored where it is looked for
+        except OSError as error:  # a session that is not stored in the expected place
             answer = {"error": {"code": -32603, "message": "Internal error", "data": {"details": str(error)}}}
         if "id" in message:
             self._write({"id": message["id"], **answer})
@@ -94,7 +94,7 @@ class Connection:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             traceback.print_exception(error)
-            os._exit(70)  # it is wrong itself: its answer need not be awaited
+            os._exit(70)  # it is itself wrong: its response need not be awaited
 
     async def ask(self, method: str, params: Json) -> Json:
         number = next(self._numbers)
@@ -197,7 +197,7 @@ class ScriptedAgent:
     # --- what it does
 
     async def _do(self, word: str, rest: str) -> Any:
-        """Returns the reason to stop, if there is one."""
+        """Do a line. Returns the reason to stop, if there is one."""
         if word in {"wait", "end", "error"}:
             return await self._end(word, rest)
         if word == "sh":
@@ -268,7 +268,7 @@ class ScriptedAgent:
                 await self._ask(id, rest, ONCE if word == "may" else FOR_EVER)
 
     async def _run(self, id: str, command: str) -> str | None:
-        """Returns the reason to stop, if it was stopped."""
+        """Run a command. Returns the reason to stop, if it was stopped."""
         shell = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE, start_new_session=True)
         shown, cancelled = asyncio.ensure_future(shell.communicate()), asyncio.ensure_future(self._cancelled.wait())
         await asyncio.wait([shown, cancelled], return_when=asyncio.FIRST_COMPLETED)

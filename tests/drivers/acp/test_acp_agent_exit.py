@@ -14,7 +14,7 @@ pytestmark = pytest.mark.agents
 
 
 def in_order(driver: DriverProcess, *types: str) -> bool:
-    """Whether each of these was published once, in this order."""
+    """Whether each of these events was published once, in this order."""
     return [line["type"] for line in driver.lines if line["type"] in types] == list(types)
 
 
@@ -66,7 +66,7 @@ async def test_agent_exit_during_turn_ends_driver(converse: Converse, end: str, 
 
 
 async def test_agent_killed_during_turn_ends_driver(converse: Converse) -> None:
-    """A SIGKILL in the middle of a turn is the outcome."""
+    """A SIGKILL of the agent during a turn is the outcome."""
     driver = await converse("wait")
     await driver.received("driver.turn", state="running")
     os.kill(agent_of(driver), 9)
@@ -86,7 +86,7 @@ async def test_agent_killed_while_idle_leaves_the_outcome(converse: Converse) ->
 
 
 async def test_message_unacknowledged_when_agent_exits_is_refused(converse: Converse) -> None:
-    """A message is refused, not accepted, if the agent exits without a sign of having received it."""
+    """A message is refused if the agent exits without a sign that it has received it."""
     driver = await converse("say done")
     await driver.received("driver.turn", state="idle")
     message = driver.message("die")
@@ -96,14 +96,14 @@ async def test_message_unacknowledged_when_agent_exits_is_refused(converse: Conv
 
 
 async def test_inherited_pipes_do_not_delay_the_end_of_the_agent(converse: Converse) -> None:
-    """The agent is dead, though a child of it still has its standard output open."""
+    """The agent has ended, though a child of it still has its standard output open."""
     driver = await converse("hold")
     assert await driver.ended() == 0
     assert driver.emitted("driver.result")[0]["error_type"] == "signal"
 
 
 async def test_agent_that_closes_its_output_is_ended(converse: Converse) -> None:
-    """A live agent that can send nothing more is ended, with the driver."""
+    """A live agent that can't send anything is ended, with the driver."""
     driver = await converse("mute")
     await driver.received("driver.turn", state="running")
     agent = agent_of(driver)
@@ -203,7 +203,7 @@ async def test_stop_during_turn_ends_driver_and_agent(converse: Converse, how: s
 
 
 async def test_agent_that_ignores_the_stop_is_killed(converse: Converse) -> None:
-    """The agent and its calls end, and its cost is reported before."""
+    """The agent and its calls are killed, and its cost is reported before."""
     driver = await converse("cost 0.25\ntool t1 execute\nwait", "stone")
     await driver.received("agent.tool_use")
     agent = agent_of(driver)

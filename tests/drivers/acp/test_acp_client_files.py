@@ -51,7 +51,7 @@ def test_range_of_lines_is_read(root: Path, tree: ClientFiles, line: int | None,
 
 @pytest.mark.parametrize("path", ["../secret", "x/../../secret", "/etc/passwd", "secret", ".", "", "\0"])
 def test_path_outside_the_work_tree_is_refused(root: Path, tree: ClientFiles, path: str) -> None:
-    """A path with `..`, an absolute, a relative and an empty path are neither read nor written."""
+    """A path with `..`, an absolute path outside, a relative and an empty path are neither read nor written."""
     requested = path if path in {"secret", "", "\0"} else os.path.join(root, path)  # noqa: PTH118  # as an agent would
     with pytest.raises(RefusedPathError):
         tree.read(requested)
@@ -61,7 +61,7 @@ def test_path_outside_the_work_tree_is_refused(root: Path, tree: ClientFiles, pa
 
 
 def test_link_to_the_outside_is_refused(root: Path, tree: ClientFiles) -> None:
-    """A link to a file or folder outside, existing or not, counts as the path it leads to."""
+    """A link to a file or folder outside, existing or not, counts as its target."""
     (root / "file").symlink_to(root.parent / "secret")
     (root / "folder").symlink_to(root.parent)
     (root / "nothing").symlink_to(root.parent / "not-yet")

@@ -1,4 +1,4 @@
-"""Outcomes of turns and exits of ACP agents, and the parsing of protocol lines, without an agent."""
+"""Outcomes of turns and exits of ACP agents, and parsed protocol lines, without an agent."""
 
 import asyncio
 import json

@@ -179,7 +179,7 @@ def test_incomplete_input_is_waited_for(updates: SessionUpdates) -> None:
 def test_tool_name_is_the_agents_then_the_kind_then_the_title(
     updates: SessionUpdates, fields: dict[str, Any], name: str
 ) -> None:
-    """The first that the agent sends is used."""
+    """The first of these that the agent sends is used."""
     assert named(mapped(updates, tool("1", **fields)), "agent.tool_use")[0]["tool"] == name
 
 

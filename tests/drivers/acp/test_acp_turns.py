@@ -53,7 +53,7 @@ async def test_events_of_driver_conform_to_contract(converse: Converse) -> None:
 
 
 async def test_agent_has_the_environment_of_its_task(converse: Converse) -> None:
-    """The driver's own path for Python is not passed on."""
+    """The agent does not get the driver's own path for Python."""
     driver = await converse("env SCRIPTED\nsay |\nenv PYTHONPATH\nsay |\nenv SANDHERD_EVENTS_FD", SCRIPTED="yes")
     await driver.received("driver.turn", state="idle")
     assert emitted(driver) == ["yes|unset|"]

@@ -17,20 +17,20 @@ from tests.patience import PATIENCE
 
 ENOUGH = "enough"
 UNTIL_ENOUGH = f"touch begun; until test -e {ENOUGH}; do sleep 0.05; done"
-"""A command without an end; it comes with the end of the test, though its agent be killed."""
+"""A command without its own end; it ends with the test, even if its agent is killed."""
 
 StartClaude = Callable[..., Awaitable[DriverProcess]]
 
 
 async def appears(path: Path) -> None:
-    """Wait until a file is there."""
+    """Wait until a file exists."""
     async with asyncio.timeout(PATIENCE):
         while not path.exists():
             await asyncio.sleep(0.01)
 
 
 def program(driver: DriverProcess) -> psutil.Process:
-    """The process of Claude Code."""
+    """Wait for the process of Claude Code."""
     for child in psutil.Process(driver.process.pid).children():
         with suppress(psutil.NoSuchProcess):
             if child.name() == "claude":
@@ -40,14 +40,14 @@ def program(driver: DriverProcess) -> psutil.Process:
 
 @pytest.fixture
 async def model() -> AsyncIterator[AnthropicModel]:
-    """A model that answers by a script."""
+    """A model with scripted responses."""
     async with anthropic_model() as model:
         yield model
 
 
 @pytest.fixture
 async def claude(start_driver: StartDriver, model: AnthropicModel) -> AsyncIterator[StartClaude]:
-    """Starts the driver and gives it a task, with fields of the specification's harness. Their programs end with it."""
+    """A function that starts the driver and gives it a task, with fields of the harness. Its programs end with it."""
     started: list[DriverProcess] = []
 
     async def start(

@@ -21,7 +21,7 @@ def usage(dollars: float, tokens: int = 0) -> dict[str, float]:
 
 
 def test_totals_become_differences() -> None:
-    """Their sum is the last total, in whole millionths: no rounding is lost."""
+    """The sum of the differences is the last total, in whole millionths: no rounding is lost."""
     session = SessionUsage()
     totals = [0.0000004 * turn for turn in range(1, 1001)]
     charges = [charge for total in totals for charge in session.charge(total, {"m": usage(total, round(total * 1e7))})]
@@ -42,7 +42,7 @@ def test_each_model_is_charged_separately() -> None:
 
 
 def test_restarted_total_is_charged_whole() -> None:
-    """The program has forgotten the session's earlier costs."""
+    """If the program no longer has the session's earlier costs, its total is charged completely."""
     session = SessionUsage.resumed(5.0, {"m": usage(5.0, 50)})
     (charge,) = session.charge(0.25, {"m": usage(0.25, 2)})
     assert (charge["cost_micro_usd"], charge["input_tokens"]) == (250_000, 2)
@@ -79,7 +79,7 @@ def test_last_cost_state_of_transcript_is_read(tmp_path: Path) -> None:
 
 
 def test_transcript_is_placed_under_the_session_id(tmp_path: Path) -> None:
-    """The id is only a name."""
+    """A transcript is restored under its session id; an id that is a path is refused."""
     source = tmp_path / "kept"
     source.write_text("{}\n")
     path = restore(str(source), "0b7e-1", tmp_path / "config", "/trees/my.tree")

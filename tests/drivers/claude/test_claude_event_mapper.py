@@ -1,4 +1,4 @@
-"""Messages of the Claude SDK become events, on objects that resemble the SDK's, for what a script can't produce."""
+"""Messages of the Claude SDK become events, by similar objects, for cases that a script can't cause."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,7 +105,7 @@ def test_background_subagent_ends_at_its_end() -> None:
 
 
 def test_awaited_subagent_ends_with_its_result() -> None:
-    """A skill does too; both have a result like any tool."""
+    """A skill ends with its result, too; both have a result like any tool."""
     mapper = ClaudeEventMapper()
     list(mapper.assistant_events(Assistant([TASK, ToolUseBlock("t2", "Skill", {"skill": "greet"})])))
     lines = list(mapper.user_events(User([ToolResultBlock("t1", "seen")], {"status": "completed", "usage": {"a": 1}})))
@@ -155,7 +155,7 @@ def test_long_result_is_truncated_with_its_length() -> None:
 
 
 def test_result_without_a_call_is_still_a_result() -> None:
-    """A session that was resumed has calls from before."""
+    """A resumed session has results of earlier calls."""
     lines = list(ClaudeEventMapper().user_events(User([ToolResultBlock("old", "gone", is_error=True)])))
     assert types(lines) == ["agent.tool_result"]
 
@@ -170,7 +170,7 @@ def test_result_without_a_call_is_still_a_result() -> None:
     ],
 )
 def test_compaction_is_published_with_valid_figures(metadata: Any, fields: tuple[Any, ...]) -> None:
-    """What the program reports in another form is left out; the summary that follows is no user's message, once."""
+    """A report in another form is left out; the summary that follows is no user's message, once."""
     mapper = ClaudeEventMapper()
     notice = Notice("compact_boundary", {"subtype": "compact_boundary", "compact_metadata": metadata})
     (kind, data), _notice = mapper.system_events(notice)
@@ -180,7 +180,7 @@ def test_compaction_is_published_with_valid_figures(metadata: Any, fields: tuple
 
 
 def test_frequent_notices_are_left_out() -> None:
-    """Of the notices at each turn's begin the first is published, in part."""
+    """Of the notices at the begin of each turn only the first is published, in part."""
     mapper = ClaudeEventMapper()
     init = Notice("init", {"subtype": "init", "model": "claude", "slash_commands": ["clear"]})
     assert list(mapper.system_events(init)) == [
@@ -217,7 +217,7 @@ def test_outcome_is_what_the_program_reports(
 
 
 def test_denied_call_has_the_outcome_of_its_denial() -> None:
-    """The driver's decision counts, and the program's notice where there is none; not for a call that was executed."""
+    """The driver's decision counts, or else the program's notice; neither does for a call that was executed."""
     mapper = ClaudeEventMapper(denials={"t1": "refused", "t3": "denied"})
     denied = ToolResultBlock("t1", "no", is_error=True), ToolResultBlock("t2", "no", is_error=True)
     list(mapper.system_events(Notice("permission_denied", {"subtype": "permission_denied", "tool_use_id": "t1"})))
@@ -237,7 +237,7 @@ def test_denied_call_has_the_outcome_of_its_denial() -> None:
     ],
 )
 def test_every_result_has_a_text(content: Any, text: str) -> None:
-    """Empty and missing results have one too."""
+    """Empty and missing results have a text, too."""
     assert result_text(content) == text
 
 
@@ -261,7 +261,7 @@ def test_only_commands_have_terminal_output() -> None:
     ],
 )
 def test_missing_key_is_permanent_and_named(environ: dict[str, str], message: str) -> None:
-    """The agent has sent no request, so there is no status: another attempt would miss the same key."""
+    """The agent has sent no request, so there is no status: another attempt would lack the key, too."""
     result = Result("success", True, "api_error", result="Not logged in · Please run /login")
     outcome = outcome_of_result(result, environ)
     assert outcome.error_type == "model_refused"

@@ -52,7 +52,7 @@ async def test_unreachable_model_address_is_a_temporary_failure(claude: StartCla
 
 
 async def test_exceeded_turn_limit_is_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
-    """The program is stopped after the permitted number of turns."""
+    """The program is stopped after the permitted number of turns, and the task fails."""
     model.script(*(calls("Bash", command="true") for _ in range(3)))
     driver = await claude("begin", max_turns=2)
     result = await driver.received("driver.result")
@@ -62,7 +62,7 @@ async def test_exceeded_turn_limit_is_a_failure(claude: StartClaude, model: Anth
 
 
 async def test_exceeded_budget_is_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
-    """A later message is refused rather than dropped."""
+    """A message after the failure is refused rather than dropped."""
     model.script(calls("Bash", command="true", usage=Usage(input_tokens=1_000_000)), writes("never said"))
     driver = await claude("begin", max_budget_micro_usd=500_000)
     result = await driver.received("driver.result")
@@ -124,7 +124,7 @@ async def test_program_killed_while_idle_leaves_the_outcome(claude: StartClaude,
 
 
 async def test_missing_key_is_permanent_and_named(claude: StartClaude) -> None:
-    """Another attempt would lack it, too; a user has to set it."""
+    """Another attempt would lack the key, too; a user has to set it."""
     driver = await claude("begin", env={"ANTHROPIC_API_KEY": ""})
     result = await driver.received("driver.result")
     assert result["error_type"] == "model_refused"

@@ -31,7 +31,7 @@ def lay_notes(driver: DriverProcess) -> None:
 
 
 def metadata(driver: DriverProcess) -> dict[str, Any]:
-    """What the program has reported of itself."""
+    """The metadata that the program has reported of itself."""
     notices: list[dict[str, Any]] = [line["metadata"] for line in driver.emitted("agent.system_message")]
     return next(notice for notice in notices if notice["subtype"] == "init")
 

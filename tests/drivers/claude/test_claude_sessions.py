@@ -24,14 +24,14 @@ PRICED = Usage(input_tokens=1000, output_tokens=100, cache_read_input_tokens=10,
 
 
 def stored(driver: DriverProcess, path: Path) -> dict[str, Any]:
-    """A copy of the transcript, as the worker would keep it, and the words that resume it."""
+    """A copy of the transcript, as the worker stores it, and the options that resume it."""
     transcript_line = driver.emitted("driver.transcript")[-1]
     shutil.copy(transcript_line["path"], path)
     return {"session_id": transcript_line["session_id"], "transcript": str(path), "fork": False}
 
 
 async def written(driver: DriverProcess, below: Path, text: str) -> None:
-    """Wait until the transcript has this text: the program writes it beside its work."""
+    """Wait until the transcript has this text, which the program writes independently of its work."""
     name = f"{driver.emitted('driver.ready')[0]['session_id']}.jsonl"
     async with asyncio.timeout(PATIENCE):
         while not any(text in path.read_text() for path in below.rglob(name)):
@@ -174,13 +174,13 @@ async def test_stop_is_obeyed_while_the_agent_starts(claude: StartClaude, model:
             assert await driver.ended() == 0
         finally:
             begun.kill()
-        if not driver.emitted("driver.ready"):  # else it had come up before it was suspended, as on a busy machine
+        if not driver.emitted("driver.ready"):  # otherwise it would start before it is suspended, as on a busy machine
             return
     pytest.fail("it always comes up before it is suspended")
 
 
 async def _begun(driver: psutil.Process) -> psutil.Process:
-    """The driver's child once it is the program: until then it is a copy of the driver, which waits for that."""
+    """The driver's child once it is the program: before that it is a waiting copy of the driver."""
     async with asyncio.timeout(PATIENCE):
         while True:
             for child in driver.children():

@@ -1,4 +1,4 @@
-"""The turn tracker, on objects that resemble the SDK's: cases that a script can't bring about in time."""
+"""The turn tracker, with objects like the SDK's: cases that a script can't cause in time."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +91,7 @@ async def receive(tracker: TurnTracker, *messages: Any) -> None:
 async def test_message_at_the_end_of_a_turn_delays_the_outcome(
     tracker: TurnTracker, recording_wire: RecordingWire
 ) -> None:
-    """The message was handed over, and the program has not read it when it reports idle."""
+    """The message was delivered, but the program has not read it when it reports idle."""
     tracker.register("u1", None, "task")
     await receive(tracker, RUNNING, INIT, UserMessage("task", "u1"))
     tracker.register("u2", "m", "more")
@@ -105,7 +105,7 @@ async def test_message_at_the_end_of_a_turn_delays_the_outcome(
 
 
 async def test_skipped_message_is_refused(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
-    """A message is refused once no turn can come of it; a repeated idle state changes nothing."""
+    """A message is refused once no turn can include it; a repeated idle state changes nothing."""
     tracker.register("u1", None, "task")
     await receive(tracker, INIT, UserMessage("task", "u1"), ResultMessage())
     tracker.register("u2", "m", "more")
@@ -115,7 +115,7 @@ async def test_skipped_message_is_refused(tracker: TurnTracker, recording_wire: 
 
 
 async def test_skipped_message_may_be_delivered_again(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
-    """The agent has not had a refused message; one that waits or was accepted is not delivered again."""
+    """A refused message has not reached the agent; one that waits or was accepted is not delivered again."""
     tracker.register("u1", "m", "more")
     wanted = [tracker.should_deliver("m")]
     await receive(tracker, RUNNING, IDLE)
@@ -145,7 +145,7 @@ def test_message_is_settled_within_the_receipt_time() -> None:
 
 
 async def test_skipped_task_is_a_failure(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
-    """A hook of the work tree may block the task: the driver does not wait for ever."""
+    """A hook of the work tree may block the task: the driver does not wait forever."""
     tracker.register("u1", None, "task")
     await receive(tracker, RUNNING, IDLE)
     await tracker.idle.wait()
@@ -153,7 +153,7 @@ async def test_skipped_task_is_a_failure(tracker: TurnTracker, recording_wire: R
 
 
 async def test_message_in_the_result_is_accepted(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
-    """The turn's result names the messages that it took in."""
+    """The turn's result names the messages that it has included."""
     tracker.register("u1", None, "task")
     tracker.register("u2", "m", "more")
     await receive(tracker, INIT, ResultMessage(user_message_uuids=["u1", "u2"]), IDLE)

@@ -18,7 +18,7 @@ SLEEPS = 'touch begun; python3 -c "import time; time.sleep(60)"; touch woken'
 
 
 def emitted_types(driver: DriverProcess) -> list[str]:
-    """The types of what was emitted, without notices, prices, calls of the model and named transcripts."""
+    """The types of the emitted events, without notices, prices, model calls and named transcripts."""
     left_out = {"agent.system_message", "agent.usage", "driver.ready", *CALLS}
     return [line["type"] for line in driver.lines if line["type"] not in left_out and line["data"].get("keep", True)]
 
@@ -50,7 +50,7 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
     assert (begun, len(set(begun))) == (over, 4)
     assert {line["turn"] for line in driver.emitted("agent.message")} == {1}
     assert driver.emitted("agent.turn_started") == [{"turn": 1, "prompt_preview": "make a.txt", "origin": "task"}]
-    # What is printed comes by another pipe than events.
+    # Output comes by another pipe than events.
     await driver.until(lambda: driver.output.splitlines()[-1:] == ["shown"], "the command's output was not shown last")
     result = driver.emitted("driver.result")[0]
     ready = driver.emitted("driver.ready")[0]
@@ -83,7 +83,7 @@ async def test_message_reaches_the_model_within_the_turn(claude: StartClaude, mo
 
 
 async def test_message_that_expires_behind_a_tool_is_withdrawn(claude: StartClaude, model: AnthropicModel) -> None:
-    """The program had the message, and the model never gets it; one that is late already is not delivered."""
+    """The program had the message, but the model never gets it; one that has already expired is not delivered."""
     model.script(calls("Bash", command="until test -e go; do sleep 0.05; done"), writes("nobody spoke"))
     driver = await claude("work")
     await driver.received("agent.tool_use")
@@ -124,7 +124,7 @@ async def test_message_blocked_by_hook_is_refused_each_time(claude: StartClaude,
 
 
 async def test_messages_after_the_end_are_follow_ups(claude: StartClaude, model: AnthropicModel) -> None:
-    """Each is a turn of its own, in order; the outcome is reported once. A repeated message is no turn."""
+    """Each message is a separate turn, in order; the outcome is reported once. A repeated message is no turn."""
     model.script(writes("one"), writes("two"), writes("three"))
     driver = await claude("first")
     await driver.received("driver.turn", state="idle", turn=1)
@@ -220,7 +220,7 @@ async def test_interrupt_with_message_stops_only_earlier_work(claude: StartClaud
 
 
 async def test_task_is_not_done_while_a_subagent_runs(claude: StartClaude, model: AnthropicModel) -> None:
-    """The starting turn is over; the subagent's result begins a turn by itself, whose text is the outcome."""
+    """The first turn is over; the subagent's result begins a turn by itself, whose text is the outcome."""
     gate = asyncio.Event()
 
     def step(requested: Request) -> Answer:

@@ -21,21 +21,21 @@ from tests.polling import eventually
 StartOpenHands = Callable[..., Awaitable[DriverProcess]]
 
 INPUT_PRICE, OUTPUT_PRICE = 2, 10
-"""Of one token, in micro-USD."""
+"""Prices of one token, in micro-USD."""
 
 
 async def appears(path: Path) -> None:
-    """Wait until a file is there."""
+    """Wait until a file exists."""
     async with asyncio.timeout(PATIENCE):
         while not path.exists():
             await asyncio.sleep(0.01)
 
 
 def with_terminal(model: OpenAIModel, then: Answer) -> Step:
-    """`then`, once the agent's terminal has run a command.
+    """The steps `then`, after the agent's terminal has run a command.
 
-    OpenHands waits one second for its shell. On a busy machine the first prompt comes later, and OpenHands takes it for
-    the end of the first command, whose output and exit status are those of nothing.
+    OpenHands waits one second for its shell. On a busy machine the first prompt comes later, and OpenHands reads it as
+    the end of the first command, with an empty output and status.
     """
 
     def step(requested: Request) -> Answer:
@@ -49,12 +49,12 @@ def with_terminal(model: OpenAIModel, then: Answer) -> Step:
 
 
 async def runs(driver: DriverProcess, command: str) -> None:
-    """Wait until the agent has started this."""
+    """Wait until the agent has started this command."""
     await eventually(lambda: any(command in line for line in processes(driver)), command)
 
 
 def started_by(driver: DriverProcess) -> Iterator[Path]:
-    """All living processes that the driver has started, however far they have gone, as /proc has them."""
+    """All living processes that the driver has started, also those in their own sessions, from /proc."""
     mark = f"HOME={driver.home}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -63,7 +63,7 @@ def started_by(driver: DriverProcess) -> Iterator[Path]:
 
 
 def processes(driver: DriverProcess) -> list[str]:
-    """Their command lines."""
+    """The command lines of these processes."""
     found = []
     for entry in started_by(driver):
         with suppress(OSError):
@@ -73,7 +73,7 @@ def processes(driver: DriverProcess) -> list[str]:
 
 @pytest.fixture
 async def model() -> AsyncIterator[OpenAIModel]:
-    """A model that answers by a script."""
+    """A model with scripted responses."""
     async with openai_model() as model:
         yield model
 
@@ -82,9 +82,9 @@ async def model() -> AsyncIterator[OpenAIModel]:
 async def openhands(
     start_driver: StartDriver, toolchain: Callable[[str], Path], model: OpenAIModel
 ) -> AsyncIterator[StartOpenHands]:
-    """Starts the driver and gives it a task, with what else the harness says: `max_iterations=2`.
+    """A function that starts the driver and gives it a task, with fields of the harness: `max_iterations=2`.
 
-    Where a test leaves its driver running, that is killed, and its terminal, which has no parent.
+    If a test leaves its driver running, the driver is killed, and so is its terminal, which has no parent.
     """
     drivers: list[DriverProcess] = []
 

@@ -1,4 +1,4 @@
-"""A conversation's events become the worker's, without the SDK."""
+"""Events of a conversation become the worker's events, without the SDK."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -27,7 +27,7 @@ def new_mapper() -> OpenHandsEventMapper:
 
 
 def map_events(mapper: OpenHandsEventMapper, *events: Document) -> list[EventLine]:
-    """The events of them; each is an event that a worker would take."""
+    """Map the events of a conversation; each result must be an event that a worker accepts."""
     mapped = [line for event in events for line in mapper.events_for(event)]
     for type, data in mapped:
         EVENTS[type].model_validate({"turn": 1, **data})
@@ -187,20 +187,20 @@ def test_conversation_event_of_the_sdk_is_a_note() -> None:
     ],
 )
 def test_thought_is_published_once(event: Document, thoughts: list[str]) -> None:
-    """The model's provider may put it in any place, or in two."""
+    """The model's provider may put a thought in any place, or in two."""
     mapped = map_events(new_mapper(), action("call-1", **event))
     assert [data["content"] for type, data in mapped if type == "agent.thinking"] == thoughts
 
 
 def test_terminal_shows_only_commands_and_their_output() -> None:
-    """Nothing else, for nothing else is a terminal's."""
+    """Only commands and their output are shown in the terminal."""
     assert terminal_output(result("call-1", "a.txt\n\n", command="ls")) == "$ ls\na.txt\n"
     assert terminal_output({"kind": "MessageEvent"}) == ""
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000), st.integers(0, 5_000)), max_size=20))
 def test_differences_add_up_to_the_usage(steps: list[tuple[float, int, int]]) -> None:
-    """Whatever the figures, rounding loses nothing, and earlier usage is not charged."""
+    """Whatever the figures are, rounding loses nothing, and earlier usage is not charged."""
     total = ConversationTotals(1.0, 500, 50, 10, 20)
     meter = UsageMeter(total)
     differences: list[dict[str, Any]] = []
@@ -220,7 +220,7 @@ def _some(difference: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 
 def test_turn_without_usage_reports_none() -> None:
-    """A turn that was stopped before its model was asked has cost nothing."""
+    """A turn that was stopped before a request to its model costs nothing."""
     assert UsageMeter(ConversationTotals(1.0)).difference(ConversationTotals(1.0)) is None
 
 

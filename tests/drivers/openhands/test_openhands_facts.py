@@ -18,7 +18,7 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
         with_terminal(model, calls("terminal", command="sh -c 'exit 3'")),
         calls("file_editor", command="view", path="/missing"),
         calls("terminal", command="while [ ! -e continued ]; do sleep 0.05; done", timeout=1),
-        # Waits for the end of the same command: another one is refused before.
+        # This waits for the end of the same command: another one would be refused before.
         calls("terminal", command="", is_input=True, timeout=PATIENCE),
         calls("terminal", command=ENDLESS.format(2)),
     )
@@ -30,9 +30,9 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
     await driver.received("driver.turn", state="idle")
     results = [(line["outcome"], line["exit_code"]) for line in driver.emitted("agent.tool_result")]
     assert [(line["outcome"], line["exit_code"]) for line in driver.emitted("agent.tool_completed")] == results
-    results = results[-5:]  # behind those of the terminal's start
+    results = results[-5:]  # after those of the terminal's start
     assert results[:3] == [("failed", 3), ("failed", None), ("timed_out", None)]
-    assert results[4:] == [("cancelled", None)]  # the one before: that of the command, or that it has ended already
+    assert results[4:] == [("cancelled", None)]  # the call before: that of the command, or that it has already ended
 
 
 async def test_compaction_is_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:

@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is second
 
 
 async def test_model_and_tool_failures_end_only_their_turn(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """A model's server that is unreachable or refuses ends the turn, and once the task; the next message is accepted.
+    """An unreachable or refusing model ends the turn, and once the task; the next message is accepted.
 
-    A call of an unknown tool, an unreadable and a failing call are errors of calls. The iteration limit ends the turn.
+    An unknown tool, an unreadable call and a failing call are errors of calls. The iteration limit ends the turn.
     """
     model.script(Failure(status=503, message="come back later"), Failure(status=401, message="no such key"))
     driver = await openhands("Try.", max_iterations=4)

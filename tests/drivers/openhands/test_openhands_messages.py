@@ -24,7 +24,7 @@ def texts(request: Request) -> list[str]:
 
 
 def answered(request: Request) -> bool:
-    """Whether each call is followed by its answer, as a model's protocol wants it."""
+    """Whether each call is followed by its result, as a model's protocol requires."""
     waiting: set[str] = set()
     for message in request.messages:
         if message["role"] == "tool":
@@ -62,7 +62,7 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     driver.send("message", message=sent[0], message_type="user_message", content="Look at the tests too.")
     driver.send("message", **LATE)
     driver.send("nonsense")
-    await driver.received("agent.error", phase="driver")  # so it has read all commands before
+    await driver.received("agent.error", phase="driver")  # so it has read all earlier commands
     assert receipts(driver) == [], "nothing is taken before the model can be shown it"
     (driver.work_dir / "go").touch()
     second = await model.requested(2)
@@ -119,7 +119,7 @@ async def test_interrupted_turn_stops_and_session_continues(openhands: StartOpen
     driver.send("interrupt")
     await driver.received("driver.turn", state="idle", turn=4, count=2)
     words = driver.message("Are you there?", "interrupt")
-    # That it comes again stops nothing again.
+    # Its repetition stops nothing again.
     driver.send("message", message=words, message_type="interrupt", content="Are you there?")
     result = await driver.received("driver.result")
     assert (result["error_type"], result["turns"], result["final_output"]) == (None, 5, "Here I am.")
@@ -166,7 +166,7 @@ def create(path: Path) -> Call:
 
 
 async def test_approvals_are_requested_per_call(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """Each call of a reply is approved by itself; messages wait for the decision, and an interrupt denies all calls."""
+    """Each call of a response needs its own approval; messages wait for decisions; an interrupt denies all calls."""
     model.script(lambda request: Answer(calls=tuple(create(work / name) for name in ("yes", "no"))))
     model.script(lambda request: Answer(calls=(create(work / "never"),)), writes("Well."))
     driver = await openhands("Write.", approvals=ASK)

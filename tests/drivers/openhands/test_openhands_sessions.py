@@ -27,7 +27,7 @@ STUBBORN = "trap '' INT TERM HUP; touch {}; while true; do sleep 0.1; done"
 
 
 def stored(driver: DriverProcess, path: Path) -> dict[str, Any]:
-    """A copy of the transcript, as the worker would keep it, and the words that resume it."""
+    """A copy of the transcript, as the worker stores it, and the options that resume it."""
     transcript = driver.emitted("driver.transcript")[-1]
     shutil.copy(transcript["path"], path)
     return {"session_id": transcript["session_id"], "transcript": str(path), "fork": False}
@@ -102,7 +102,7 @@ async def test_sigterm_during_turn_ends_cleanly(openhands: StartOpenHands, model
 
 
 async def _stop_in_turn(driver: DriverProcess, answers: int) -> None:
-    """Commands that heed no signal are ended, the turn is charged, what waits is refused."""
+    """Check that commands that ignore signals are ended, the turn is charged, and waiting messages are refused."""
     message = driver.message("One more thing.")
     assert await driver.stop() == 0
     assert processes(driver) == []

@@ -13,7 +13,7 @@ SESSION = str(uuid4())
 
 
 def keep(root: Path, numbers: range) -> Path:
-    """A conversation as the SDK keeps it."""
+    """Store a conversation as the SDK does."""
     directory = root / UUID(SESSION).hex
     (directory / "events").mkdir(parents=True)
     state = {"id": SESSION, "persistence_dir": str(directory), "leaf_event_id": "id-0", "execution_status": "finished"}
@@ -49,7 +49,7 @@ def test_saved_conversation_is_restored(tmp_path: Path, numbers: range) -> None:
 
 
 def test_transcript_is_replaced_atomically(tmp_path: Path) -> None:
-    """A reader finds the old one or the new one; each line is a document of its own."""
+    """A reader finds the old transcript or the new one; each of its lines is a document."""
     directory = keep(tmp_path, range(3))
     transcript = tmp_path / "kept.jsonl"
     for _ in range(2):

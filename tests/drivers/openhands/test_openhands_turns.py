@@ -101,7 +101,7 @@ def _the_text_is_emitted(driver: DriverProcess) -> None:
     assert len(driver.emitted("agent.assistant_message")) == 5
     calls = ("agent.model_call_started", "agent.model_call_completed")
     begun, over = ([line["call_id"] for line in driver.emitted(kind)] for kind in calls)
-    # What follows a thought in the shape of a call is not published as a call of the model.
+    # Text in the shape of a call after a thought is not published as a call of the model.
     assert (begun, len(set(begun))) == (over, 4)
     turn = emitted_in_turn(driver, 1)
     assert turn[:2] == ["driver.turn", "agent.turn_started"]

@@ -1,4 +1,4 @@
-"""A driver whose agent looks at what it has inherited."""
+"""A driver whose agent examines what it has inherited."""
 
 import subprocess
 

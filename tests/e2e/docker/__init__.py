@@ -1,1 +1,1 @@
-"""A package, so that what its tests share ends with the last of them, and not with the whole run."""
+"""A package, so that the fixtures of its tests end with the last of them, and not with the whole run."""

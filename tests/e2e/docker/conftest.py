@@ -1,4 +1,4 @@
-"""A whole stack whose sandboxes are containers of a real Docker Engine, and what is looked at there."""
+"""A whole stack whose sandboxes are containers of a real Docker Engine, and the means to observe it."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tests.preloaded_cli import preloaded_sandherd
 from tests.stored_history import all_stored
 
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
-"""What an agent runs until the test lets it go on."""
+"""A script of an agent that waits until the test lets it continue."""
 WORK: Final = f"{ROOT}/work"
 FORWARDED: Final = "forwarded-value-4711"
 SETTINGS: Final = """
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="package")
 def docker_home(docker_engine: Engine) -> Iterator[Path]:
-    """The home of a stack that runs, with a settings file."""
+    """The home of a running stack, with a settings file."""
     home = new_home(docker_engine)
     try:
         done = ran(home, "up")
@@ -77,7 +77,7 @@ def new_home(engine: Engine) -> Path:
 
 
 def ran(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run `sandherd` for that stack, with what is forwarded."""
+    """Run `sandherd` for that stack, with the forwarded variables."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
     command = [str(preloaded_sandherd()), "--home", str(home), "--config", str(home / "herd.yaml"), *words]
     return subprocess.run(
@@ -92,24 +92,24 @@ class Dockered:
         self.home, self.herd, self.engine, self.docker = home, herd, engine, docker
 
     async def submit(self, script: str, **spec: Any) -> str:
-        """A task that runs a script, and is tried once unless it says otherwise."""
+        """Submit a task that runs a script; it has one attempt unless stated."""
         spec = {"retry": RetryPolicy(max_attempts=1), **spec}
         repository = spec.pop("repository", None)
         settings = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
         return await self.herd.submit(settings, repository=repository)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
-        """What was published of a task until now, of these types."""
+        """The events of a task published so far, of these types."""
         await all_stored(self.herd)
         return await self.stored(task, *types)
 
     async def stored(self, task: str, *types: str) -> list[dict[str, Any]]:
-        """What is stored of a task, of these types."""
+        """The stored events of a task, of these types."""
         stored = [event.envelope async for event in self.herd.events(task=task)]
         return [event for event in stored if not types or event["type"] in types]
 
     async def event(self, task: str, type: str) -> dict[str, Any]:
-        """The first one of this type, once it is stored."""
+        """Wait until the first event of this type is stored."""
 
         async def stored() -> dict[str, Any] | None:
             return next(iter(await self.stored(task, type)), None)
@@ -117,7 +117,7 @@ class Dockered:
         return await self.eventually(stored)
 
     async def ended(self, task: str) -> TaskView:
-        """The task once it has ended."""
+        """Wait until the task has ended."""
 
         async def look() -> TaskView | None:
             view = await self.herd.task(task)
@@ -126,7 +126,7 @@ class Dockered:
         return await self.eventually(look)
 
     async def sandbox(self, task: str) -> str:
-        """Where it runs."""
+        """The sandbox of the task."""
 
         async def look() -> str | None:
             return (await self.herd.task(task)).sandbox
@@ -134,7 +134,7 @@ class Dockered:
         return await self.eventually(look)
 
     async def sh(self, sandbox: str, script: str, user: str = "") -> str:
-        """Run a script in its container."""
+        """Run a script in the task's container."""
         execution = await self._container(sandbox).exec(["/bin/sh", "-c", script], user=user)
         output = b""
         async with execution.start() as stream:
@@ -143,7 +143,7 @@ class Dockered:
         return output.decode().strip()
 
     async def began(self, task: str) -> str:
-        """The sandbox of a task that holds, once it does."""
+        """Wait until the agent of a waiting task has begun; returns its sandbox."""
         sandbox = await self.sandbox(task)
 
         async def look() -> bool | None:
@@ -156,11 +156,11 @@ class Dockered:
         return sandbox
 
     async def let_go(self, sandbox: str) -> None:
-        """End the waiting of a task that holds."""
+        """Let the agent of a waiting task continue."""
         await self.sh(sandbox, f"touch {WORK}/go")
 
     async def whole(self, *sandboxes: str) -> None:
-        """Each has ended, all that it published is stored without a gap, and nothing of any is left at the engine."""
+        """Check that each has ended, with all events stored without a gap, and with nothing left at the engine."""
         for sandbox in sandboxes:
             await self.eventually(partial(self._closed, sandbox))
         await self.eventually(self._nothing_left)
@@ -176,7 +176,7 @@ class Dockered:
         return not await self.left() or None
 
     async def left(self) -> list[str]:
-        """The containers and volumes of sandboxes that the engine has."""
+        """The containers and volumes of sandboxes at the engine."""
         containers = await self.docker.containers.list(all="true", filters='{"label": ["sandherd.dev/herd"]}')
         volumes = (await self.docker.volumes.list())["Volumes"] or []
         ours = "sandherd-test-"
@@ -185,30 +185,30 @@ class Dockered:
         ]
 
     async def eventually(self, look: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
-        """What `look` finds, as soon as it finds something."""
+        """Call `look` until it finds something, and return that."""
         async with asyncio.timeout(seconds):
             while True:
-                with suppress(HerdError):  # an unavailable herd is asked again
+                with suppress(HerdError):  # an unavailable herd is retried
                     if (found := await look()) is not None:
                         return found
-                await asyncio.sleep(0.05)  # another process: it sends no notification
+                await asyncio.sleep(0.05)  # another process sends no notification
 
     def _container(self, sandbox: str) -> Any:
         return self.docker.containers.container(f"sandherd-{sandbox}")
 
     async def remove(self, sandbox: str) -> None:
-        """Remove its container, as a stranger may."""
+        """Remove the sandbox's container, as another program may."""
         await self._container(sandbox).delete(force=True, v=True)
 
     async def remove_all(self, sandbox: str) -> None:
-        """The same with its volume."""
+        """Remove the sandbox's container with its volume."""
         await self.remove(sandbox)
         await DockerVolume(self.docker, f"sandherd-{sandbox}").delete()
 
 
 @asynccontextmanager
 async def at(home: Path, engine: Engine) -> AsyncIterator[Dockered]:
-    """The herd of a stack that runs, a client of it, and a client of the engine."""
+    """The herd of a running stack, with clients of the herd and of the engine."""
     docker = Docker(engine.host)
     try:
         async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
@@ -219,6 +219,6 @@ async def at(home: Path, engine: Engine) -> AsyncIterator[Dockered]:
 
 @pytest.fixture
 async def dockered(docker_home: Path, docker_engine: Engine) -> AsyncIterator[Dockered]:
-    """The one that all tests share that leave it as it was."""
+    """The herd that is shared by all tests which leave it unchanged."""
     async with at(docker_home, docker_engine) as found:
         yield found

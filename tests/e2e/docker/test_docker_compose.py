@@ -1,7 +1,7 @@
-"""The images and docker-compose.yml, built, started and used on a real engine.
+"""The images and docker-compose.yml are built, started and used on a real engine.
 
-What is not ours is Debian with the same programs, under the names that the file has. Not run: telemetry, whose programs
-no package here carries; and the firewall between networks, for which this engine has no rules.
+Images of third parties are Debian with the same programs, under the names in the file. Telemetry is not run, as no
+package here has its programs; nor is the firewall between networks, for which this engine has no rules.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ LARGE: Final = 100_000_000
 
 @pytest.fixture(scope="module")
 def built(docker_engine: Engine) -> dict[str, str]:
-    """The images of every service by their names, and stand-ins for those of others."""
+    """The names of every service's image, and of stand-ins for those of third parties."""
     images.make_python(docker_engine)
     others = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     images.make_nats(docker_engine, others["nats"]["image"])
@@ -51,7 +51,7 @@ def built(docker_engine: Engine) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def compose(docker_engine: Engine, built: dict[str, str]) -> Iterator[Compose]:
-    """All of it, up."""
+    """All of Compose, started."""
     assert built
     socket = docker_engine.host.removeprefix("unix://")
     found = Compose(
@@ -60,7 +60,7 @@ def compose(docker_engine: Engine, built: dict[str, str]) -> Iterator[Compose]:
         DOCKER_SOCKET=socket,
         NATS_PORT=str(free_port()),
         NATS_WEBSOCKET_PORT=str(free_port()),
-        # An engine can't grant more than it has.
+        # An engine can't grant more than it has itself.
         SANDHERD_OPEN_FILES=str(min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     )
     (group, _build, up), *_ = steps("Start")
@@ -86,12 +86,12 @@ async def container(docker: Docker, service: str) -> DockerContainer:
 
 
 async def shown(docker: Docker, service: str) -> dict[str, Any]:
-    """The same as the engine has it."""
+    """The engine's description of the container."""
     return dict(await (await container(docker, service)).show())
 
 
 async def output_in(docker: Docker, service: str, script: str) -> str:
-    """What a script says that runs in the container of a service, as its user."""
+    """The output of a script in the container of a service, run as its user."""
     execution = await (await container(docker, service)).exec(["/bin/sh", "-c", script])
     output = b""
     async with execution.start() as stream:
@@ -101,12 +101,12 @@ async def output_in(docker: Docker, service: str, script: str) -> str:
 
 
 async def last_check(docker: Docker, service: str) -> dict[str, Any]:
-    """The last health check of a service; one that took too long says something else."""
+    """The output of a service's last health check; one that took too long has another output."""
     return dict((await shown(docker, service))["State"]["Health"]["Log"][-1])
 
 
 async def until_healthy(docker: Docker) -> None:
-    """Until every service's own health check says so."""
+    """Wait until every service's own health check succeeds."""
     async with asyncio.timeout(PATIENCE):
         for service in SERVICES:
             while (await shown(docker, service))["State"]["Health"]["Status"] != "healthy":
@@ -128,7 +128,7 @@ print(json.dumps({
 
 @pytest.mark.parametrize("service", images.SERVICES)
 async def test_image_is_small_and_read_only(docker: Docker, built: dict[str, str], service: str) -> None:
-    """A numbered user owns none of it; there is no pip and no compiler, one layer of packages, and an init first."""
+    """A numeric user owns no file; there is no pip and no compiler, one layer of packages, and an init process."""
     found = await docker.images.inspect(built[service])
     base = await docker.images.inspect(images.python_image())
     assert found["Size"] - base["Size"] < LARGEST.get(service, LARGE)
@@ -159,7 +159,7 @@ git ls-remote https://127.0.0.1:9/none.git 2>&1 || true
 
 @pytest.mark.parametrize("image", ["spawner", "sandbox"])
 async def test_image_has_git_for_https(docker: Docker, built: dict[str, str], image: str) -> None:
-    """As its user with a read-only root: bundles, local repositories, and https, which fails here for its port only."""
+    """Its user, with a read-only root, uses bundles, local repositories, and https, which fails only for its port."""
     host = {"NetworkMode": "none", "CapDrop": ["ALL"], "ReadonlyRootfs": True, "Tmpfs": {"/tmp": "mode=1777"}}
     name = built.get(image, f"sandherd/{image}:{VERSION}")
     shown = await ran_in(docker, name, "/bin/sh", "-c", CLONE, host=host)
@@ -169,7 +169,7 @@ async def test_image_has_git_for_https(docker: Docker, built: dict[str, str], im
 
 
 async def test_only_the_spawner_has_git(docker: Docker, built: dict[str, str]) -> None:
-    """No other service runs it; and what the spawner has is less than 15 MB."""
+    """No other service has git; the spawner's part of the image is smaller than 15 MB."""
     for service in images.SERVICES:
         found = await ran_in(docker, built[service], "/bin/sh", "-c", "command -v git; true")
         assert found.split() == (["/usr/bin/git"] if service == "spawner" else [])
@@ -180,7 +180,7 @@ async def test_only_the_spawner_has_git(docker: Docker, built: dict[str, str]) -
 
 @pytest.mark.parametrize("service", images.SERVICES)
 async def test_image_has_only_its_packages_all_compiled(docker: Docker, built: dict[str, str], service: str) -> None:
-    """No package of another service is in it; the base's modules are compiled as well as the packages."""
+    """An image has no other service's package; the base's modules are compiled as well as the packages."""
     seen = json.loads(await ran_in(docker, built[service], "/opt/sandherd/bin/python", "-c", LOOK))
     assert seen["left"] == seen["not compiled"] == []
     contents = json.loads((images.DOCKERFILE.parent / "contents.json").read_text())
@@ -191,7 +191,7 @@ async def test_image_has_only_its_packages_all_compiled(docker: Docker, built: d
 
 
 async def ran_in(docker: Docker, image: str, *command: str, host: dict[str, Any] | None = None) -> str:
-    """What a container of this image says that runs this. Its root is not read-only here: the files' modes count."""
+    """The output of a command in a container of this image, whose root is writable: the files' modes count."""
     options: dict[str, Any] = {"Image": image, "Entrypoint": list(command)}
     options["HostConfig"] = host or {"NetworkMode": "none", "CapDrop": ["ALL"]}
     made = await docker.containers.create(options)
@@ -224,7 +224,7 @@ def steps(heading: str, document: str = "compose.md") -> list[list[str]]:
 
 
 async def follow(compose: Compose, folder: Path, *commands: str) -> str:
-    """Type these into a shell where `docker compose` is this project's docker-compose; what they print."""
+    """Run these in a shell whose `docker compose` is this project's docker-compose; returns their output."""
     docker = compose.write_docker(folder)
     path = f"{docker.parent}:{SANDHERD.parent}:{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
@@ -238,7 +238,7 @@ async def follow(compose: Compose, folder: Path, *commands: str) -> str:
 
 
 async def test_second_up_changes_nothing(docker: Docker, compose: Compose) -> None:
-    """Keys, streams and tables exist; the one-shot parts exit with 0, and no service is restarted.
+    """Keys, streams and tables exist; the one-shot services exit with 0, and no service is restarted.
 
     The steps are those of docs/upgrade.md.
     """
@@ -255,7 +255,7 @@ async def test_second_up_changes_nothing(docker: Docker, compose: Compose) -> No
 
 @pytest.mark.usefixtures("compose")
 async def test_no_process_is_root_and_secrets_are_per_service(docker: Docker) -> None:
-    """Each process is a numbered user with its own credential, the spawner with its keys beside it."""
+    """Each process has a numeric user and its own credential; only the spawner also has its keys."""
     seen = {}
     for service in SERVICES:
         assert (await shown(docker, service))["HostConfig"]["ReadonlyRootfs"]
@@ -269,7 +269,7 @@ async def test_no_process_is_root_and_secrets_are_per_service(docker: Docker) ->
 
 @pytest.mark.usefixtures("compose")
 async def test_broker_monitoring_is_unreachable_from_its_network(docker: Docker) -> None:
-    """A sandbox on the broker's network would learn of every connection and its subscriptions."""
+    """A sandbox on the broker's network could otherwise read every connection and its subscriptions."""
     look = "import socket; [print(port, socket.socket().connect_ex(('nats', port)) == 0) for port in (4222, 8222)]"
     assert await output_in(docker, "monitor", f'python -c "{look}"') == "4222 True\n8222 False\n"
 
@@ -289,10 +289,10 @@ async def test_service_without_its_broker_is_unhealthy(docker: Docker) -> None:
 
 @pytest.mark.usefixtures("compose")
 async def test_broker_that_does_not_store_is_restarted(docker: Docker) -> None:
-    """Every write fails, and the server still responds: its health check ends it, and the engine restarts it."""
+    """Every write fails, but the server responds: its health check ends it, and the engine restarts it."""
     await until_healthy(docker)
     before = (await shown(docker, "nats"))["State"]["Pid"]
-    # As its own user: root may need a further capability for that.
+    # As its own user: root may need another capability for that.
     fail = ["prlimit", f"--pid={before}", "--fsize=4096:4096"]
     subprocess.run(fail, check=True, user=10001, group=10001, extra_groups=[])  # noqa: ASYNC221  # takes no time
     async with asyncio.timeout(PATIENCE):
@@ -305,7 +305,7 @@ async def test_broker_that_does_not_store_is_restarted(docker: Docker) -> None:
 
 
 async def test_stopped_service_exits_with_zero(docker: Docker, compose: Compose) -> None:
-    """SIGTERM passes the init to the service, which ends by itself, with status 0, before a kill."""
+    """The init process passes SIGTERM to the service, which ends with status 0 before it would be killed."""
     compose.checked_output("stop", "--timeout", "30", *SERVICES)
     for service in SERVICES:
         state = (await shown(docker, service))["State"]

@@ -36,19 +36,19 @@ def home_on_disk(docker_engine: Engine) -> Iterator[Path]:
 
 @pytest.fixture
 async def home(home_on_disk: Path) -> Path:
-    """The same with a running stack."""
+    """The home with a running stack."""
     await does(home_on_disk, "up")
     return home_on_disk
 
 
 async def does(home: Path, word: str) -> None:
-    """Run a command that goes well."""
+    """Run a command that must succeed."""
     done = await asyncio.to_thread(ran, home, word)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def standing(engine: Engine, sandbox: str) -> tuple[str, dict[str, Any]]:
-    """The container of a sandbox: its id, and how it stands."""
+    """The id and the state of a sandbox's container."""
     docker = Docker(engine.host)
     try:
         shown = await docker.containers.container(f"sandherd-{sandbox}").show()
@@ -58,7 +58,7 @@ async def standing(engine: Engine, sandbox: str) -> tuple[str, dict[str, Any]]:
 
 
 async def running(engine: Engine) -> list[str]:
-    """The containers of sandboxes that run."""
+    """The running containers of sandboxes."""
     docker = Docker(engine.host)
     try:
         found = await docker.containers.list(filters='{"label": ["sandherd.dev/herd"]}')
@@ -68,13 +68,13 @@ async def running(engine: Engine) -> list[str]:
 
 
 async def kill_supervisor(home: Path) -> None:
-    """End it without a word; all that it had started lives on."""
+    """Kill the supervisor; all processes that it has started live on."""
     pid = (await status(home)).supervisor_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     async with asyncio.timeout(PATIENCE):
         while (await status(home)).supervisor_pid is not None:
-            await asyncio.sleep(0.05)  # another process: it sends no notification
+            await asyncio.sleep(0.05)  # another process sends no notification
 
 
 @pytest.mark.parametrize("how", ["in order", pytest.param("after its supervisor was killed", marks=pytest.mark.long)])
@@ -99,7 +99,7 @@ async def test_down_ends_containers_and_the_next_up_removes_them(home: Path, doc
 
 
 async def test_container_that_outlives_its_stack_is_adopted(home: Path, docker_engine: Engine) -> None:
-    """Supervisor and spawner are killed: the agent continues, and the next spawner lets its first attempt finish."""
+    """After the kill of supervisor and spawner the agent continues, and the next spawner lets its attempt finish."""
     async with at(home, docker_engine) as herd:
         task = await herd.submit(HOLD)
         sandbox = await herd.began(task)

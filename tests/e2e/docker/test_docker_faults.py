@@ -1,4 +1,4 @@
-"""Faults around a container of a real engine: each ends in a typed event, with a whole history and nothing left."""
+"""Faults of a container of a real engine: each leads to a typed event, with a whole history and nothing left."""
 
 import asyncio
 from typing import Any
@@ -28,12 +28,12 @@ async def test_killed_worker_is_recovered_in_its_container(dockered: Any) -> Non
 
 
 async def test_oom_killed_worker_is_reported_as_such(dockered: Any) -> None:
-    """The error type is not that of any other kill."""
-    # The kernel is configured to kill the worker first, and then made to kill a process.
+    """A kill for memory has its own error type."""
+    # The kernel is configured to choose the worker first, and then made to kill a process.
     task = await dockered.submit(HOLD, limits=SandboxLimits(memory_mb=192))
     sandbox = await dockered.began(task)
     worker = "$(pgrep -f sandherd_worker.main | head -1)"
-    # As the container's root: a worker can't be traced, so its files in /proc are not its user's.
+    # As the container's root: a worker can't be traced, so its user does not own its files in /proc.
     await dockered.sh(sandbox, f"echo 1000 > /proc/{worker}/oom_score_adj", user="0")
     assert await dockered.sh(sandbox, f"cat /proc/{worker}/oom_score_adj") == "1000"
     await dockered.sh(sandbox, "python3 -c \"b = [b'x' * (1 << 24) for _ in range(64)]\"")
@@ -43,7 +43,7 @@ async def test_oom_killed_worker_is_reported_as_such(dockered: Any) -> None:
 
 
 async def test_killed_container_is_recovered(dockered: Any) -> None:
-    """Every process is killed at once, as by `docker kill`: the spawner restarts it to publish what was left."""
+    """After the kill of every process, as by `docker kill`, the spawner restarts it to publish the remaining events."""
     task = await dockered.submit(f"echo before; {HOLD}")
     sandbox = await dockered.began(task)
     await dockered.docker.containers.container(f"sandherd-{sandbox}").kill(signal="SIGKILL")
@@ -67,7 +67,7 @@ async def test_externally_removed_container_loses_no_event(dockered: Any) -> Non
 
 
 async def test_externally_removed_sandbox_is_lost_and_retried(dockered: Any) -> None:
-    """The volume was removed too: unpublished events are gone, which is reported as `sandbox_lost`."""
+    """Without the volume unpublished events are lost, which is reported as `sandbox_lost`."""
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; {HOLD}'
     task = await dockered.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
     sandbox = await dockered.began(task)
@@ -89,7 +89,7 @@ async def test_missing_image_is_refused_by_name(dockered: Any) -> None:
 
 
 async def test_missing_mount_source_is_refused_by_name(dockered: Any) -> None:
-    """A folder that a profile mounts and the host lacks is no empty folder."""
+    """A folder of a profile that the host lacks is not mounted as an empty folder."""
     task = await dockered.submit("true", profile="elsewhere")
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.RUNTIME_REFUSED)
@@ -98,7 +98,7 @@ async def test_missing_mount_source_is_refused_by_name(dockered: Any) -> None:
 
 
 async def test_full_disk_is_reported_by_the_worker(dockered: Any) -> None:
-    """A small volume stands for it: the agent fails by itself, and all of its output is stored."""
+    """On a small volume, in its place, the agent fails by itself, and all of its output is stored."""
     options = {"type": "tmpfs", "device": "tmpfs", "o": "size=1m,mode=1777"}
     await dockered.docker.volumes.create({"Name": "sandherd-test-small", "DriverOpts": options})
     try:
@@ -113,9 +113,9 @@ async def test_full_disk_is_reported_by_the_worker(dockered: Any) -> None:
 
 @pytest.mark.parametrize("crash", [False, True], ids=["in order", "by a crash"])
 async def test_engine_restart_during_a_task_is_recovered(dockered: Any, crash: bool) -> None:
-    """Containers end with the engine.
+    """Containers end with the engine, and their tasks then run again.
 
-    After an orderly stop each worker reports it; after a crash it is recovered. The task then runs again.
+    After an orderly stop each worker reports it; after a crash it is recovered.
     """
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
     task = await dockered.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
@@ -131,7 +131,7 @@ async def test_engine_restart_during_a_task_is_recovered(dockered: Any, crash: b
 
 
 async def test_sandbox_is_created_once_the_engine_is_back(dockered: Any) -> None:
-    """A sandbox requested while the engine is down is created later."""
+    """A sandbox that is requested while the engine is down is created later."""
     await asyncio.to_thread(dockered.engine.stop)
     try:
         task = await dockered.submit("true")

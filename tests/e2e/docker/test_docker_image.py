@@ -1,4 +1,4 @@
-"""Images with the worker, built on a real engine by Docker's own command."""
+"""Images with the worker are built on a real engine by Docker's own command."""
 
 import asyncio
 import io
@@ -34,7 +34,7 @@ BUSYBOX = "/usr/bin/busybox"
 
 
 async def build(dockered: Any, *words: str) -> tuple[int, str, str]:
-    """`sandherd image build`, with Debian's docker, which has no buildx."""
+    """Run `sandherd image build` with Debian's docker, which has no buildx."""
     search = f"{dockered.engine.command.parent}:{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
         *(str(preloaded_sandherd()), "image", "build", *words, "-o", "json"),
@@ -48,7 +48,7 @@ async def build(dockered: Any, *words: str) -> tuple[int, str, str]:
 
 
 async def test_task_runs_in_a_built_image(dockered: Any) -> None:
-    """The image is one small layer with the label, and its sandboxes get no worker uploaded."""
+    """The image has one small additional layer with the label, and no worker is uploaded to its sandboxes."""
     status, out, err = await build(dockered, "--base", IMAGE, "--tag", "sandherd-test-agents:1")
     assert status == 0, err
     built = json.loads(out)
@@ -71,7 +71,7 @@ async def test_task_runs_in_a_built_image(dockered: Any) -> None:
 
 
 async def test_task_runs_in_an_image_without_the_workers_source(dockered: Any) -> None:
-    """`--target binary`: the layer is smaller, and the worker runs from its bytecode."""
+    """With `--target binary` the layer is smaller, and the worker runs from its bytecode."""
     sizes = {}
     for target in ("source", "binary"):
         tag = f"sandherd-test-{target}:1"
@@ -89,7 +89,7 @@ async def test_task_runs_in_an_image_without_the_workers_source(dockered: Any) -
 
 
 async def test_agent_runs_with_the_sdk_of_its_image(dockered: Any) -> None:
-    """`--with acp` adds the SDK, built without a network; the base alone fails at start, with the remedy."""
+    """`--with acp` adds the SDK, built without a network; without it the task fails at start, with the remedy."""
     tag, python = "sandherd-test-agents:10", f"{SDKS}/acp/bin/python"
     status, _, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--with", "acp")
     assert status == 0, err
@@ -108,7 +108,7 @@ async def test_agent_runs_with_the_sdk_of_its_image(dockered: Any) -> None:
 
 
 async def test_pushed_image_is_pulled_and_used(dockered: Any) -> None:
-    """Removed from this engine and pulled from a real registry it is the same image, and a task runs in it."""
+    """After its removal it is pulled from a real registry, and a task runs in it."""
     with Registry() as registry:
         tag = f"{registry.host}/team/agents:7"
         status, out, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--push")
@@ -124,7 +124,7 @@ async def test_pushed_image_is_pulled_and_used(dockered: Any) -> None:
         view = await dockered.ended(await dockered.submit("echo from afar", image=tag))
         assert view.state == "completed", view.error
         await dockered.whole(view.sandbox)
-        # What a sandbox's image was made of can still be removed by its name.
+        # The image from which a sandbox's was made can still be removed by its name.
         await dockered.docker.images.delete(tag)
 
 
@@ -140,7 +140,7 @@ async def test_unreachable_registry_is_reported(dockered: Any) -> None:
 
 
 async def test_busybox_image_is_built_on_and_used(dockered: Any) -> None:
-    """As with Alpine's images: every shell script in an image or container needs only what busybox has."""
+    """As with Alpine's images, the shell scripts in an image or container need only busybox's programs."""
     await with_busybox(dockered, "sandherd-test-busybox:1")
     tag = "sandherd-test-agents:9"
     status, _, err = await build(dockered, "--base", "sandherd-test-busybox:1", "--tag", tag)
@@ -179,7 +179,7 @@ async def test_base_without_python_is_refused_with_the_remedy(dockered: Any) -> 
 
 
 async def test_failed_build_states_why(dockered: Any) -> None:
-    """A base that does not exist is named."""
+    """The error names a base that does not exist."""
     status, _, err = await build(dockered, "--base", "sandherd-no-such:1", "--tag", "sandherd-test-agents:3")
     assert status == 1
     assert "sandherd-no-such:1" in err
@@ -191,14 +191,14 @@ async def without_python(dockered: Any, tag: str) -> None:
 
 
 async def with_busybox(dockered: Any, tag: str) -> None:
-    """The base with every program replaced that busybox has, its shell among them."""
+    """The base image with busybox in place of each program that it has, including the shell."""
     replaced = f"for one in $({BUSYBOX} --list | grep -v busybox); do found=$(command -v $one) && "
     replaced += f'case $found in /*) {BUSYBOX} ln -sf {BUSYBOX} "$found";; esac; done; {BUSYBOX} true'
     await changed(dockered, tag, replaced, {BUSYBOX: unpacked("busybox-static") / "bin" / "busybox"})
 
 
 async def changed(dockered: Any, tag: str, script: str, files: Mapping[str, Path] | None = None) -> None:
-    """The base after a script has run in it, which finds these programs there."""
+    """The base image after a script has run in it, with these programs."""
     options = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", script], "HostConfig": {"NetworkMode": "none"}}
     container = await dockered.docker.containers.create(options)
     try:
@@ -213,7 +213,7 @@ async def changed(dockered: Any, tag: str, script: str, files: Mapping[str, Path
 
 
 def packed(path: str, content: bytes) -> bytes:
-    """An archive with one program."""
+    """An archive of one program."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
         member = tarfile.TarInfo(path.lstrip("/"))

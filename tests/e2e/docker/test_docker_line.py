@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 async def test_task_runs_from_submission_to_its_diff(dockered: Any) -> None:
-    """The task has its files and no privileges, and its change and its output are stored."""
+    """The task has its files and no privileges; its change and its output are stored."""
     script = "cat given; echo three >> given; id -u; touch /etc/mine 2>/dev/null || echo as it should be"
     task = await dockered.submit(script, files={"given": "one\ntwo\n"})
     view = await dockered.ended(task)
@@ -30,7 +30,7 @@ async def test_task_runs_from_submission_to_its_diff(dockered: Any) -> None:
 
 
 async def test_forwarded_variable_is_present_and_secret(dockered: Any) -> None:
-    """The spawner's own variable is passed by name; its value is in no event, though the agent prints it."""
+    """The spawner's own variable is passed by name; no event has its value, though the agent prints it."""
     task = await dockered.submit('test "$FORWARDED" = forwarded-value-4711 && echo "<$FORWARDED>" && env')
     view = await dockered.ended(task)
     assert view.state == "completed", view.error
@@ -41,7 +41,7 @@ async def test_forwarded_variable_is_present_and_secret(dockered: Any) -> None:
 
 
 async def test_mounts_of_a_profile_are_present(dockered: Any) -> None:
-    """A shared volume is root's, as the engine creates it, and a read-only folder refuses writes."""
+    """A shared volume belongs to root, as the engine creates it; a read-only folder refuses writes."""
     await dockered.docker.volumes.create({"Name": "sandherd-test-data"})
     try:
         script = "cat /given/note; touch /given/mine 2>/dev/null && exit 3; mount | grep ' /data ' &&"
@@ -56,7 +56,7 @@ async def test_mounts_of_a_profile_are_present(dockered: Any) -> None:
 
 
 async def test_oom_killed_agent_is_distinguished_from_a_failed_one(dockered: Any) -> None:
-    """The error is `out_of_memory`; the worker survives to report it."""
+    """The error is `out_of_memory`, and the worker survives to report it."""
     eats = "exec python3 -c \"b = b'x' * (1 << 30)\""
     task = await dockered.submit(eats, limits=SandboxLimits(memory_mb=128))
     view = await dockered.ended(task)
@@ -65,7 +65,7 @@ async def test_oom_killed_agent_is_distinguished_from_a_failed_one(dockered: Any
 
 
 async def test_signal_that_ended_the_agent_is_reported(dockered: Any) -> None:
-    """The signal's number is in the event."""
+    """The event has the number of the signal."""
     task = await dockered.submit("kill -SEGV $$")
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.SIGNAL)
@@ -74,7 +74,7 @@ async def test_signal_that_ended_the_agent_is_reported(dockered: Any) -> None:
 
 
 async def test_cancelled_task_leaves_no_container(dockered: Any) -> None:
-    """The container is gone with its volume; earlier events are stored."""
+    """The container and its volume are removed; earlier events are stored."""
     task = await dockered.submit(f"echo before; {HOLD}")
     sandbox = await dockered.began(task)
     await dockered.herd.cancel(task, reason="enough")
@@ -85,7 +85,7 @@ async def test_cancelled_task_leaves_no_container(dockered: Any) -> None:
 
 
 async def test_sandbox_is_paused_and_resumed(dockered: Any) -> None:
-    """Nothing runs in a container that the engine pauses, and afterwards it continues."""
+    """Nothing runs in a container that the engine pauses; afterwards it continues."""
     task = await dockered.submit(HOLD)
     sandbox = await dockered.began(task)
     await dockered.herd.pause(sandbox)
@@ -112,7 +112,7 @@ stat -c %a run.sh 'a b/ü/file'
 
 
 async def test_next_attempt_restores_the_work_of_the_first(dockered: Any) -> None:
-    """Links and modes are restored too; in Debian's own Python, which has no filter to unpack archives with."""
+    """Links and modes are restored too, also by Debian's Python, which has no filter for archives."""
     script = f'if [ "$SANDHERD_ATTEMPT" = 1 ]; then {FIRST} fi; {SECOND}'
     retry = RetryPolicy(max_attempts=2, first_delay_seconds=0, also=frozenset({ErrorType.EXIT_STATUS}))
     task = await dockered.submit(script, files={"given": "one\n"}, on_retry="restore", retry=retry)
@@ -125,7 +125,7 @@ async def test_next_attempt_restores_the_work_of_the_first(dockered: Any) -> Non
 
 
 async def test_repository_is_mounted_and_its_clone_needs_it_no_more(dockered: Any, tmp_path: Path) -> None:
-    """The engine sees the spawner's home: no bundle is made, and the branch has the agent's commit."""
+    """The engine sees the spawner's home, so that no bundle is made; the branch has the agent's commit."""
     git(tmp_path, "init", "--quiet", "--initial-branch", "main")
     commit(tmp_path, {"shop.py": "total = 1\n"})
     script = (

@@ -1,4 +1,4 @@
-"""Tasks in pods through the real stack, from submission to removal, with no token left anywhere."""
+"""Tasks in pods with the real stack, from submission to removal, without a token left anywhere."""
 
 import asyncio
 import os
@@ -71,7 +71,7 @@ class Line:
         return await eventually(look)
 
     async def began(self, task: str) -> str:
-        """The sandbox of a task that holds, once it does."""
+        """Wait until the agent of a waiting task has begun; returns its sandbox."""
 
         async def look() -> str | None:
             sandbox = (await self.herd.task(task)).sandbox
@@ -90,7 +90,7 @@ class Line:
         return found
 
     async def whole(self, *sandboxes: str) -> None:
-        """Each has ended, all its events are stored without a gap, and no pod is left."""
+        """Check that each has ended, with all events stored without a gap, and that no pod is left."""
 
         async def settled(sandbox: str) -> bool | None:
             view, audit = await self.herd.sandbox(sandbox), await self.herd.audit(sandbox)
@@ -109,10 +109,10 @@ class Line:
 async def eventually(condition: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
     async with asyncio.timeout(seconds):
         while True:
-            with suppress(HerdError):  # it is not there yet
+            with suppress(HerdError):  # it does not exist yet
                 if found := await condition():
                     return found
-            await asyncio.sleep(0.05)  # other processes: they send no notifications
+            await asyncio.sleep(0.05)  # other processes send no notifications
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def home(cluster: Cluster) -> Iterator[Path]:
-    """The home of a stack that runs, with a settings file."""
+    """The home of a running stack, with a settings file."""
     home = Path(tempfile.mkdtemp(prefix="podded-"))
     settings = SETTINGS.format(image=IMAGE, config=cluster.kubeconfig)
     (home / "herd.yaml").write_text(settings, encoding="utf-8")
@@ -145,7 +145,7 @@ async def line(home: Path, cluster: Cluster) -> AsyncIterator[Line]:
 
 
 async def test_task_runs_from_submission_to_its_diff(line: Line) -> None:
-    """The pod's image lacks the worker. No file and no event has the token of the cluster."""
+    """The image of the pod lacks the worker. No file and no event has the token of the cluster."""
     script = "cat given; echo three >> given; id -u; touch /etc/mine 2>/dev/null || echo as it should be"
     task = await line.submit(script, files={"given": "one\ntwo\n"})
     view = await line.ended(task)
@@ -163,14 +163,14 @@ async def test_task_runs_from_submission_to_its_diff(line: Line) -> None:
 
 
 def files_with(line: Line, secret: str) -> list[Path]:
-    """The files in the home of the stack, its logs and streams among them, that hold this."""
+    """The files with this text in the home of the stack, including logs and streams."""
     files = contents_below(line.home)
     assert any(path.suffix == ".log" for path in files)
     return [path for path, content in files.items() if secret.encode() in content]
 
 
 async def test_killed_pod_is_recovered(line: Line) -> None:
-    """Every process is killed at once: its files remain, and another worker publishes what was left."""
+    """After the kill of every process its files remain, and another worker publishes the remaining events."""
     task = await line.submit(f"echo before; {HOLD}")
     sandbox = await line.began(task)
     uid = line.pod(sandbox)["metadata"]["uid"]
@@ -182,7 +182,7 @@ async def test_killed_pod_is_recovered(line: Line) -> None:
 
 
 async def test_evicted_pod_is_lost_and_retried(line: Line) -> None:
-    """Unpublished events are gone: that is reported as `sandbox_lost` with the reason, and a retry runs."""
+    """The lost events are reported as `sandbox_lost` with the reason, and a retry runs."""
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; {HOLD}'
     task = await line.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
     sandbox = await line.began(task)
@@ -198,7 +198,7 @@ async def test_evicted_pod_is_lost_and_retried(line: Line) -> None:
 
 
 async def test_oom_killed_agent_is_distinguished_from_a_failed_one(line: Line) -> None:
-    """The error is `out_of_memory`."""
+    """The error of such an agent is `out_of_memory`."""
     from sandherd.contracts.specs import SandboxLimits
 
     eats = "exec python3 -c \"b = b'x' * (1 << 30)\""
@@ -210,7 +210,7 @@ async def test_oom_killed_agent_is_distinguished_from_a_failed_one(line: Line) -
 
 
 async def test_cancelled_task_leaves_no_pod(line: Line) -> None:
-    """The pod is gone; earlier events are stored."""
+    """The pod is removed; earlier events are stored."""
     task = await line.submit(f"echo before; {HOLD}")
     sandbox = await line.began(task)
     await line.herd.cancel(task, reason="enough")

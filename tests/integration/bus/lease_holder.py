@@ -1,4 +1,4 @@
-"""Holds a lease, and says at each line it reads whether it may act. Usage: lease_holder.py URL CREDENTIALS KEY TTL."""
+"""Holds a lease, and prints for each input line whether it may act. Usage: lease_holder.py URL CREDENTIALS KEY TTL."""
 
 import asyncio
 import sys

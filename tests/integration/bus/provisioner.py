@@ -1,4 +1,4 @@
-"""Connections with a provisioner's credential, and the streams that it could want to change."""
+"""Connections with a provisioner's credential, and the streams that it could try to change."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -32,7 +32,7 @@ def bus_with(
 
 @asynccontextmanager
 async def attacker(herd: Broker) -> AsyncIterator[Publisher]:
-    """A connection with the provisioner's credential, and what the broker refused it."""
+    """A connection with the provisioner's credential, and the broker's refusals."""
     watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     async with bus_with(herd, Registrar(herd.identity).mint_provisioner(), watch=watch) as bus:
@@ -40,6 +40,6 @@ async def attacker(herd: Broker) -> AsyncIterator[Publisher]:
 
 
 def configured(name: str, **changed: Any) -> dict[str, Any]:
-    """A stream's declared configuration as the broker is sent it, with changes."""
+    """A stream's declared configuration as it is sent to the broker, with changes."""
     declared = stream_config(BY_STREAM[name]) if name in BY_STREAM else bucket_config(TASKS)
     return {**declared.as_dict(), **changed}

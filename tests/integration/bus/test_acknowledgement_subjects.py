@@ -1,4 +1,4 @@
-"""A principal acknowledges only what its own consumers deliver, whatever form the acknowledgement's subject has."""
+"""A principal acknowledges only deliveries of its own consumers, whatever form the acknowledgement's subject has."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 
 P = Principal
 Consumer = tuple[str, str]
-"""A consumer's stream and name, the two tokens that an acknowledgement's subject has of it."""
+"""A consumer's stream and name, which are two tokens of an acknowledgement's subject."""
 BODIES = (b'+NXT {"batch": 3, "no_wait": true}', b"-NAK", b"+TERM", b"+ACK", b"", b"+WPI")
 SUBSCRIPTIONS = {"p1": "sub-p1-1", "p2": "sub-p2-1"}
 VICTIMS: dict[Consumer, Principal] = {
@@ -31,18 +31,18 @@ ATTACKERS = [
     (P.MESSAGE_RELAY, ("EVENTS", "message-relay-agents")),
     (P.SUBSCRIBER, ("EVENTS", SUBSCRIPTIONS["p1"])),
 ]
-"""The principals outside the account of the streams that have consumers, and one of theirs."""
+"""The principals that have consumers and are outside of the account of the streams, each with one of its consumers."""
 
 
 def old_forms(theirs: Consumer, own: Consumer) -> Iterator[str]:
-    """The form of nine tokens for another's consumer, with one's own wherever it fits."""
+    """Subjects of nine tokens for another's consumer, with one's own consumer in each possible place."""
     mine = ".".join(own)
     for rest in ("1.1.1.1.0", f"{mine}.1.1.0", f"1.{mine}.1.0", f"1.1.{mine}.0", f"1.1.1.{mine}"):
         yield f"$JS.ACK.{'.'.join(theirs)}.{rest}"
 
 
 def new_forms(theirs: Consumer, own: Consumer) -> Iterator[str]:
-    """The form of eleven and of twelve tokens, of a domain or an account that is not there, or named as a consumer."""
+    """Subjects of eleven and twelve tokens, whose domain or account does not exist, or is named like a consumer."""
     for begin in ("_.hash", "herd.hash", ".".join(own)):
         yield f"$JS.ACK.{begin}.{'.'.join(theirs)}.1.1.1.1.0"
         yield f"$JS.ACK.{begin}.{'.'.join(theirs)}.1.1.1.1.0.x"
@@ -58,7 +58,7 @@ async def subscribe_both(herd: Broker) -> None:
 
 
 async def store_messages(herd: Broker) -> None:
-    """Some for every consumer."""
+    """Store some messages for every consumer."""
     await seed(herd)
     async with (
         herd.bus(P.CLIENT, project="p1") as client,
@@ -74,20 +74,20 @@ async def store_messages(herd: Broker) -> None:
 
 @asynccontextmanager
 async def deliveries(herd: Broker) -> AsyncIterator[dict[Consumer, tuple[Bus, Msg]]]:
-    """One unacknowledged message of each consumer, and the connection that has pulled it."""
+    """Pull one message of each consumer without acknowledging it; returns it with its connection."""
     async with AsyncExitStack() as stack:
         found = {}
         for (stream, name), owner in VICTIMS.items():
             bus = await stack.enter_async_context(herd.bus(owner, project="p2"))
             pull = f"{api_of(owner)}.CONSUMER.MSG.NEXT.{stream}.{name}"
-            # A delivered message has its own subject, by which nats-py's usual requests do not recognise a reply.
+            # nats-py's usual requests do not recognise a delivered message as the reply, as it has its own subject.
             message = await bus.client.request(pull, b'{"batch": 1}', timeout=PATIENCE, old_style=True)
             found[stream, name] = bus, message
         yield found
 
 
 async def positions(herd: Broker, delivered: dict[Consumer, tuple[Bus, Msg]]) -> dict[Consumer, Any]:
-    """How far each consumer is, after it has handled every acknowledgement that was sent before."""
+    """The position of each consumer after it has handled every acknowledgement that was sent before."""
     for bus, message in delivered.values():
         await bus.client.request(message.reply, b"+WPI", timeout=PATIENCE)
     found = {}
@@ -101,7 +101,7 @@ async def positions(herd: Broker, delivered: dict[Consumer, tuple[Bus, Msg]]) ->
 
 @pytest.mark.parametrize(("principal", "own"), ATTACKERS, ids=[own[1] for _, own in ATTACKERS])
 async def test_consumers_of_others_are_not_acknowledged(herd: Broker, principal: Principal, own: Consumer) -> None:
-    """No form of the subject, with any acknowledgement, has another's consumer deliver, skip or repeat a message.
+    """No form of the subject, with any acknowledgement, makes another's consumer deliver, skip or repeat a message.
 
     Each that names the other's consumer is a permission violation.
     """
@@ -133,7 +133,7 @@ async def test_consumers_of_others_are_not_acknowledged(herd: Broker, principal:
 
 @pytest.mark.parametrize(("principal", "own"), ATTACKERS, ids=[own[1] for _, own in ATTACKERS])
 async def test_own_consumer_named_as_another_has_no_effect(herd: Broker, principal: Principal, own: Consumer) -> None:
-    """The new form for one's own consumer, with another's tokens as its domain and account, is no acknowledgement."""
+    """The new form for one's own consumer, with another's tokens as domain and account, acknowledges nothing."""
     await subscribe_both(herd)
     await store_messages(herd)
     async with deliveries(herd) as delivered, herd.bus(principal, project="p1") as bus:

@@ -1,4 +1,4 @@
-"""What the broker refuses to a process fills its log with no more than a line a minute."""
+"""The broker's refusals of a process's messages fill its log with at most one line a minute."""
 
 import pytest
 
@@ -12,7 +12,7 @@ DENIED = 500
 
 
 async def test_denied_messages_are_counted_and_logged_once(herd: Broker, capfd: pytest.CaptureFixture[str]) -> None:
-    """Hundreds of refused replies, each with its own subject, are one line; another subject has its own."""
+    """Hundreds of refused replies, each with its own subject, are logged as one line; another subject has a line."""
     logs.configure("test", "info")
     async with herd.bus(Principal.MONITOR) as bus:
         for number in range(DENIED):

@@ -1,4 +1,4 @@
-"""The headers in the AsyncAPI documents are those that messages have on the broker."""
+"""The headers in the AsyncAPI documents are those of real messages."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ PLACE = event_subject("p1", "sbx-1", "agent.message")
 
 @cache
 def documented(message: str) -> frozenset[str]:
-    """The headers of a message in every document that has it; they must be the same."""
+    """The headers of a message, which must be the same in every document that has it."""
     documents = [asyncapi.document(), *map(asyncapi.role_document, asyncapi.ROLES)]
     messages = [one["components"]["messages"] for one in documents]
     (found,) = {frozenset(one[message]["headers"]["properties"]) for one in messages if message in one}
@@ -33,7 +33,7 @@ def documented(message: str) -> frozenset[str]:
 
 
 async def live(bus: Bus, worker: Bus, subject: str, document: bytes) -> Msg:
-    """A message that was stored on this subject, as a plain subscription receives it."""
+    """A stored message of this subject, as a plain subscription receives it."""
     subscription = await bus.client.subscribe(subject)
     await bus.flush()
     await worker.publish(subject, document, msg_id="one")
@@ -42,7 +42,7 @@ async def live(bus: Bus, worker: Bus, subject: str, document: bytes) -> Msg:
 
 
 async def test_live_event_has_the_documented_headers(herd: Broker) -> None:
-    """All of them, and no other; a program can take the sequence number in the stream from `Nats-Sequence`."""
+    """An event has exactly the documented headers; `Nats-Sequence` has its sequence number in the stream."""
     data = AgentMessage(content="hello", content_length=5)
     source, time = "/sandherd/sandbox/sbx-1", datetime(2026, 11, 20, 12, tzinfo=UTC)
     event = wrap(
@@ -58,7 +58,7 @@ async def test_live_event_has_the_documented_headers(herd: Broker) -> None:
 
 
 async def test_live_output_has_the_documented_headers(herd: Broker) -> None:
-    """All of them; a worker publishes output without a message id."""
+    """Output has exactly the documented headers; a worker publishes it without a message id."""
     subject = OUTPUT.fill(project="p1", sandbox="sbx-1")
     async with (
         herd.bus(Principal.CLIENT, project="p1") as bus,
@@ -69,7 +69,7 @@ async def test_live_output_has_the_documented_headers(herd: Broker) -> None:
 
 
 async def test_pulled_event_has_no_sequence_header(herd: Broker) -> None:
-    """Its place in the stream is in its reply subject, so the document names the header of live events only."""
+    """The reply subject of a pulled event has its place in the stream; only live events have the header."""
     async with (
         herd.bus(Principal.EVENT_INGEST) as bus,
         herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
@@ -85,7 +85,7 @@ async def test_pulled_event_has_no_sequence_header(herd: Broker) -> None:
 
 
 async def test_request_has_the_documented_headers(herd: Broker) -> None:
-    """The client's time limit is a header of its request."""
+    """A request has the client's time limit as a header."""
     async with herd.bus(Principal.EVENT_INGEST) as service, herd.bus(Principal.CLIENT, project="p1") as bus:
         subscription = await service.client.subscribe(request_subject(ListSubscriptions.type, "p1"))
         await service.flush()
@@ -93,12 +93,12 @@ async def test_request_has_the_documented_headers(herd: Broker) -> None:
         message = await subscription.next_msg(PATIENCE)
         await message.respond(b'{"ok": {"subscriptions": [], "most": 8}}')
         await asking
-    added = {"Nats-Request-Info"}  # by the broker, for services in another account
+    added = {"Nats-Request-Info"}  # set by the broker, for services in another account
     assert {*(message.headers or {})} - added == documented("event-ingest.subscriptions.request")
 
 
 def test_dead_letter_has_the_documented_headers() -> None:
-    """All that are set for an excerpt, and its message id."""
+    """A dead letter has the documented headers of an excerpt, and its message id."""
     delivery = Delivery(
         subject=PLACE, data=b"{}", stream="EVENTS", stream_sequence=1, deliveries=1, at=datetime.now(UTC)
     )

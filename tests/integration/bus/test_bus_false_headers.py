@@ -1,4 +1,4 @@
-"""A worker sends the headers that the broker sets itself: the broker's come last, as docs/wire.md states."""
+"""A worker sends headers that the broker sets itself: the broker's come last, as docs/wire.md states."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ FALSE = {
 
 
 def pairs(header: bytes) -> list[tuple[str, str]]:
-    """The headers in the order in which the broker sends them."""
+    """The headers in the order of the broker."""
     lines = header.decode().split("\r\n")[1:]
     return [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines) if name]
 
@@ -28,7 +28,7 @@ def pairs(header: bytes) -> list[tuple[str, str]]:
 async def test_last_header_of_a_name_is_the_brokers(
     herd: Broker, monkeypatch: pytest.MonkeyPatch, subject: str
 ) -> None:
-    """Each false header is delivered, too, before the broker's; nats-py returns the broker's."""
+    """Each false header is delivered, but before the broker's; nats-py returns the broker's."""
     async with (
         herd.bus(Principal.CLIENT, project="p1") as bus,
         herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,

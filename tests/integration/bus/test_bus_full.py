@@ -1,4 +1,4 @@
-"""Publishers at a full stream: nothing is lost, doubled or given up."""
+"""Publishers at a full stream lose no message, publish none twice, and give up none."""
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
@@ -34,7 +34,7 @@ async def make_small(herd: Broker, stream: str = "EVENTS", max_bytes: int = 1024
 
 
 async def fill_up(bus: Bus) -> int:
-    """Publish until the stream refuses, down to small messages; how many of the large ones it took."""
+    """Publish until the stream refuses even small messages; returns how many large ones it stored."""
     taken = 0
     for size in (len(LARGE), 1000, 1):
         with suppress(StreamFullError):
@@ -71,7 +71,7 @@ async def test_refused_message_is_stored_once_after_space_is_freed(herd: Broker)
 
 
 async def test_numbered_event_is_retried_until_space_is_freed(herd: Broker) -> None:
-    """A service's event is published again until it is accepted, and refusals use up no number."""
+    """A service's event is published again until it is accepted, and refusals use no sequence number."""
     await make_small(herd)
     async with (
         herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as flooder,
@@ -84,7 +84,7 @@ async def test_numbered_event_is_retried_until_space_is_freed(herd: Broker) -> N
 
         async def watched(*args: object, **named: object) -> object:
             try:
-                return await publish(*args, **named)  # type: ignore[arg-type]  # watched
+                return await publish(*args, **named)  # type: ignore[arg-type]  # observed
             except StreamFullError:
                 refused.set()
                 raise
@@ -101,7 +101,7 @@ async def test_numbered_event_is_retried_until_space_is_freed(herd: Broker) -> N
 
 
 async def test_upgraded_stream_no_longer_drops_the_oldest(herd: Broker) -> None:
-    """EVENTS of an older set-up, which dropped the oldest, refuses when it is full after the upgrade."""
+    """After the upgrade a full EVENTS refuses, although the older set-up dropped the oldest events."""
     async with herd.provisioner() as jetstream:
         old = stream_config(replace(BY_STREAM["EVENTS"], refuse_when_full=False))
         await jetstream.update_stream(old)
@@ -113,7 +113,7 @@ async def test_upgraded_stream_no_longer_drops_the_oldest(herd: Broker) -> None:
 
 
 async def test_fullness_of_a_stream_is_exported_by_name(herd: Broker) -> None:
-    """Each stream of a service has its ratio under its own name, and one that will refuse is reported."""
+    """Each stream of a service has its ratio under its own name, and one that will soon refuse is reported."""
     from prometheus_client import CollectorRegistry
 
     from sandherd.telemetry.meters import Meters

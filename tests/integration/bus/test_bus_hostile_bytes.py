@@ -1,4 +1,4 @@
-"""A worker publishes subjects and headers of any bytes: each is one message, and ends no service's connection."""
+"""A worker publishes subjects and headers of any bytes: each is one message, and no service loses its connection."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 
 LAST = event_subject("p1", "sbx-1", "agent.message")
 TOKENS = (b"\xff", b"\xc3", b"a\x0bb", b"a\x0cb", b"a\x1cb", b"\xc2\x85", b"\xe2\x80\xa8", b"\x00", b"\x0b5", b"\x0b")
-"""Actions of an event in its subject: not UTF-8, or with what some programs take as a space or as the end of a line."""
+"""Actions in an event's subject that are not UTF-8, or that some programs read as a space or a line end."""
 HEADERS = (
     b"N",
     b"NATS/1.0",
@@ -45,11 +45,11 @@ HEADERS = (
     b"NATS/1.0\r\nNats-Sequence: x\r\nNats-Subject: y\r\nNats-Time-Stamp: z\r\nStatus: 404\r\n\r\n",
     b"NATS/1.0\r\n: \r\n\x00\r\n\r\n",
 )
-"""Blocks of headers; those that the broker does not accept are not stored."""
+"""Blocks of headers; the broker does not store those that it refuses."""
 
 
 async def send(worker: Bus) -> None:
-    """All of them, and a usual message behind them."""
+    """Send all of them, and an ordinary message after them."""
     lines = [b"PUB " + LAST.removesuffix("message").encode() + token + b" 2\r\n{}\r\n" for token in TOKENS]
     blocks = [b" %d %d\r\n%s{}\r\n" % (len(block), len(block) + 2, block) for block in HEADERS]
     for line in [*lines, *(b"HPUB " + LAST.encode() + block for block in blocks)]:
@@ -62,7 +62,7 @@ async def send(worker: Bus) -> None:
 
 @pytest.mark.parametrize("headers", [True, False])
 async def test_messages_of_any_bytes_are_pulled(herd: Broker, headers: bool) -> None:
-    """Each that is stored is delivered once, by one connection, and what is behind it, too."""
+    """Each stored message, and the one after them, is delivered once, over one connection."""
     async with (
         herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
         herd.bus(Principal.EVENT_INGEST) as bus,
@@ -89,7 +89,7 @@ async def test_messages_of_any_bytes_are_pulled(herd: Broker, headers: bool) -> 
 
 
 async def test_messages_of_any_bytes_are_received_live(herd: Broker) -> None:
-    """A service or a client that receives events as they are stored stays connected."""
+    """A service or a client that receives live events stays connected."""
     async with (
         herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
         herd.bus(Principal.CLIENT, project="p1") as client,
@@ -109,7 +109,7 @@ async def test_messages_of_any_bytes_are_received_live(herd: Broker) -> None:
 
 
 async def test_messages_of_any_bytes_are_read_from_the_stream(herd: Broker) -> None:
-    """By those that read without a consumer, and by those that receive what the stream republishes to services."""
+    """Services without a consumer read them, and so do those that receive what the stream republishes."""
     async with (
         herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
         herd.bus(Principal.MONITOR) as monitor,
@@ -126,7 +126,7 @@ async def test_messages_of_any_bytes_are_read_from_the_stream(herd: Broker) -> N
             monitor, "EVENTS", "sandherd.v1.event.>", first=1, limit=len(received) + 2, max_bytes=1_000_000
         )
         assert [one.sequence for one in stored] == list(range(1, len(stored) + 1))
-        # The broker republishes no subject with a form feed; who receives live messages reads what is missing.
+        # The broker does not republish a subject with a form feed; a live reader fetches what is missing.
         expected = [one.sequence for one in stored if "\f" not in one.subject]
         assert [read_stored(one.headers or {}, one.data).sequence for one in received] == expected
         assert monitor.reconnects == 0

@@ -23,12 +23,12 @@ Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 async def serve(herd: Broker) -> AsyncIterator[Callable[[ConnectionLimits], Any]]:
-    """Starts a service with these limits; gives its port."""
+    """A function that starts a service with these limits; it returns the service's port."""
     async with AsyncExitStack() as stack:
 
         async def start(limits: ConnectionLimits) -> Service:
             service = Service(Principal.MONITOR, herd.settings(Principal.MONITOR))
-            service._http_server.limits = limits  # no setting: only tests use other limits
+            service._http_server.limits = limits  # not a setting: only tests use other limits
             return await stack.enter_async_context(service.running())
 
         yield start
@@ -47,7 +47,7 @@ WAYS = {
 
 @pytest.mark.parametrize("sent", WAYS.values(), ids=WAYS.keys())
 async def test_incomplete_exchange_is_closed_at_its_deadline(serve: Any, sent: bytes) -> None:
-    """The server closes a connection whose exchange is not complete in time, whatever was sent of it."""
+    """The server closes a connection whose exchange is incomplete at its deadline, whatever was sent."""
     service = await serve(SHORT)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(sent)
@@ -56,7 +56,7 @@ async def test_incomplete_exchange_is_closed_at_its_deadline(serve: Any, sent: b
 
 
 async def test_slow_bytes_do_not_prolong_an_exchange(serve: Any) -> None:
-    """A header that never ends, one byte after the other, is closed at the deadline of the exchange."""
+    """A header that never ends, sent byte by byte, is closed at the deadline of the exchange."""
     service = await serve(SHORT)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
@@ -75,7 +75,7 @@ async def test_slow_bytes_do_not_prolong_an_exchange(serve: Any) -> None:
 
 
 async def test_unread_response_is_closed(serve: Any) -> None:
-    """A client that requests page after page and reads none is closed, with its pending output."""
+    """A client that requests page after page and reads none is disconnected, with its pending output."""
     service = await serve(SHORT)
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -87,14 +87,14 @@ async def test_unread_response_is_closed(serve: Any) -> None:
             while True:
                 await loop.sock_sendall(peer, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
 
-        with pytest.raises(OSError):  # noqa: PT011  # reset or broken pipe, by the moment it comes
+        with pytest.raises(OSError):  # noqa: PT011  # reset or broken pipe, depending on the moment
             async with asyncio.timeout(PATIENCE):
                 await ask_on()
     assert await _dropped(service, "slow") == 1
 
 
 async def test_endless_header_is_refused(serve: Any) -> None:
-    """A header longer than 16 KiB gets a 400 and the connection is closed, however fast it comes."""
+    """A header longer than 16 KiB gets a 400, however fast it comes, and the connection is closed."""
     service = await serve(ConnectionLimits(exchange=60))
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(b"GET /healthz HTTP/1.1\r\nX-Long: " + b"a" * 40_000)
@@ -108,7 +108,7 @@ CHUNKED = b"POST /%s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 @pytest.mark.parametrize("path", [b"healthz", b"nowhere"])
 async def test_body_in_tiny_pieces_is_closed_at_once(serve: Any, path: bytes) -> None:
-    """Chunks of one byte each are refused after some hundred, and not read until the exchange's deadline."""
+    """Chunks of one byte are refused after some hundred of them, and not read until the deadline."""
     service = await serve(ConnectionLimits(exchange=600))
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(CHUNKED % path + b"1\r\nx\r\n" * 2_000)
@@ -118,7 +118,7 @@ async def test_body_in_tiny_pieces_is_closed_at_once(serve: Any, path: bytes) ->
 
 
 async def test_body_in_usual_pieces_is_read(serve: Any) -> None:
-    """A small body byte by byte, and a large one in chunks as programs send them, get their response."""
+    """A small body byte by byte, and a large one in usual chunks, get their response."""
     service = await serve(ConnectionLimits(exchange=600))
     for pieces in (b"1\r\nx\r\n" * 64, b"200\r\n" + b"x" * 512 + b"\r\n", (b"80\r\n" + b"x" * 128 + b"\r\n") * 500):
         reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
@@ -128,7 +128,7 @@ async def test_body_in_usual_pieces_is_read(serve: Any) -> None:
 
 
 async def test_invalid_rest_of_an_answered_request_closes_its_connection_alone(serve: Any) -> None:
-    """What follows a response and is no body ends the connection, counted, without a traceback."""
+    """Bytes after a response that are no request end the connection; they are counted, without a traceback."""
     service = await serve(ConnectionLimits(exchange=600))
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(CHUNKED % b"nowhere" + b"1\r\nx\r\n")
@@ -164,7 +164,7 @@ async def test_idle_connections_are_closed_for_new_ones(serve: Any) -> None:
 
 async def test_pipelined_requests_are_each_answered(serve: Any) -> None:
     """Pipelined requests are processed in order, and the connection ends at the deadline of the last one."""
-    service = await serve(ConnectionLimits(exchange=4))  # none of them may be late by itself
+    service = await serve(ConnectionLimits(exchange=4))  # so that none of them is late by itself
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
     answered = await _closed(reader)
@@ -173,7 +173,7 @@ async def test_pipelined_requests_are_each_answered(serve: Any) -> None:
 
 
 class Peer:
-    """A connection as the table sees it."""
+    """A connection as the connection table sees it."""
 
     def __init__(self, closed: list[int], number: int) -> None:
         self.responding = False
@@ -185,7 +185,7 @@ class Peer:
 
 
 class Clock:
-    """A clock and an event loop that are moved by hand."""
+    """A clock and an event loop that a test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -201,7 +201,7 @@ class Clock:
 
 
 def test_young_connection_is_not_closed_first() -> None:
-    """Below the maximum, none is closed before its grace is over: its request may be under way."""
+    """Below the maximum no connection is closed before its grace is over: its request may be in transit."""
     clock, closed = Clock(), list[int]()
     limits = ConnectionLimits(usual=2, maximum=4, grace=1)
     table = OpenConnections(limits, lambda: clock.now, clock.soon, lambda _why: None)
@@ -240,7 +240,7 @@ def test_long_response_does_not_end_for_connections_that_ask_nothing() -> None:
 
 
 def test_pending_request_is_read_before_closing() -> None:
-    """A connection chosen to be closed whose request is read in the same turn gets its response instead."""
+    """A connection that is to be closed, but whose request is read in the same turn, gets its response instead."""
     clock, closed = Clock(), list[int]()
     limits = ConnectionLimits(usual=1, maximum=9, grace=1)
     table = OpenConnections(limits, lambda: clock.now, clock.soon, lambda _why: None)
@@ -257,7 +257,7 @@ def test_pending_request_is_read_before_closing() -> None:
 
 @pytest.mark.parametrize(("descriptors", "most"), [(1024, 256), (20_000, 4096), (16, 8)])
 def test_connection_limits_follow_from_the_descriptors(descriptors: int, most: int) -> None:
-    """The HTTP server uses at most a quarter of the file descriptors; the broker and sandboxes have theirs."""
+    """The HTTP server uses at most a quarter of the descriptors; the others are for the broker and sandboxes."""
     limits = ConnectionLimits().within(descriptors)
     assert (limits.maximum, limits.usual) == (most, min(256, most))
 
@@ -282,7 +282,7 @@ async def _dropped(service: Service, why: str) -> float:
 
 
 async def _closed(reader: asyncio.StreamReader) -> bytes:
-    """Read until the server has closed the connection; by now or with a reset."""
+    """Read until the server has closed the connection, normally or with a reset."""
     found = b""
     async with asyncio.timeout(PATIENCE):
         try:

@@ -42,7 +42,7 @@ async def line_of(process: asyncio.subprocess.Process) -> list[str]:
 
 
 async def test_lease_is_held_by_one_and_passes_to_the_next(herd: Broker) -> None:
-    """While one replica holds it the other does not; released, it passes with a greater token."""
+    """While one replica holds the lease the other does not; once released, it passes with a greater token."""
     async with herd.bus(Principal.SPAWNER) as bus:
         # Long enough for a machine on which no replica renews for some seconds.
         first, second = Lease(bus, KEY, "first", ttl=6), Lease(bus, KEY, "second", ttl=6)
@@ -63,7 +63,7 @@ async def test_lease_is_held_by_one_and_passes_to_the_next(herd: Broker) -> None
 
 
 async def test_killed_holder_is_replaced(herd: Broker) -> None:
-    """The lease of a killed holder expires by itself, and passes to another."""
+    """The lease of a killed holder expires, and passes to another."""
     process = await start_holder(herd, 2)
     held = await line_of(process)
     process.kill()
@@ -77,7 +77,7 @@ async def test_killed_holder_is_replaced(herd: Broker) -> None:
 
 
 async def test_paused_holder_cannot_act(herd: Broker) -> None:
-    """A holder suspended for longer than its lease finds at once that it may not act."""
+    """A holder that was suspended for longer than its lease finds at once that it may not act."""
     process = await start_holder(herd, 2)
     held = await line_of(process)
     process.send_signal(signal.SIGSTOP)
@@ -94,7 +94,7 @@ async def test_paused_holder_cannot_act(herd: Broker) -> None:
 
 
 async def test_key_written_without_ttl_does_not_block_lease(herd: Broker) -> None:
-    """A value without a time to live would stay for ever: it counts as free."""
+    """A value without a time to live, which would stay forever, counts as no lease."""
     async with herd.bus(Principal.SPAWNER) as bus:
         foreign = await bus.js.publish(f"$KV.leases.{KEY}", b"somebody")
         lease = Lease(bus, KEY, "first", ttl=2)
@@ -105,7 +105,7 @@ async def test_key_written_without_ttl_does_not_block_lease(herd: Broker) -> Non
 
 
 async def test_waiting_replica_reports_no_problem_while_holder_renews(herd: Broker) -> None:
-    """A replica that waits reports no problem for as long as the holder renews, beyond three times the lease's TTL."""
+    """A waiting replica reports no problem while the holder renews, even after three times the lease's TTL."""
     async with herd.bus(Principal.SPAWNER) as bus:
         first, second = Lease(bus, KEY, "first", ttl=2), Lease(bus, KEY, "second", ttl=2)
         async with asyncio.timeout(PATIENCE):
@@ -113,7 +113,7 @@ async def test_waiting_replica_reports_no_problem_while_holder_renews(herd: Brok
             await first.wait_held()
             waiting = asyncio.create_task(second.run())
             begun = first._revision
-            while first._revision < begun + 12:  # four times its life; it may stand still for three times its life
+            while first._revision < begun + 12:  # four times its TTL; the holder may be suspended for three times
                 await asyncio.sleep(0.01)
                 assert second.problem() is None
         keeping.cancel()
@@ -141,7 +141,7 @@ async def test_lease_without_holder_is_a_problem(herd: Broker) -> None:
 @pytest.mark.parametrize("attacker", [name for name in SERVICES if name in SHARING and name is not Principal.SPAWNER])
 @pytest.mark.parametrize("scope", ["all", "sub"])
 async def test_service_deletes_no_lease_of_another(herd: Broker, attacker: Principal, scope: str) -> None:
-    """A rollup by the header of a message, which the permissions don't cover, is refused in the bucket that all share.
+    """Permissions don't cover a rollup by a message's header; the shared bucket refuses it.
 
     With the scope `all` it would delete every lease, and two replicas would schedule at the same time.
     """

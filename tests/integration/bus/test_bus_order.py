@@ -16,7 +16,7 @@ NONE: frozenset[str] = frozenset()
 
 
 async def submit(herd: Broker, *commands: tuple[str, str], project: str = "p1") -> None:
-    """Each is a task's name and a word."""
+    """Publish commands; each is the name of a task and a text."""
     async with herd.bus(Principal.CLIENT, project=project) as client:
         for number, (task, word) in enumerate(commands):
             document = json.dumps({"data": {"task": task, "word": word}}).encode()
@@ -24,7 +24,7 @@ async def submit(herd: Broker, *commands: tuple[str, str], project: str = "p1") 
 
 
 class Obeyed:
-    """What was done, in order. The first tries of `unlucky`, and those before `until` is done, come to nothing."""
+    """The completed commands, in order. The first attempts of `unlucky`, and those before `until` is done, fail."""
 
     def __init__(
         self, unlucky: str, outcome: Outcome | Exception, tries: int = 3, until: frozenset[str] = NONE
@@ -51,7 +51,7 @@ async def obey(herd: Broker, obeyed: Obeyed, count: int) -> None:
 
 
 async def test_second_command_of_a_task_waits_for_the_first(herd: Broker) -> None:
-    """The first of two commands about one task is retried: the second is handled after it, not instead."""
+    """If the first of two commands about one task is retried, the second is handled after it, not instead."""
     obeyed = Obeyed("first", Retry(0.3, "the buckets do not answer"))
     await submit(herd, ("task-1", "first"), ("task-1", "second"))
     await obey(herd, obeyed, 2)
@@ -59,7 +59,7 @@ async def test_second_command_of_a_task_waits_for_the_first(herd: Broker) -> Non
 
 
 async def test_failing_handler_preserves_the_order(herd: Broker) -> None:
-    """A command whose handler raised is tried before later ones, as when the database of records was slow."""
+    """A command whose handler raised is retried before later ones, as when the database of records was slow."""
     obeyed = Obeyed("first", BusError("no answer within 5 s"), tries=2)
     await submit(herd, ("task-1", "first"), ("task-1", "second"), ("task-1", "third"))
     await obey(herd, obeyed, 3)
@@ -77,7 +77,7 @@ async def test_other_entities_do_not_wait(herd: Broker) -> None:
 
 
 async def test_long_retry_is_not_delivered_twice(herd: Broker) -> None:
-    """A message that waits for longer than the ack wait is not redelivered meanwhile."""
+    """A message that waits for longer than the ack wait is not redelivered in the meantime."""
     obeyed = Obeyed("first", Retry(12.0, "the broker redelivers after 10 s"), tries=1)
     await submit(herd, ("task-1", "first"), ("task-1", "second"))
     await obey(herd, obeyed, 2)

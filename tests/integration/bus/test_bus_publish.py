@@ -1,4 +1,4 @@
-"""Publishing over broken connections: an unacknowledged message is published again at once, and stored once."""
+"""Over broken connections an unacknowledged message is published again at once, and stored once."""
 
 import asyncio
 import signal
@@ -31,7 +31,7 @@ async def connected(herd: Broker) -> AsyncIterator[Bus]:
 
 
 async def stored(herd: Broker) -> list[str]:
-    """What lies in the stream, in its order."""
+    """The messages in the stream, in order."""
     async with herd.provisioner() as js:
         state = (await js.stream_info("COMMANDS")).state
         numbers = range(state.first_seq, state.last_seq + 1)
@@ -39,18 +39,18 @@ async def stored(herd: Broker) -> list[str]:
 
 
 def state_of(thread: Path) -> str:
-    """What the kernel says of a thread; `T` is stopped (proc(5))."""
+    """The kernel's state of a thread; `T` is stopped (proc(5))."""
     return thread.joinpath("stat").read_text().rpartition(")")[2].split()[0]
 
 
 class Failures:
-    """Counts why single publishes failed, and never lets one wait for its time to be up."""
+    """Counts why single publishes failed, and fails the test if one waits until its time-out."""
 
     def __init__(self, bus: Bus) -> None:
         self.causes: Counter[str] = Counter()
         self.tries: Counter[str] = Counter()
         self._publish = bus.publish
-        bus.publish = self.publish  # type: ignore[method-assign]  # watched
+        bus.publish = self.publish  # type: ignore[method-assign]  # observed
 
     async def publish(self, subject: str, payload: bytes, *, msg_id: str, **more: Any) -> Acknowledgement:
         self.tries[msg_id] += 1
@@ -64,7 +64,7 @@ class Failures:
 async def test_reconnects_delay_no_publisher(herd: Broker) -> None:
     """Over ten forced reconnects or more every message is stored once; lost acknowledgements are not waited for.
 
-    No publish may end by its timeout: nats-py alone waits for a reply that no connection delivers.
+    No publish may end by its time-out: nats-py alone waits for a reply that no connection delivers.
     """
     published: list[str] = []
     numbers: Iterator[int] = count()
@@ -99,7 +99,7 @@ def _reconnected(bus: Bus, times: int) -> bool:
 
 
 async def test_lost_connection_ends_the_wait_for_an_acknowledgement(herd: Broker) -> None:
-    """If the broker is killed with the message, the publish fails immediately, with any timeout."""
+    """If the broker is killed with the message, the publish fails immediately, whatever its time-out is."""
     async with connected(herd) as bus:
         herd.child.send(signal.SIGSTOP)
         await eventually(
@@ -116,7 +116,7 @@ async def test_lost_connection_ends_the_wait_for_an_acknowledgement(herd: Broker
 async def test_connection_to_a_broker_that_stops_reading_is_closed(
     herd: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Data already written can't be received, and closing does not wait for that."""
+    """Data that was already written can't be received, and closing does not wait for it."""
     monkeypatch.setattr("sandherd.bus.shutdown._CLOSE_SECONDS", 0.2)
     try:
         async with asyncio.timeout(PATIENCE), connected(herd) as bus:
@@ -131,7 +131,7 @@ async def test_connection_to_a_broker_that_stops_reading_is_closed(
 
 
 async def test_publish_while_disconnected_waits_and_is_sent_once(herd: Broker) -> None:
-    """Pending messages do not accumulate in the client."""
+    """Messages that are published while disconnected do not accumulate in the client, and are sent once."""
     async with connected(herd) as bus:
         failures = Failures(bus)
         await herd.kill()

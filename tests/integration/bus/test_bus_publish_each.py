@@ -1,4 +1,4 @@
-"""Many acknowledgements in one write, at a real broker: each remains a message of its own."""
+"""Many acknowledgements in one write, at a real broker: each is a separate message."""
 
 import asyncio
 from unittest.mock import patch
@@ -17,7 +17,7 @@ SUBJECT = "sandherd.v1.command.spawner.submit_task.p1"
 
 
 async def test_closed_connection_is_an_error(herd: Broker) -> None:
-    """The error of `publish`, and nothing waits for being written."""
+    """The error is that of `publish`, and nothing waits to be written."""
     async with herd.bus(Principal.SPAWNER) as bus:
         await bus.client.close()
         with pytest.raises(nats.errors.ConnectionClosedError):
@@ -26,7 +26,7 @@ async def test_closed_connection_is_an_error(herd: Broker) -> None:
 
 
 async def test_batch_is_acknowledged_in_one_write(herd: Broker) -> None:
-    """Of 300 messages handled together, each is acknowledged, and the client is called once for all."""
+    """Of 300 messages handled together each is acknowledged, and the client is called once for all."""
     handled: list[int] = []
 
     async def handle(deliveries: list[Delivery]) -> list[Outcome]:

@@ -1,4 +1,4 @@
-"""Publishing many messages at a time: each future has the result of its own message, and none waits forever."""
+"""Many messages are published at a time: each future has its own message's result, and none waits forever."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ COUNT = 500
 
 
 async def error_of(reply: PublishReply) -> str:
-    """The type of its error."""
+    """The type of the future's error."""
     async with asyncio.timeout(PATIENCE):
         return type((await asyncio.gather(reply, return_exceptions=True))[0]).__name__
 
@@ -39,7 +39,7 @@ async def test_each_message_gets_its_own_acknowledgement(herd: Broker) -> None:
 
 
 async def test_error_belongs_to_one_message(herd: Broker) -> None:
-    """A message that is too large, or has line ends in its subject or id, is refused; nothing but the others is stored.
+    """A message that is too large, or has line ends in its subject or id, is refused; only the others are stored.
 
     Without the check of line ends, the broker would read what follows one as a command. For a message that is too large
     with its headers, the broker would close the connection.
@@ -60,7 +60,7 @@ async def test_error_belongs_to_one_message(herd: Broker) -> None:
 
 @pytest.mark.own_broker
 async def test_missing_stream_ends_the_wait(herd: Broker) -> None:
-    """The broker replies at once that no stream takes the message."""
+    """The broker replies at once that no stream stores the message."""
     async with connected(herd) as bus, herd.provisioner() as jetstream:
         window = await bus.publish_window()
         await jetstream.delete_stream("COMMANDS")
@@ -68,7 +68,7 @@ async def test_missing_stream_ends_the_wait(herd: Broker) -> None:
 
 
 async def test_cancelled_message_affects_no_other(herd: Broker) -> None:
-    """Its acknowledgement is ignored, and the connection goes on reading."""
+    """The acknowledgement of a cancelled message is ignored, and the connection continues."""
     async with connected(herd) as bus:
         window = await bus.publish_window()
         window.publish(SUBJECT, b"first", msg_id="id-1").cancel()
@@ -79,7 +79,7 @@ async def test_cancelled_message_affects_no_other(herd: Broker) -> None:
 
 
 async def stopped(herd: Broker, bus: Bus) -> PublishReply:
-    """A message that was written to a broker that does not run."""
+    """A message that was written to a stopped broker."""
     window = await bus.publish_window()
     await bus.flush()
     herd.child.send(signal.SIGSTOP)
@@ -90,7 +90,7 @@ async def stopped(herd: Broker, bus: Bus) -> PublishReply:
 
 
 async def test_lost_connection_ends_all_waits(herd: Broker) -> None:
-    """The futures of a connection that is lost fail at once, later ones too; after a reconnect the window works."""
+    """The futures of a lost connection fail at once, later ones too; after a reconnect the window works."""
     async with connected(herd) as bus:
         reply = await stopped(herd, bus)
         await herd.kill()

@@ -1,4 +1,4 @@
-"""A backlog of large messages does not disconnect its reader. Missing until then: pull requests had no limit in bytes.
+"""A backlog of large messages does not disconnect its reader. Until then pull requests had no limit in bytes.
 
 nats-server closes a connection for which it holds more than 64 MiB. One sandbox, within its limits, could have
 event-ingest disconnected, so that its messages were delivered again only after the time for their acknowledgement.
@@ -20,7 +20,7 @@ from tests.polling import eventually
 
 SIZE = 250_000
 COUNT = 320
-"""80 MB of them: more than the broker holds for a connection."""
+"""The number of messages, 80 MB in all: more than the broker holds for a connection."""
 WINDOW = 2000
 
 P = Principal
@@ -28,7 +28,7 @@ P = Principal
 
 @asynccontextmanager
 async def reading_paused(bus: Bus) -> AsyncIterator[None]:
-    """While the service is busy: its connection takes what its socket's buffers do, and no more."""
+    """Make the service busy: its connection receives only what the buffers of its socket hold."""
     transport = bus.client._transport._io_writer.transport  # type: ignore[union-attr]  # nats-py's own
     transport.pause_reading()
     try:
@@ -47,7 +47,7 @@ async def reading_paused(bus: Bus) -> AsyncIterator[None]:
 async def test_backlog_of_large_messages_does_not_disconnect_its_reader(
     herd: Broker, publisher: Principal, service: Principal, consumer: str, subject: str
 ) -> None:
-    """A busy service gets all of them, each once, by one connection."""
+    """A busy service gets all of the large messages, each once, over one connection."""
     stream = BY_CONSUMER[consumer].stream
     async with herd.bus(publisher, project="p1", sandbox="sbx-1") as bus:
         for number in range(COUNT):

@@ -1,4 +1,4 @@
-"""A service refuses what one worker sends above its rate, and replies to others that ask the same."""
+"""A service refuses a worker's requests above its rate, and replies to others that send the same request."""
 
 import json
 from typing import Any
@@ -18,14 +18,14 @@ from tests.polling import eventually
 
 SENT = 2_000
 ADMITTED = 20
-"""Fewer than a queue has places for, and than would be admitted in an hour."""
+"""Fewer requests than a queue has places for, and than would be admitted in an hour."""
 SUBJECT = BY_NAME["request.spawner.peers"].fill(project="mad", sandbox="sbx-1")
 
 
 async def test_flood_of_a_worker_is_refused_unread_and_others_are_answered(
     herd: Broker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each request above the rate gets a typed refusal, none is decoded, and another project's is answered.
+    """Each request above the rate gets a typed refusal without being decoded; another project's gets its reply.
 
     All are counted, and one line is logged.
     """

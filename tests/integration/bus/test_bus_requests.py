@@ -28,7 +28,7 @@ class Text(BaseModel):
 
 
 class Desk:
-    """Answers when it is let; remembers who began, who ended and who was cancelled."""
+    """Replies when the test permits it; stores which requests have begun, ended or been cancelled."""
 
     def __init__(self) -> None:
         self.open = asyncio.Semaphore(0)
@@ -87,7 +87,7 @@ async def test_projects_take_turns(herd: Broker) -> None:
 
 
 async def test_reply_larger_than_a_message_is_an_error(herd: Broker) -> None:
-    """The requester gets it at once, with what to do, and does not wait; the service goes on."""
+    """The requester gets the error at once, with a remedy, instead of waiting; the service continues."""
 
     async def answer(requested: IncomingRequest[Any]) -> BaseModel:
         return Text(text="x" * (1024 * 1024 if requested.project == "alpha" else 1))
@@ -102,7 +102,7 @@ async def test_reply_larger_than_a_message_is_an_error(herd: Broker) -> None:
 
 
 async def test_single_slot_alternates_between_projects(herd: Broker) -> None:
-    """In a lane of one slot, beta's request follows the one of alpha's in process, before all others."""
+    """In a lane of one slot, beta's request follows the request of alpha in process, before all others."""
     desk = Desk()
     service = service_with(herd, desk, RequestLane(name="one"))
     async with (
@@ -114,7 +114,7 @@ async def test_single_slot_alternates_between_projects(herd: Broker) -> None:
         await eventually(lambda: len(desk.begun) == 1)
         answer = asyncio.create_task(ask(beta, "beta"))
         _, queue = service._answers._scheduler._lanes["one"]
-        await eventually(lambda: queue.waiting("beta") == 1)  # the broker has it before the service does
+        await eventually(lambda: queue.waiting("beta") == 1)  # the broker has it before the service has it
         desk.let(1)
         await eventually(lambda: len(desk.begun) == 2)
         assert desk.begun == ["alpha", "beta"]
@@ -123,7 +123,7 @@ async def test_single_slot_alternates_between_projects(herd: Broker) -> None:
 
 
 async def test_full_queue_refuses_at_once(herd: Broker) -> None:
-    """A project's request beyond its places gets `busy` with a time to wait, while the others wait on."""
+    """A request of a project beyond its places gets `busy` with a time to wait; the others keep their places."""
     desk = Desk()
     async with (
         service_with(herd, desk, SHARED, requests_waiting=5).running(),
@@ -145,10 +145,10 @@ async def test_full_queue_refuses_at_once(herd: Broker) -> None:
 
 
 async def test_requests_of_vanished_requester_are_cancelled(herd: Broker) -> None:
-    """Requests whose requester no longer waits are cancelled while processed and never started from the queue."""
+    """Requests whose requester no longer waits are cancelled, or never started from the queue."""
     desk = Desk()
     async with service_with(herd, desk, SHARED).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
-        # The others have to be late when these are: the service may receive them a while after these.
+        # The others must be late when these are late: the service may receive them a while after these.
         gone = [asyncio.create_task(ask(alpha, "alpha", 6)) for _ in range(2)]
         await eventually(lambda: len(desk.begun) == 2)
         gone += [asyncio.create_task(ask(alpha, "alpha", 0.3)) for _ in range(18)]
@@ -161,7 +161,7 @@ async def test_requests_of_vanished_requester_are_cancelled(herd: Broker) -> Non
 
 
 async def test_nothing_is_read_for_a_request_without_reply_subject(herd: Broker) -> None:
-    """Where a request may be cancelled, as it changes nothing; it takes no slot of its project."""
+    """A request that may be cancelled, as it changes nothing, takes no slot if it has no reply subject."""
     desk = Desk()
     async with service_with(herd, desk, SHARED).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
         for _ in range(5):
@@ -190,10 +190,10 @@ async def test_queue_places_of_vanished_requester_are_freed(herd: Broker) -> Non
 
 
 async def ask_and_leave(bus: Bus, count: int) -> list[bytes]:
-    """Requests that say they wait for a moment only. Returns what they are answered, as it arrives.
+    """Send requests that state a short wait. Returns their replies as they arrive.
 
-    How long each waits is counted by the service from when it receives it, which on a busy machine is later than when
-    a requester gives up; so the next requester may be refused as busy.
+    The service counts a request's wait from its arrival, which on a busy machine is later than the requester's; so the
+    next requester may be refused as busy.
     """
     answers: list[bytes] = []
 
@@ -209,7 +209,7 @@ async def ask_and_leave(bus: Bus, count: int) -> list[bytes]:
 
 
 async def ask_until_accepted(bus: Bus, project: str) -> Any:
-    """Ask as the refusal says, after the time it names, until it is no more refused as busy."""
+    """Send a request, and repeat it after the time in the refusal, until it is not refused as busy."""
     while True:
         try:
             return await ask(bus, project)
@@ -220,7 +220,7 @@ async def ask_until_accepted(bus: Bus, project: str) -> Any:
 
 
 async def test_started_change_is_completed_without_its_requester(herd: Broker) -> None:
-    """In a lane without cancellation, a started request is completed though its requester no longer waits."""
+    """In a lane without cancellation a started request is completed though its requester no longer waits."""
     desk = Desk()
     lane = RequestLane(name="changes", at_once=1, per_project=1)
     async with service_with(herd, desk, lane).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
@@ -233,7 +233,7 @@ async def test_started_change_is_completed_without_its_requester(herd: Broker) -
 
 @pytest.mark.parametrize("header", ["nan", "inf", "-1", "0", "", "soon", "1e999", "9" * 4000])
 async def test_invalid_timeout_header_is_ignored(herd: Broker, header: str) -> None:
-    """The request is processed whatever the header contains."""
+    """The request is processed, whatever the header contains."""
     desk = Desk()
     async with service_with(herd, desk, SHARED).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
         desk.let(1)
@@ -243,7 +243,7 @@ async def test_invalid_timeout_header_is_ignored(herd: Broker, header: str) -> N
 
 
 async def test_stopping_service_replies_to_all_requests(herd: Broker) -> None:
-    """Both processed and waiting requests get a reply."""
+    """Both processed and waiting requests get a reply when the service stops."""
     desk = Desk()
     service = service_with(herd, desk, SHARED)
     async with herd.bus(Principal.CLIENT, project="alpha") as alpha:

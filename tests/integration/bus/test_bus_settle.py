@@ -1,4 +1,4 @@
-"""Settled subscriptions have reached the broker."""
+"""The broker has received a subscription that is settled."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ SUBJECT = "sandherd.v1.event.default.sbx-one.sandbox.running"
 
 
 async def test_settle_sends_the_ping_after_earlier_messages(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After `settle` the broker has the subscription: the PING that is acknowledged was written behind it.
+    """After `settle` the broker has the subscription: the acknowledged PING was written after it.
 
     `nats-py`'s own `flush` does not ensure that: its PING overtakes what is not written yet.
     """

@@ -1,4 +1,4 @@
-"""A publisher's headers are content: none of them is taken for a status of the broker."""
+"""The headers of a publisher are content: none is read as a status of the broker."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ STATUSES: tuple[Mapping[str, str], ...] = (
 async def test_message_with_a_status_header_is_a_message(
     herd: Broker, service: Principal, consumer: str, headers: bool
 ) -> None:
-    """More of them than the window holds arrive one by one, and so does what is published behind them."""
+    """More such messages than the window holds arrive one by one, and so does the message after them."""
     subject = event_subject("p1", "sbx-1", "agent.started")
     async with herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker, herd.bus(service) as bus:
         for status in STATUSES * 2:

@@ -1,4 +1,4 @@
-"""Connections by TLS, on a real nats-server that requires client certificates, with authorities of the test's own."""
+"""Connections by TLS, on a real nats-server that requires client certificates, with authorities of the test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from tests.polling import eventually
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two authorities, a server's and two clients' certificates: `stranger` is of the other authority."""
+    """Two authorities, a server's certificate and two clients' certificates: `stranger` is of the other authority."""
     folder = tmp_path_factory.mktemp("tls")
     for name in ("ca", "other"):
         authority(folder, name)
@@ -33,7 +33,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Server:
-    """A nats-server that takes only clients with a certificate of its authority, or has other lines on TLS."""
+    """A nats-server that accepts only clients with a certificate of its authority, or has other TLS settings."""
 
     def __init__(self, files: Path, folder: Path, tls: str | None = None) -> None:
         self.port = free_port()
@@ -75,7 +75,7 @@ def opening(server: Server, patience: float = PATIENCE) -> Any:
 async def test_a_client_with_the_right_files_is_let_in(
     server: Server, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows the server by its authority, and the server knows it by its certificate."""
+    """A client with the right files is accepted: client and server check each other's certificates."""
     given(monkeypatch, **{CA: files / "ca.crt", CERT: files / "client.crt", KEY: files / "client.key"})
     async with opening(server) as bus:
         assert bus.connected
@@ -83,7 +83,7 @@ async def test_a_client_with_the_right_files_is_let_in(
 
 
 async def test_authorities_of_a_context_are_used(server: Server, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of those of the environment, whose client certificate is presented."""
+    """The authorities of a context replace those of the environment, whose client certificate is presented."""
     await well(server, files, monkeypatch)
     given(monkeypatch, **{CA: files / "other.crt", CERT: files / "client.crt", KEY: files / "client.key"})
     known: dict[str, Any] = {"nats_url": server.url, "credentials": None, "project": "default", "home": files}
@@ -99,7 +99,7 @@ async def test_authorities_of_a_context_are_used(server: Server, files: Path, mo
 async def test_any_other_is_not(
     server: Server, files: Path, monkeypatch: pytest.MonkeyPatch, ca: str | None, client: str | None
 ) -> None:
-    """Without a certificate, with another authority's, or at a server whose authority it does not know."""
+    """A client without a certificate, with another authority's, or that does not know the server's is refused."""
     await well(server, files, monkeypatch)
     pair = {CERT: files / f"{client}.crt", KEY: files / f"{client}.key"} if client else {}
     given(monkeypatch, **pair, **({CA: files / f"{ca}.crt"} if ca else {}))
@@ -110,7 +110,7 @@ async def test_any_other_is_not(
 
 
 async def well(server: Server, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the server takes the right client."""
+    """Wait until the server accepts the right client."""
     given(monkeypatch, **{CA: files / "ca.crt", CERT: files / "client.crt", KEY: files / "client.key"})
     async with opening(server):
         pass
@@ -119,7 +119,7 @@ async def well(server: Server, files: Path, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_renewed_certificate_is_used_at_the_next_connection(
     server: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a restart: the files are read again, as they are when it connects."""
+    """The files are read again at each connection, so that a renewed certificate needs no restart."""
     for kind in ("crt", "key"):
         (tmp_path / f"own.{kind}").write_bytes((files / f"client.{kind}").read_bytes())
     given(monkeypatch, **{CA: files / "ca.crt", CERT: tmp_path / "own.crt", KEY: tmp_path / "own.key"})
@@ -137,7 +137,7 @@ async def test_a_renewed_certificate_is_used_at_the_next_connection(
 async def test_files_are_read_again_before_each_first_connect(
     server: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A service that started with old files connects once they are replaced, also with another authority."""
+    """A service that started with old files connects once they are replaced, also by another authority's."""
     old = {"ca.crt": "other.crt", "own.crt": "stranger.crt", "own.key": "stranger.key"}
     new = {"ca.crt": "ca.crt", "own.crt": "client.crt", "own.key": "client.key"}
     await well(server, files, monkeypatch)
@@ -163,7 +163,7 @@ def refused(folder: Path) -> bool:
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a part"])
 async def test_half_open_tls_is_closed(files: Path, tmp_path: Path, sent: bytes) -> None:
-    """Of a program that never completes the handshake: by the broker's own time-out, which no configuration changes."""
+    """The broker's own time-out, which no configuration changes, closes a connection without a complete handshake."""
     named = f'tls {{ cert_file: "{files}/server.crt", key_file: "{files}/server.key" }}\n'
     server = Server(files, tmp_path, named)
     server.child.start()
@@ -192,7 +192,7 @@ async def _listens(server: Server) -> bool:
 
 @pytest.fixture
 async def plain(files: Path, tmp_path: Path) -> AsyncIterator[Server]:
-    """A broker without TLS, or what a man in the middle is."""
+    """A broker without TLS, such as a man in the middle."""
     one = Server(files, tmp_path, tls="trace: true\n")
     one.child.start()
     yield one
@@ -203,7 +203,7 @@ async def plain(files: Path, tmp_path: Path) -> AsyncIterator[Server]:
 async def test_nothing_is_sent_in_plain_text_where_tls_is_required(
     plain: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required_by: str
 ) -> None:
-    """By the scheme of any URL, or by a file: a server without TLS is refused, with the reason."""
+    """If the scheme of any URL, or a file, requires TLS, a server without it is refused with the reason."""
     given(monkeypatch)
     bare = plain.url.replace("tls://", "nats://")
     plain.url = bare
@@ -223,7 +223,7 @@ async def test_nothing_is_sent_in_plain_text_where_tls_is_required(
 
 
 async def test_tls_that_is_only_offered_is_used(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that also accepts plain text gets none from a client that asked for TLS."""
+    """A client that requests TLS sends no plain text to a server that also accepts plain text."""
     pair = f'cert_file: "{files}/server.crt", key_file: "{files}/server.key"'
     one = Server(files, tmp_path, tls=f"tls {{ {pair} }}\nallow_non_tls: true\n")
     one.child.start()
@@ -239,7 +239,7 @@ async def test_tls_that_is_only_offered_is_used(files: Path, tmp_path: Path, mon
 async def test_command_names_the_reason_and_the_files(
     server: Server, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not that there is no broker: another one would not help."""
+    """The error has the reason of TLS and names the files' variables, rather than stating that there is no broker."""
     await well(server, files, monkeypatch)
     given(monkeypatch, **{CA: files / "other.crt"})
     with pytest.raises(NotReachedError) as caught:
@@ -265,12 +265,12 @@ async def test_command_names_the_reason_and_the_files(
 def test_files_that_can_not_work_are_named(
     files: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], expected_text: str
 ) -> None:
-    """With their variables, before anything is connected."""
+    """Unusable files are named with their variables, before anything is connected."""
     monkeypatch.chdir(files)
     with pytest.raises(BusError, match=expected_text):
         TlsFiles.of(values).context()
 
 
 def test_without_files_the_client_is_as_it_was() -> None:
-    """It trusts the system's authorities where a URL asks for TLS."""
+    """Without files a client trusts the system's authorities if a URL requests TLS."""
     assert TlsFiles.of({}).context() is None

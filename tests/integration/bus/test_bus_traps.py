@@ -1,4 +1,4 @@
-"""Measured faults of nats-py and FastStream that affect Sandherd: these tests fail with the fault in place."""
+"""Measured faults of nats-py and FastStream that affect Sandherd: these tests fail if one takes effect."""
 
 import asyncio
 import gc
@@ -58,14 +58,14 @@ class Collector:
 
 
 async def publish_texts(herd: Broker, *texts: str) -> None:
-    """Put commands into the stream, as a client would."""
+    """Publish commands into the stream, as a client would."""
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         for text in texts:
             await client.publish(SUBJECT, text.encode(), msg_id=f"id-{text}")
 
 
 async def dead_letters(herd: Broker) -> int:
-    """How many lie in DEAD."""
+    """The number of letters in DEAD."""
     async with herd.bus(Principal.EVENT_INGEST) as bus:
         return int((await bus.js.stream_info("DEAD")).state.messages)
 
@@ -104,7 +104,7 @@ async def test_failing_handler_moves_its_message_to_dead(herd: Broker, monkeypat
 
 
 async def test_consumer_ends_although_a_handler_swallows_the_cancellation(herd: Broker) -> None:
-    """As nats-py does in a request whose reply comes in the same turn: a task group would wait for it forever."""
+    """A task group would wait forever for a handler that swallows a cancellation, as nats-py's requests may do."""
     handling = asyncio.Event()
 
     async def swallow_one(_: Delivery) -> Outcome:
@@ -137,7 +137,7 @@ async def test_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:
 
 
 async def test_retry_for_a_dependency_never_ends_in_dead(herd: Broker) -> None:
-    """`Retry` comes after its delay, as often as it takes, and does not count as a failure."""
+    """A message with `Retry` is redelivered after its delay, however often, and does not count as a failure."""
     collector = Collector(Retry(0.02, "the database is away"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
@@ -150,7 +150,7 @@ async def test_retry_for_a_dependency_never_ends_in_dead(herd: Broker) -> None:
 
 
 async def test_bad_message_of_a_batch_goes_to_dead_alone(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others of the batch are handled (typed batches lose all)."""
+    """The other messages of the batch are handled (typed batches lose all)."""
     monkeypatch.setattr("sandherd.bus.consumers.outcomes._RETRY_WAITS", (0.01,))
     handled: Counter[str] = Counter()
 
@@ -277,10 +277,10 @@ async def test_ids_are_no_metric_labels(herd: Broker) -> None:
 
 
 async def test_unreachable_broker_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """Connecting to nothing ends with an error that names the address (nats-py and FastStream hang silently)."""
+    """Connecting to no broker ends with an error that names the address (nats-py and FastStream hang silently)."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that no other process listens there
+        url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound here, so that no other process listens on it
         with pytest.raises(BusError, match=url):
             async with Bus.open(url, name="t", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_t", patience=0.3):
                 pass
@@ -297,7 +297,7 @@ async def test_reconnecting_never_gives_up(herd: Broker, monkeypatch: pytest.Mon
         assert (await bus.js.consumer_info("COMMANDS", CONSUMER)).name == CONSUMER
 
 
-# nats-py leaves the socket of each refused login to the garbage collector, which says so.
+# nats-py leaves the socket of each refused login to the garbage collector, which warns.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_refused_login_while_reconnecting_is_retried(herd: Broker) -> None:
     """A credential that is refused for a while is tried again (FastStream's own connection would stay closed)."""
@@ -346,7 +346,7 @@ async def test_oversized_message_is_refused_before_sending(herd: Broker) -> None
 
 
 async def test_messages_published_while_disconnected_are_stored(herd: Broker) -> None:
-    """More than the client's own buffer holds is published in full once the broker is back."""
+    """More messages than the client's own buffer holds are published in full once the broker is back."""
     payload = b"x" * 100_000
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         await herd.kill()
@@ -367,7 +367,7 @@ async def test_repeated_message_id_is_stored_once(herd: Broker) -> None:
 
 
 async def test_missing_consumer_is_reported(herd: Broker) -> None:
-    """A service that is started before its consumer exists names it."""
+    """The health of a service whose consumer does not exist at its start names the consumer."""
     async with herd.provisioner() as jetstream:
         await jetstream.delete_consumer("COMMANDS", CONSUMER)
         with pytest.raises(nats.js.errors.NotFoundError):

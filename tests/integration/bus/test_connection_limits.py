@@ -1,4 +1,4 @@
-"""An account at its connection limit does not affect other accounts, and the broker goes on storing."""
+"""An account at its connection limit does not affect other accounts, and the broker continues to store."""
 
 import resource
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 P = Principal
 DESCRIPTORS = 400
-"""So few files the broker may open; JetStream needs some of them at each moment."""
+"""The number of files that the broker may open; JetStream always needs some of them."""
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ async def small(own_directory: Path) -> AsyncIterator[Broker]:
 
 
 async def flooded(herd: Broker, principal: Principal, most: int, stack: AsyncExitStack) -> int:
-    """Connections with one credential, until one is refused. Returns how many there are."""
+    """Open connections with one credential, until one is refused. Returns their number."""
     path = herd.credentials(principal, project="p1", sandbox="sbx-1")
     options = ConnectionIdentity.file(path).options()
     for count in range(most):
         client = Client()
 
         async def quiet(_error: Exception) -> None:
-            """It is refused, which is what is looked for."""
+            """Do nothing about the refusal, which the test expects."""
 
         try:
             await client.connect(
@@ -62,7 +62,7 @@ async def flooded(herd: Broker, principal: Principal, most: int, stack: AsyncExi
 
 
 async def works_for_all_others(herd: Broker, flooder: Principal) -> None:
-    """Everybody in another account connects, streams store, and the broker can be provisioned."""
+    """Check that users of all other accounts connect, streams store, and the broker can be provisioned."""
     for principal in (P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.CLIENT, P.OPERATOR, P.WORKER):
         if account_of(principal) is account_of(flooder):
             continue
@@ -77,7 +77,7 @@ async def works_for_all_others(herd: Broker, flooder: Principal) -> None:
 
 @pytest.mark.parametrize("flooder", [P.WORKER, P.JOINER, P.CLIENT, P.SUBSCRIBER, P.MONITOR])
 async def test_credential_is_limited_to_the_connections_of_its_account(small: Broker, flooder: Principal) -> None:
-    """Services, clients, sandboxes and JetStream of others continue."""
+    """Services, clients, sandboxes and JetStream of other accounts continue."""
     limit = small.capacity.of(account_of(flooder))
     async with AsyncExitStack() as stack:
         held = await flooded(small, flooder, small.capacity.connections, stack)
@@ -87,7 +87,7 @@ async def test_credential_is_limited_to_the_connections_of_its_account(small: Br
 
 @pytest.mark.parametrize("principal", [P.WORKER, P.CLIENT, P.SUBSCRIBER, P.OPERATOR])
 async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: Principal) -> None:
-    """Beyond its limit the broker accepts no more; other connections continue."""
+    """The broker accepts no subscription beyond a connection's limit; other connections continue."""
     path = herd.credentials(principal, project="p1", sandbox="sbx-1")
     who = bearer(path.read_text())
     watch, most = ConnectionCallbacks(), SUBSCRIPTIONS[account_of(principal)]
@@ -99,7 +99,7 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
         with suppress(nats.errors.Error):
             await bus.flush()
         assert "subscriptions" in str(bus.client.last_error).lower()
-        # The limit is one of each connection: nats-server has none for all of a user or an account.
+        # The limit is that of each connection: nats-server has none for all connections of a user or an account.
         async with Bus.open(
             herd.url, name="more", identity=ConnectionIdentity.file(path), inbox=who.inbox, patience=PATIENCE
         ) as more:
@@ -111,7 +111,7 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
 
 
 async def test_herd_starts_with_both_outer_accounts_full(small: Broker) -> None:
-    """With sandboxes and clients at their connection limits every service connects and the streams are provisioned."""
+    """At the connection limits of sandboxes and clients every service connects and the streams are provisioned."""
     async with AsyncExitStack() as stack:
         for flooder in (P.WORKER, P.CLIENT):
             assert await flooded(small, flooder, small.capacity.connections, stack) > 0

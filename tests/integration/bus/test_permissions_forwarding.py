@@ -1,9 +1,9 @@
 """Messages that the broker publishes for a principal do not reach subjects that the principal may not publish to.
 
-The broker checks neither the reply subject of a message nor the subjects in the body of a request. So every request
-that makes it publish is made here by every principal outside the account of the streams, with every kind of subject as
-the reply; then no stream holds anything new, and no other account has received anything. The spawner is left out: its
-credential is in the account of the streams, and is trusted with them (docs/security.md).
+The broker checks neither the reply subject of a message nor the subjects in the body of a request. Therefore every
+principal outside of the account of the streams makes every request that makes the broker publish, with every kind of
+subject as the reply. Afterwards no stream has anything new, and no other account has received anything. The spawner is
+left out: its credential is in the account of the streams, and is trusted with them (docs/security.md).
 """
 
 import asyncio
@@ -32,18 +32,18 @@ CONFINED = [P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY]
 OWN = {"project": "p1", "sandbox": "sbx-1", "entity": "sbx-1", "artifact": "art-1", "action": "message"}
 OTHER = {"project": "p2", "sandbox": "sbx-2", "entity": "sbx-2", "artifact": "art-2", "action": "message"}
 TAG = "Test-Published"
-"""A header of what is published here; what the broker publishes itself, or takes out of a stream, has none."""
+"""A header of messages that are published here; what the broker publishes itself, or reads from a stream, has none."""
 SUBMIT = "sandherd.v1.command.spawner.submit_task.alpha"
 ALL_STREAMS = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
 
 
 def concrete(pattern: str) -> str:
-    """One subject of a pattern."""
+    """One subject that matches a pattern."""
     return pattern.replace("*", "x").replace(">", "x.y")
 
 
 def targets() -> Iterator[str]:
-    """One subject of each kind that an attacker could have the broker publish to."""
+    """One subject of each kind to which an attacker could want the broker to publish."""
     for row in TABLE:
         yield concrete(row.pattern(OTHER))
         yield concrete(row.pattern(OWN))
@@ -64,7 +64,7 @@ def targets() -> Iterator[str]:
 
 
 def bodies(subject: str) -> list[str]:
-    """What a request on this subject may carry, in each form that the server answers."""
+    """The possible bodies of a request on this subject, in each form that the server answers."""
     if ".DIRECT.GET." in subject and subject.count(".") - subject.count("$JS.herd.") <= 4:
         return [
             '{"seq": 1}',
@@ -89,7 +89,7 @@ def permissions_of(principal: Principal) -> Permissions:
 
 
 async def seed(herd: Broker) -> None:
-    """A few messages in every stream, so that there is something to hand out."""
+    """Store a few messages in every stream, so that there is something to deliver."""
     async with (
         herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as worker,
         herd.bus(P.SPAWNER) as spawner,
@@ -112,7 +112,7 @@ async def seed(herd: Broker) -> None:
 
 
 async def contents(herd: Broker) -> dict[str, tuple[int, int]]:
-    """The last sequence of each stream, and how many consumers it has."""
+    """The last sequence of each stream, and the number of its consumers."""
     async with herd.provisioner() as jetstream:
         found = {}
         for name in ALL_STREAMS:
@@ -123,7 +123,7 @@ async def contents(herd: Broker) -> dict[str, tuple[int, int]]:
 
 @asynccontextmanager
 async def listening(herd: Broker, attacker: Principal) -> AsyncIterator[list[tuple[str, str]]]:
-    """A user in every other account, who subscribes to all that is allowed; gives what was not published here."""
+    """A user in every other account who subscribes to all that is allowed; yields what was not published here."""
     received: list[tuple[str, str]] = []
 
     def receiver(principal: Principal) -> Callable[[Msg], object]:
@@ -153,7 +153,7 @@ def received_by(principal: Principal) -> list[str]:
 
 
 async def publish_all(bus: Bus, subjects: list[str], replies: list[str]) -> dict[str, int]:
-    """Each request with each reply. Gives how often each subject was published to."""
+    """Send each request with each reply subject. Returns the number of publishes to each subject."""
     count = dict.fromkeys(subjects, 0)
     for subject in subjects:
         for body in bodies(subject):
@@ -166,20 +166,20 @@ async def publish_all(bus: Bus, subjects: list[str], replies: list[str]) -> dict
 
 
 def stored_in(subject: str) -> str | None:
-    """The stream that stores what is published on a subject."""
+    """The stream that stores messages of a subject."""
     if subject.startswith("$KV."):
         return f"KV_{subject.split('.')[1]}"
     return next((stream.name for stream in STREAMS for pattern in stream.subjects if covers(pattern, subject)), None)
 
 
 async def acknowledged_with(bus: Bus, principal: Principal, replies: list[str]) -> None:
-    """Take messages of the principal's own consumers, and ask for the next with each acknowledgement."""
+    """Pull messages of the principal's own consumers, and request the next with each kind of acknowledgement."""
     mine = [text for text in for_service(principal).publish if ".MSG.NEXT." in text] if principal in CONFINED else []
     for subject in mine:
         for reply in replies:
             try:
                 body = json.dumps({"batch": 1, "expires": 200_000_000}).encode()
-                # By its usual requests nats-py does not recognise a delivered message, which has its own subject.
+                # nats-py's usual requests do not recognise a delivered message as the reply, as it has its own subject.
                 message = await bus.client.request(subject, body, timeout=PATIENCE, old_style=True)
             except nats.errors.NoRespondersError:
                 break
@@ -190,7 +190,7 @@ async def acknowledged_with(bus: Bus, principal: Principal, replies: list[str]) 
 
 
 async def until_stored(herd: Broker, expected: dict[str, int]) -> None:
-    """Wait until the streams have stored what was published without an acknowledgement, which they do at their pace."""
+    """Wait until the streams have stored what was published without an acknowledgement, which takes a while."""
     async with asyncio.timeout(PATIENCE):
         while any(sequence < expected.get(name, 0) for name, (sequence, _) in (await contents(herd)).items()):
             await asyncio.sleep(0.05)
@@ -225,7 +225,7 @@ async def test_broker_replies_stay_in_the_account_of_their_principal(herd: Broke
 
 
 def attacks(service: Principal) -> list[tuple[str, str, bytes]]:
-    """Ways to have the broker submit a task: subject, what it carries, with the command's subject as the reply."""
+    """Ways to make the broker submit a task: subject and body, with the command's subject as the reply."""
     event = "sandherd.v1.dead." + service.value + ".internal"
     found = [("publish", event, b"{}"), ("lease", f"$KV.leases.{service}.x", b"{}")]
     for pattern in for_service(service).publish:
@@ -237,7 +237,7 @@ def attacks(service: Principal) -> list[tuple[str, str, bytes]]:
 
 @pytest.mark.parametrize("service", CONFINED)
 async def test_service_cannot_make_the_broker_submit_a_task(herd: Broker, service: Principal) -> None:
-    """The attack `service_escalate` and its variants: no command is stored, whichever request carries the reply."""
+    """The attack `service_escalate` and its variants store no command, whichever request carries the reply."""
     await seed(herd)
     before = (await contents(herd))["COMMANDS"]
     async with herd.bus(service) as bus:
@@ -248,11 +248,11 @@ async def test_service_cannot_make_the_broker_submit_a_task(herd: Broker, servic
 
 
 FOREIGN = {P.EVENT_INGEST: "tasks", P.MONITOR: "tasks", P.MESSAGE_RELAY: "secret_keys", P.GATEWAY: "tasks"}
-"""A bucket of the spawner's that the service may not read; by the matrix the message-relay may read the tasks."""
+"""A bucket of the spawner that the service may not read; by the matrix message-relay may read the tasks."""
 
 
 def thefts(bucket: str, target: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Ways to have another service's records delivered to a subject: a consumer, a snapshot, a republishing stream."""
+    """Ways to get another service's records delivered: a consumer, a snapshot, a republishing stream."""
     stream = f"KV_{bucket}"
     consumer: dict[str, object] = {
         "stream_name": stream,
@@ -291,7 +291,7 @@ def own_state(service: Principal) -> str:
 
 
 async def steal(bus: Bus, service: Principal, target: str) -> int:
-    """Each theft, asked directly, and read out of the service's own state with the API as the reply: how many."""
+    """Try each theft directly, and as the service's own state read with the API as the reply; returns the number."""
     state, count = own_state(service), 0
     for subject, body in thefts(FOREIGN[service], target):
         document = json.dumps(body).encode()
@@ -306,10 +306,10 @@ async def steal(bus: Bus, service: Principal, target: str) -> int:
 
 @pytest.mark.parametrize("service", CONFINED)
 async def test_service_cannot_have_task_records_delivered(herd: Broker, service: Principal) -> None:
-    """The attack `service_steal` and its variants, with every kind of subject as deliver and republish target.
+    """The attack `service_steal` and its variants get nothing with any kind of deliver and republish subject.
 
-    Asked directly and through a reply subject: nothing arrives, no other account is sent anything, and no stream has
-    more than was published to it.
+    Directly and through a reply subject nothing arrives, no other account receives anything, and no stream has more
+    than was published to it.
     """
     await seed(herd)
     stolen: list[bytes] = []
@@ -340,7 +340,7 @@ async def test_service_cannot_have_task_records_delivered(herd: Broker, service:
 
 
 async def test_same_theft_succeeds_for_a_service_with_access_to_the_streams(herd: Broker) -> None:
-    """The attack above works where it is permitted: the spawner gets the records by one of its requests."""
+    """The spawner, to which it is permitted, gets the records by one of the attack's requests."""
     await seed(herd)
     stolen: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -356,7 +356,7 @@ async def test_same_theft_succeeds_for_a_service_with_access_to_the_streams(herd
 
 
 async def test_same_attack_succeeds_within_the_account_of_the_streams(herd: Broker) -> None:
-    """The attacks work where they are permitted: with the credential of version 0.1 the command is stored."""
+    """With the credential of version 0.1, which permits it, the command of the attack is stored."""
     rights = Permissions(publish=("$KV.monitor.>", f"{API}.DIRECT.GET.KV_monitor.>"), subscribe=("_INBOX_monitor.>",))
     key = Key.new(KeyKind.USER)
     account = herd.identity.root_key("herd").public

@@ -48,27 +48,27 @@ def worker(
 
 
 async def refused(herd: Broker, token: str, seed: str) -> None:
-    """The broker refuses connections with it."""
+    """Check that the broker refuses connections with it."""
     with pytest.raises(BusError):
         async with worker(herd, lambda: token, seed, patience=0):
             pass
 
 
 async def test_expired_token_ends_the_connection_and_opens_none(herd: Broker) -> None:
-    """The broker disconnects an expired worker, and refuses it when it reconnects."""
+    """The broker disconnects a worker whose token expires, and refuses it when it reconnects."""
     key = Key.new(KeyKind.USER)
     token, expires = herd.minter().mint_worker("p1", "sbx-1", key.public, life=8)
     async with worker(herd, lambda: token, key.seed) as bus:
         assert bus.connected
         await eventually(lambda: not bus.connected)
         assert datetime.now(UTC) >= expires
-    # The broker lets a token in until its last second is over, and cuts it then.
+    # The broker accepts a token until its last second is over, and then disconnects it.
     await eventually(lambda: datetime.now(UTC) > expires + timedelta(seconds=1))
     await refused(herd, token, key.seed)
 
 
 async def test_renewal_during_publishing_loses_nothing(herd: Broker) -> None:
-    """Events published while the connection changes its token four times are all stored once."""
+    """Events that are published while the connection changes its token four times are all stored once."""
     key, minter = Key.new(KeyKind.USER), herd.minter()
     tokens = [minter.mint_worker("p1", "sbx-1", key.public, life=60)[0]]
     async with herd.bus(P.EVENT_INGEST) as reader, worker(herd, lambda: tokens[-1], key.seed) as bus:
@@ -79,7 +79,7 @@ async def test_renewal_during_publishing_loses_nothing(herd: Broker) -> None:
                 try:
                     await bus.publish(EVENT, b"{}", msg_id=f"m-{published}", timeout=0.3)
                 except PublishFailedError:
-                    continue  # its acknowledgement was lost on the way: say it again, under the same id
+                    continue  # its acknowledgement was lost on the way: publish it again with the same id
                 published += 1
             return published
 
@@ -94,7 +94,7 @@ async def test_renewal_during_publishing_loses_nothing(herd: Broker) -> None:
 
 
 async def test_revoked_worker_is_disconnected_and_neighbour_stays(herd: Broker) -> None:
-    """Revoking disconnects at once, refuses the same key even with a new token, and affects no other worker."""
+    """A revocation disconnects at once, refuses the key even with a new token, and affects no other worker."""
     key, minter, now = Key.new(KeyKind.USER), herd.minter(), datetime.now(UTC)
     token, expires = minter.mint_worker("p1", "sbx-1", key.public, life=3600)
     async with AsyncExitStack() as stack:
@@ -123,7 +123,7 @@ async def test_revocations_survive_the_broker(herd: Broker) -> None:
 
 
 async def test_revocation_list_is_shared_and_pruned(herd: Broker) -> None:
-    """Several spawners revoke concurrently and all of it counts; expired entries are dropped, in the broker too."""
+    """Concurrent revocations of several spawners all count; expired entries are removed, in the broker too."""
     keys, now = SpawnerKeys.read(herd.spawner_identity), datetime.now(UTC)
     short = {Key.new(KeyKind.USER).public: now + timedelta(minutes=1) for _ in range(20)}
     long = {Key.new(KeyKind.USER).public: now + timedelta(hours=1) for _ in range(20)}
@@ -147,7 +147,7 @@ def account_token(herd: Broker) -> str:
 
 
 async def test_older_account_token_does_not_undo_revocations(herd: Broker) -> None:
-    """A broker started with the token of the first set-up keeps the newer one that it holds."""
+    """A broker started with the token of the first set-up keeps the newer one that it has."""
     key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     keys = SpawnerKeys.read(herd.spawner_identity)
     async with herd.bus(P.SPAWNER) as spawner, Revoker.open(herd.url, keys, spawner.js) as revoker:
@@ -174,7 +174,7 @@ async def test_new_rights_at_an_upgrade_retain_the_revocations(herd: Broker) -> 
 
 
 async def test_worker_replies_once_and_reaches_no_other_inbox(herd: Broker) -> None:
-    """`allow_responses` opens the requester's reply subject for one message, and nothing else of `_INBOX`."""
+    """`allow_responses` permits one message to the requester's reply subject, and nothing else of `_INBOX`."""
     watch = ConnectionCallbacks()
     refused: list[str] = []
     watch.violated = refused.append
@@ -199,7 +199,7 @@ async def test_worker_replies_once_and_reaches_no_other_inbox(herd: Broker) -> N
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.name.startswith("request.worker.")], ids=lambda r: r.name)
 async def test_worker_replies_only_to_requests_of_its_sandbox(herd: Broker, row: Subject) -> None:
-    """Each request reaches the worker of the sandbox in its subject, once, and the reply reaches the requester."""
+    """A request reaches only the worker of the sandbox in its subject, once, and the reply reaches the requester."""
     async with (
         herd.bus(P.SPAWNER) as spawner,
         herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as own,
@@ -222,7 +222,7 @@ async def test_worker_replies_only_to_requests_of_its_sandbox(herd: Broker, row:
 
 
 async def test_worker_fetches_pieces_in_its_own_name_only(herd: Broker) -> None:
-    """`fetch` names the requester in its subject; the broker refuses another's, so the spawner may trust it."""
+    """The broker refuses a fetch with another requester in its subject, so the spawner may trust the subject."""
     async with herd.bus(P.SPAWNER) as spawner, herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
 
         async def answer(message: Msg) -> None:
@@ -236,7 +236,7 @@ async def test_worker_fetches_pieces_in_its_own_name_only(herd: Broker) -> None:
             before = bus.violations
             with pytest.raises(BusError):
                 await bus.request(FETCH.fill(project=project, sandbox=sandbox), b"", timeout=0.2)
-            await bus.flush(timeout=PATIENCE)  # the refusal may come later than it was waited for
+            await bus.flush(timeout=PATIENCE)  # the refusal may come later than the test waited for it
             assert bus.violations == before + 1
 
 
@@ -259,7 +259,7 @@ async def test_joiner_requests_credentials_of_its_own_sandbox_only(herd: Broker)
 
 
 async def test_worker_message_over_account_limit_is_disconnected(herd: Broker) -> None:
-    """The account's limit on a worker's message is the one that the worker knows: larger ones end the connection."""
+    """A message larger than the account's limit, which the worker knows, ends the connection."""
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
         fits = b"x" * (256 * 1024 + 16 * 1024)
         assert (await bus.publish(EVENT, fits, msg_id="fits")).seq > 0
@@ -299,7 +299,7 @@ async def test_token_for_a_wildcard_name_would_open_every_sandbox(herd: Broker) 
         await bus.client.drain()
         async with asyncio.timeout(PATIENCE):
             while not (state := (await reader.js.stream_info("EVENTS")).state).messages:
-                await asyncio.sleep(0.005)  # nothing announces that a stream has stored what needs no acknowledgement
+                await asyncio.sleep(0.005)  # nothing announces that a stream has stored such a message
         assert state.messages == 1
     with pytest.raises(UnsafeNameError):
         Minter(keys).mint_worker("p1", "*", key.public, life=60)

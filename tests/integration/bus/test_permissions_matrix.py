@@ -1,6 +1,6 @@
 """Every principal against every subject, on a real broker: no permission is excessive or missing.
 
-What should be allowed is read from the tables here again, row by row, and not with the code that makes permissions.
+The expected permissions are read from the tables here, row by row, and not with the code that makes permissions.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ TOKENS = {
 
 @dataclass(frozen=True)
 class Publisher:
-    """One credential under test; a sandbox's, a client's and a subscriber's are bound to project p1."""
+    """One credential under test; that of a sandbox, a client or a subscriber is bound to project p1."""
 
     principal: Principal
     bus: Bus
     violations: list[str]
 
     async def refused(self, verb: str) -> set[str]:
-        """What the broker refused since the last call.
+        """The broker's refusals since the last call.
 
-        Twice, because nats-py writes a flush's PING before what it still has to send.
+        It flushes twice, because nats-py writes a flush's PING before what it still has to send.
         """
         await self.bus.client.flush(timeout=300)
         await self.bus.client.flush(timeout=300)
@@ -97,7 +97,7 @@ def may_publish(principal: Principal, row: Subject, tokens: dict[str, str]) -> b
 
 
 def may_receive(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
-    """Commands, waiting messages, artifacts and dead letters are read from their streams, and never listened to."""
+    """Whether it may subscribe: commands, waiting messages, artifacts and dead letters are only read from streams."""
     by_stream = row.kind in {Kind.COMMAND, Kind.INBOX, Kind.ARTIFACT, Kind.DEAD}
     return principal in row.consumers and not by_stream and is_own(principal, row, tokens)
 
@@ -124,7 +124,7 @@ def purgers(stream: str) -> frozenset[Principal]:
 
 
 def inspectors(stream: str) -> frozenset[Principal]:
-    """Who sees how far every durable consumer of a stream is."""
+    """The services that may read the position of every durable consumer of a stream."""
     return purgers(stream) | frozenset(s for s, names in rules.CONSUMER_INSPECTORS.items() if stream in names)
 
 
@@ -133,18 +133,18 @@ def durables(stream: str) -> dict[str, Principal]:
 
 
 def takers(stream: str) -> frozenset[Principal]:
-    """Who deletes single messages: the relay its own; the spawner dead letters, commands with secrets, and keys."""
+    """The services that delete single messages: the relay its own; the spawner dead letters, commands and keys."""
     return {"INBOX": RELAY, **dict.fromkeys(("DEAD", "COMMANDS", "KV_secret_keys"), SPAWNER)}.get(stream, NO_ONE)
 
 
 def users(stream: str) -> frozenset[Principal]:
-    """The services that have to do with a stream in any way, and may ask how it stands."""
+    """The services that use a stream in any way, and may request its state."""
     sayers = {service for row in TABLE if row.stream == stream for service in row.producers & SERVICES}
     return readers(stream) | inspectors(stream) | sayers | {*durables(stream).values()}
 
 
 def of_api(rest: str, allowed: frozenset[Principal]) -> Iterator[tuple[str, frozenset[Principal]]]:
-    """A request to JetStream: as it is called in the account of the streams, and as it is in all others."""
+    """The subjects of a request to JetStream in the account of the streams, and in all other accounts."""
     yield f"$JS.API.{rest}", allowed & SPAWNER
     yield f"$JS.herd.API.{rest}", allowed - SPAWNER
 
@@ -164,15 +164,15 @@ def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
             yield from of_api(f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NO_ONE)
 
 
-SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # which a subscriber of p1 may take from
+SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # from which a subscriber of p1 may pull
 OTHERS = ("monitor-follow-1", "event-ingest-follow-1", "anything", "sub-p2-1", "sub-p1-1-1", "sub-p1", "sub-p-1")
 
 
 def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
     for stream in ALL_STREAMS:
-        # A consumer without a name is what nats-py's key-value calls make, on buckets alone.
+        # nats-py's key-value calls create a consumer without a name, only on buckets.
         watching = OWNERS.get(stream, NO_ONE) & SPAWNER
-        making = SPAWNER if stream == "EVENTS" else NO_ONE  # for subscribers; it may not take from them itself
+        making = SPAWNER if stream == "EVENTS" else NO_ONE  # for subscribers; it may not pull from them itself
         yield from of_api(f"CONSUMER.CREATE.{stream}", watching)
         for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
             taking = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NO_ONE
@@ -209,7 +209,7 @@ def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
 
 
 def without_principal() -> Iterator[tuple[str, frozenset[Principal]]]:
-    """Subjects that no principal of the table may publish to."""
+    """Subjects to which no principal of the table may publish."""
     names = [*SERVICES, "sbx-1", "sbx-2", "sbx-1-join", "provisioner", "spawner-claims", "UABC"]
     yield from ((f"_INBOX_{name}.abc.1", NO_ONE) for name in names)
     yield from ((subject, NO_ONE) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
@@ -241,7 +241,7 @@ MALFORMED = (
     "sandherd.v1.output.p1.sbx-1.more",
     "sandherd.v1.output.p1",
 )
-"""Subjects that are similar to those of the table. No principal may publish to them; subscriptions have no effect."""
+"""Subjects that resemble those of the table. No principal may publish to them; subscriptions have no effect."""
 
 WILDCARDS = (
     ">",
@@ -300,7 +300,7 @@ def covers(pattern: str, subject: str) -> bool:
 
 
 def received_by(principal: Principal) -> dict[str, bool]:
-    """Each single subject there is, and whether this principal may listen to it."""
+    """Each single subject, and whether this principal may subscribe to it."""
     table = {subject: may_receive(principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)}
     live = dict.fromkeys((f"sandherd.live.{subject}" for subject in table), False)
     for row in TABLE:
@@ -313,7 +313,7 @@ def received_by(principal: Principal) -> dict[str, bool]:
 
 
 async def test_each_principal_publishes_what_the_table_permits(speakers: list[Publisher]) -> None:
-    """No subject of the table or the broker is publishable beyond the tables, and none of theirs is missing."""
+    """No principal can publish to a subject beyond the tables, and none of the permitted ones is missing."""
     for publisher in speakers:
         expected = {
             subject: may_publish(publisher.principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)
@@ -326,7 +326,7 @@ async def test_each_principal_publishes_what_the_table_permits(speakers: list[Pu
 
 
 async def test_each_principal_subscribes_to_what_the_table_permits(speakers: list[Publisher]) -> None:
-    """No single subject can be subscribed to beyond the table: no other inbox, reply, delivery or output."""
+    """No principal can subscribe beyond the table: to no other inbox, reply, delivery or output."""
     for publisher in speakers:
         inbox = f"{publisher.bus.client._inbox_prefix.decode()}.abc.1"
         expected = received_by(publisher.principal) | {inbox: True}
@@ -336,7 +336,7 @@ async def test_each_principal_subscribes_to_what_the_table_permits(speakers: lis
 
 
 async def test_wildcard_permits_no_more_than_its_subjects(speakers: list[Publisher]) -> None:
-    """A wildcard subscription is accepted only from a principal permitted to subscribe to all of its subjects."""
+    """A wildcard subscription is accepted only from a principal that may subscribe to all of its subjects."""
     for publisher in speakers:
         received = received_by(publisher.principal)
         await listen_to(publisher, WILDCARDS)
@@ -360,7 +360,7 @@ IN_ONE_GO = (
 
 
 async def test_wildcards_of_services_are_permitted(speakers: list[Publisher]) -> None:
-    """The wildcard subscriptions of live tails and services are accepted."""
+    """The wildcard subscriptions of live followers and services are accepted."""
     for publisher in speakers:
         await listen_to(publisher, [pattern for principal, pattern in IN_ONE_GO if principal is publisher.principal])
         assert await publisher.refused("subscription") == set()
@@ -383,7 +383,7 @@ async def test_system_credential_of_the_spawner_only_pushes_account_tokens(herd:
 
 
 async def listen_to(publisher: Publisher, patterns: Iterable[str]) -> None:
-    """Listen and stop at once: a worker may hold only a few subscriptions."""
+    """Subscribe and unsubscribe at once: a worker may have only a few subscriptions."""
     for pattern in patterns:
         subscription = await publisher.bus.client.subscribe(pattern, cb=nothing)
         await subscription.unsubscribe()
@@ -394,7 +394,7 @@ async def nothing(_message: Msg) -> None:
 
 
 def assert_same(publisher: Publisher, expected: dict[str, bool], found: dict[str, bool]) -> None:
-    """Named in full, because one unexpected allow is what all of this is about."""
+    """Compare in full, because a single unexpected permission is a failure."""
     too_much = [subject for subject, allowed in found.items() if allowed and not expected[subject]]
     missing = [subject for subject, allowed in found.items() if not allowed and expected[subject]]
     assert (too_much, missing) == ([], []), f"{publisher.principal}: unexpected {too_much}, missing {missing}"

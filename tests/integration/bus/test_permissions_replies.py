@@ -1,7 +1,7 @@
-"""A reply reaches the requester only, for any reply subject of a message.
+"""A reply reaches only the requester, for any reply subject of a message.
 
-The broker does not check reply subjects: JetStream's acknowledgement, or a service's answer, would be written to any of
-them with the permissions of the replying service. That is why sandboxes and users have accounts of their own.
+The broker does not check reply subjects: JetStream's acknowledgement, or a service's reply, would be written to any of
+them with the permissions of the replying service. That is why sandboxes and users have their own accounts.
 """
 
 import asyncio
@@ -54,25 +54,25 @@ WORKER_REQUESTS = [row for row in BY_NAME.values() if row.name.startswith("reque
 
 
 async def counts(herd: Broker) -> dict[str, int]:
-    """How many messages each stream holds."""
+    """The number of messages in each stream."""
     names = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
     async with herd.provisioner() as jetstream:
         return {name: int((await jetstream.stream_info(name)).state.messages) for name in names}
 
 
 async def settled(bus: Bus) -> None:
-    """Two round trips: all that was published before has been handled by the broker."""
+    """Do two round trips, after which the broker has handled all that was published before."""
     await bus.client.flush()
     await bus.client.flush()
 
 
 def published_by(principal: Principal) -> list[str]:
-    """Each subject that a principal may say, with its own names."""
+    """Each subject to which a principal may publish, with its own names."""
     return [row.pattern(NAMES) for row in BY_NAME.values() if principal in row.producers]
 
 
 async def publish_everything(bus: Bus, principal: Principal) -> None:
-    """Say each subject with each reply subject."""
+    """Publish to each subject with each reply subject."""
     for number, subject in enumerate(published_by(principal)):
         for reply in OTHERS:
             headers = {"Nats-Msg-Id": f"{number}-{reply}", SEQUENCE_HEADER: "1"}
@@ -90,7 +90,7 @@ def expected_after(before: dict[str, int], principal: Principal) -> dict[str, in
 
 
 async def reaches(herd: Broker, expected: dict[str, int]) -> None:
-    """Wait until every stream holds at least as much."""
+    """Wait until every stream has at least this content."""
     async with asyncio.timeout(PATIENCE):
         while True:
             now = await counts(herd)
@@ -112,14 +112,14 @@ class Others:
         self.client.append(msg)
 
     async def await_replies(self, principal: Principal) -> None:
-        """Wait until some were delivered, where the account permits that."""
+        """Wait until some replies were delivered, if the account permits that."""
         if account_of(principal) is Account.SANDBOXES:
             await eventually(lambda: self.worker, "a reply at a worker")
         if principal is Principal.CLIENT:
             await eventually(lambda: any(b'"ok"' in msg.data for msg in self.client), "a service's reply at a client")
 
     def check(self) -> None:
-        """Each is recognised by what it lacks, and nothing else about it is a request, a message or an event."""
+        """Check that each lacks what a message has, and is no request, message or event."""
         assert not [msg for msg in self.worker if msg.reply]
         assert not [msg for msg in self.client for pattern in FOLLOWED if is_republished(msg, pattern)]
         models: list[type[BaseModel]] = [InboxMessage]
@@ -131,7 +131,7 @@ class Others:
 
 @asynccontextmanager
 async def others(herd: Broker) -> AsyncIterator[Others]:
-    """Both subscribed to all that their credentials permit."""
+    """Both are subscribed to all that their credentials permit."""
     found = Others()
     async with (
         herd.bus(Principal.WORKER, project="other", sandbox="sbx-2") as worker,
@@ -148,7 +148,7 @@ async def others(herd: Broker) -> AsyncIterator[Others]:
 
 
 def spawner(herd: Broker) -> Service:
-    """A service that answers every request to the spawner."""
+    """A service that replies to every request to the spawner."""
 
     async def answer(_request: IncomingRequest[Any]) -> BaseModel:
         return TaskList(tasks=[])
@@ -163,10 +163,10 @@ def spawner(herd: Broker) -> Service:
     "principal", [who for who in Principal if account_of(who) in {Account.SANDBOXES, Account.PEOPLE}]
 )
 async def test_reply_subject_reaches_no_other_stream(herd: Broker, principal: Principal) -> None:
-    """Whatever the reply subject, only the stream published to receives the message.
+    """Whatever the reply subject is, only the stream published to receives the message.
 
-    What is delivered to a neighbour in the account is recognisable as a reply, also if the request has the headers of a
-    stored message.
+    A message to a neighbour in the account is recognisable as a reply, also if the request has the headers of a stored
+    message.
     """
     async with (
         spawner(herd).running(),
@@ -177,14 +177,14 @@ async def test_reply_subject_reaches_no_other_stream(herd: Broker, principal: Pr
         await publish_everything(bus, principal)
         expected = expected_after(before, principal)
         await reaches(herd, expected)
-        await settled(bus)  # an acknowledgement that went astray would be stored by now
+        await settled(bus)  # an acknowledgement to a wrong subject would be stored by now
         assert await counts(herd) == expected
         await neighbours.await_replies(principal)
         neighbours.check()
 
 
 async def test_client_receives_stored_events_once(herd: Broker) -> None:
-    """A sandbox's event reaches a client of its project under its subject, once however often it is published."""
+    """An event of a sandbox reaches a client of its project under its subject, once however often it is published."""
     received: list[str] = []
 
     async def on_message(msg: Msg) -> None:
@@ -208,7 +208,7 @@ async def test_client_receives_stored_events_once(herd: Broker) -> None:
 
 @pytest.mark.parametrize("principal", [Principal.WORKER, Principal.JOINER, Principal.CLIENT, Principal.SUBSCRIBER])
 async def test_message_trace_reaches_no_other_project(herd: Broker, principal: Principal) -> None:
-    """The broker traces a message to a subject that its header names, if its publisher may publish there."""
+    """The broker sends a trace to the subject in a header only if the publisher may publish to it."""
     (subject, *_) = published_by(principal)
     refused = [f"sandherd.v1.{name}.other.sbx-2" for name in ("deliver", "output", "request.worker.exec")]
     refused.append("sandherd.v1.event.other.sbx-2.agent.completed")

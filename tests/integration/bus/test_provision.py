@@ -1,4 +1,4 @@
-"""Streams, consumers and buckets: made once, mended when they differ, and missed loudly."""
+"""Streams, consumers and buckets are created once, corrected if they differ, and reported if they are missing."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -36,13 +36,13 @@ async def configurations(bus: Bus) -> dict[str, object]:
 
 
 async def test_exactly_the_declared_streams_exist(admin: Bus) -> None:
-    """The broker holds exactly the streams of the tables, the buckets' among them."""
+    """The broker has exactly the streams of the tables, including those of the buckets."""
     names = {info.config.name for info in await admin.js.streams_info()}
     assert names == {stream.name for stream in STREAMS} | {bucket.stream for bucket in BUCKETS}
 
 
 async def test_second_provisioning_changes_and_loses_nothing(admin: Bus, herd: Broker) -> None:
-    """A second and third time, every configuration is the same, and what was stored is still there."""
+    """Further provisioning changes no configuration, and loses no stored message."""
     async with herd.bus(P.MONITOR) as monitor:
         await monitor.publish("sandherd.v1.event.p1.fleet.monitor.conductor_reported", b"{}", msg_id="1")
     before = await configurations(admin)
@@ -54,7 +54,7 @@ async def test_second_provisioning_changes_and_loses_nothing(admin: Bus, herd: B
 
 @pytest.mark.parametrize("service", SERVICES)
 async def test_service_check_with_its_own_credential_reports_no_problem(herd: Broker, service: Principal) -> None:
-    """The check asks only for what that service may see, and finds no fault in what was provisioned."""
+    """The check uses only what the service may see, and finds no problem in what was provisioned."""
     async with herd.bus(service) as bus:
         assert await check(bus.js, service) == []
         assert bus.violations == 0
@@ -73,7 +73,7 @@ async def test_what_is_missing_is_named(admin: Bus, herd: Broker) -> None:
 
 
 async def test_different_stream_is_reported_and_corrected(admin: Bus, herd: Broker) -> None:
-    """A stream and a consumer that were rewritten (as FastStream's declaring does) are found and restored."""
+    """A stream and a consumer that were rewritten, as FastStream's declaring does, are found and restored."""
     events = stream_config(replace(BY_STREAM["EVENTS"], max_age=3600, max_bytes=1024 * 1024))
     await admin.js.update_stream(events)
     ingest = replace(BY_CONSUMER["event-ingest"], max_ack_pending=5, filters=("sandherd.v1.event.p1.>",))
@@ -87,7 +87,7 @@ async def test_different_stream_is_reported_and_corrected(admin: Bus, herd: Brok
 
 
 async def test_stream_of_the_version_before_gets_message_ttls(admin: Bus, herd: Broker) -> None:
-    """ARTIFACTS of an older set-up supports TTLs of chunks after the upgrade, and retains its messages."""
+    """After the upgrade ARTIFACTS of an older set-up supports TTLs of chunks, and retains its messages."""
     await admin.js.delete_stream("ARTIFACTS")
     await admin.js.add_stream(stream_config(BY_STREAM["ARTIFACTS"]).evolve(allow_msg_ttl=None))
     async with herd.bus(P.SPAWNER) as bus:
@@ -102,7 +102,7 @@ async def test_stream_of_the_version_before_gets_message_ttls(admin: Bus, herd: 
 
 
 async def test_unchangeable_stream_is_an_error(admin: Bus) -> None:
-    """A stream with another retention can't be changed: the error names it, and never advises to delete it."""
+    """The error for a stream whose retention can't be changed names it, and never suggests its deletion."""
     await admin.js.delete_stream("COMMANDS")
     await admin.js.add_stream(stream_config(BY_STREAM["COMMANDS"]).evolve(retention="limits"))
     with pytest.raises(ProvisionError, match=r"stream COMMANDS: .* install that version again") as caught:

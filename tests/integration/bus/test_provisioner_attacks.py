@@ -1,6 +1,6 @@
-"""The provisioner's credential creates missing streams: it reads, changes, empties and overwrites nothing.
+"""The provisioner's credential creates missing streams; it can't read, change, empty or overwrite anything.
 
-The attacks are made with a real credential as `sandherd identity init` mints it, on a broker with stored records.
+The attacks use a real credential as `sandherd identity init` mints it, on a broker with stored records.
 """
 
 import json
@@ -23,7 +23,7 @@ P = Principal
 
 
 def forbidden() -> Iterator[tuple[str, object]]:
-    """Requests that read, change, empty or delete: each with the body that would do it."""
+    """Requests that read, change, empty or delete, each with a body that would do so."""
     push = {"deliver_subject": STOLEN, "ack_policy": "none", "deliver_policy": "all"}
     ingest = consumer_config(BY_CONSUMER["event-ingest"]).as_dict()
     republish = {"republish": {"src": ">", "dest": f"{STOLEN}.>"}}
@@ -50,7 +50,7 @@ def forbidden() -> Iterator[tuple[str, object]]:
             f"CONSUMER.DURABLE.CREATE.{name}.thief",
             {"stream_name": name, "config": {**push, "durable_name": "thief"}},
         )
-    # The server deletes a consumer whose threshold is over; then one of the same name could deliver anywhere.
+    # The server deletes a consumer that is inactive for this time; then one of the same name could deliver anywhere.
     yield (
         "CONSUMER.CREATE.EVENTS.event-ingest",
         {"stream_name": "EVENTS", "config": {**ingest, "inactive_threshold": 1}},
@@ -63,7 +63,7 @@ def forbidden() -> Iterator[tuple[str, object]]:
 
 
 def other_configurations() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Creations of streams that exist, with what would read or empty them."""
+    """Creations of existing streams, with settings that would read or empty them."""
     for name in ("EVENTS", "KV_tasks"):
         for changed in (
             {"republish": {"src": ">", "dest": f"{STOLEN}.>"}},
@@ -75,7 +75,7 @@ def other_configurations() -> Iterator[tuple[str, dict[str, Any]]]:
             {"subject_transform": {"src": ">", "dest": "sandherd.live.>"}},
             {"sealed": True},
         ):
-            # Small, because the server checks first whether it has the space.
+            # Small, because the server first checks whether it has the space.
             yield name, configured(name, **changed, max_bytes=4096)
             yield name, configured(name, **changed)
 
@@ -87,7 +87,7 @@ async def configurations(herd: Broker) -> dict[str, object]:
 
 
 async def test_provisioner_credential_reads_changes_and_purges_nothing(herd: Broker) -> None:
-    """Each request is a permission violation, in the account's own API subjects and the streams'."""
+    """Each request is a permission violation, in the API subjects of its account and of the streams' account."""
     await seed(herd)
     before, held = await configurations(herd), await contents(herd)
     stolen: list[str] = []
@@ -112,7 +112,7 @@ async def test_provisioner_credential_reads_changes_and_purges_nothing(herd: Bro
 
 
 async def test_existing_stream_is_not_recreated_with_another_configuration(herd: Broker) -> None:
-    """The server refuses the permitted request, whatever it would add, and the configuration stays."""
+    """The server refuses the permitted request, whatever setting it adds, and the configuration stays."""
     await seed(herd)
     before, held = await configurations(herd), await contents(herd)
     async with attacker(herd) as publisher:
@@ -148,7 +148,7 @@ async def test_reply_to_the_provisioner_is_neither_stored_nor_executed(herd: Bro
 
 
 async def test_provisioner_publishes_and_subscribes_to_its_requests_only(herd: Broker) -> None:
-    """Of all subjects it may create and inspect what is declared, and use its own inbox."""
+    """The credential may only create and inspect what is declared, and use its own inbox."""
     allowed = {f"{API_FROM_OUTSIDE}.STREAM.{verb}.{name}" for verb in ("INFO", "CREATE") for name in NAMES}
     allowed |= {f"{API_FROM_OUTSIDE}.CONSUMER.INFO.{row.stream}.{row.name}" for row in CONSUMERS}
     everything = {subject for row in TABLE for subject, _ in subjects(row)} | {*BROKERS_OWN, *MALFORMED}

@@ -1,4 +1,4 @@
-"""How a provisioner's credential is used, and until when: creation, detection of forgeries, changes, expiry."""
+"""The use and the lifetime of a provisioner's credential: creation, detection of forgeries, changes, expiry."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def test_missing_streams_are_created_and_existing_ones_unchanged(herd: Bro
 
 
 async def test_existing_consumer_is_not_changed_by_a_spawner(herd: Broker) -> None:
-    """A spawner of another version leaves its configuration and its position."""
+    """A spawner of another version leaves the configuration and the position of a consumer."""
     other = consumer_config(BY_CONSUMER["event-ingest"]).evolve(max_ack_pending=7)
     async with herd.provisioner() as js, herd.bus(P.SPAWNER) as spawner:
         await js.add_consumer("EVENTS", other)
@@ -61,7 +61,7 @@ async def test_existing_consumer_is_not_changed_by_a_spawner(herd: Broker) -> No
 
 
 async def test_stream_created_with_other_content_is_detected(herd: Broker) -> None:
-    """An attacker that creates a missing stream, as a mirror or with a republish, receives nothing and is detected."""
+    """A missing stream that an attacker creates, as a mirror or with a republish, receives nothing and is detected."""
     await seed(herd)
     received: list[bytes] = []
 
@@ -91,7 +91,7 @@ async def test_stream_created_with_other_content_is_detected(herd: Broker) -> No
 
 
 async def test_stream_changing_credential_expires_within_an_hour(herd: Broker) -> None:
-    """The credential may change a declared stream and delete none; a longer life is not minted."""
+    """The credential may change a declared stream and delete none; a longer lifetime is not minted."""
     registrar = Registrar(herd.identity)
     for credentials in (registrar.mint_provisioner(1e9), registrar.mint_stream_changer(1e9)):
         expires = bearer(credentials).expires_at
@@ -125,13 +125,13 @@ async def test_expired_credential_is_disconnected_and_refused(herd: Broker) -> N
             await bus.js.stream_info("EVENTS")
             while not bus.closed:
                 await asyncio.sleep(0.02)
-        async with asyncio.timeout(PATIENCE):  # it expires by whole seconds
+        async with asyncio.timeout(PATIENCE):  # it expires at a whole second
             while await connects(herd, credentials, api):
                 await asyncio.sleep(0.02)
 
 
 async def test_earlier_credential_without_expiry_is_refused(herd: Broker) -> None:
-    """The credential's signing key is no longer listed by the account of the streams: no copy of it connects."""
+    """No copy of the credential connects: the account of the streams no longer lists its signing key."""
     key = Key.new(KeyKind.USER)
     body = claims.user(
         key.public,

@@ -1,4 +1,4 @@
-"""Connections that never authenticate take places of the broker only until its authentication timeout."""
+"""Connections that never authenticate take the broker's places only until its authentication time-out."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def small(own_directory: Path) -> AsyncIterator[Broker]:
 
 
 class Attack:
-    """Connections without CONNECT, each opened again when it is closed, until `ended`."""
+    """Connections without CONNECT, each of which is opened again when it is closed, until `ended`."""
 
     def __init__(self, url: str) -> None:
         self._host, self._port = url.removeprefix("nats://").split(":")
@@ -37,7 +37,7 @@ class Attack:
         """Set when the broker has refused one, as all its places are taken."""
 
     async def hold(self) -> None:
-        """One place, again and again. It is never given up: the broker has to close it."""
+        """Hold one place, repeatedly, until the broker closes the connection."""
         while not self.ended.is_set():
             with suppress(OSError):
                 reader, writer = await asyncio.open_connection(self._host, self._port)
@@ -55,7 +55,7 @@ class Attack:
 
 @asynccontextmanager
 async def attacked(broker: Broker) -> AsyncIterator[Attack]:
-    """While more connections are opened than the broker accepts."""
+    """Open more connections than the broker accepts, until the end of the block."""
     attack = Attack(broker.url)
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         for _ in range(MIN_CONNECTIONS + EXCESS):
@@ -77,13 +77,13 @@ async def test_users_connect_again_after_silent_connections(small: Broker) -> No
 
 
 async def test_connected_services_work_during_silent_connections(small: Broker) -> None:
-    """What had connected before keeps its connection, and streams store."""
+    """A service that connected before keeps its connection, and streams store."""
     async with small.bus(P.SPAWNER) as spawner, attacked(small):
         for number in range(20):
             await spawner.publish(f"$KV.tasks.p1.task-{number}", b"{}", msg_id=f"silent-{number}")
 
 
 async def test_timeout_leaves_time_for_tls(small: Broker) -> None:
-    """No authentication timeout is configured: the broker's own is 2 s, and with TLS it is longer than that of TLS."""
+    """No authentication time-out is configured: the broker's own is 2 s, and with TLS longer than that of TLS."""
     config = next(small.home.glob("nats/nats.conf")).read_text()
     assert '"authorization"' not in config

@@ -1,7 +1,7 @@
-"""The credentials that check whether nats-server stores can change nothing, whatever reply subject a request carries.
+"""The credentials that check whether nats-server stores can change nothing, with any reply subject of a request.
 
-They lie in deployments (`creds/store-guard`). The server does not check reply subjects: in the account of the streams
-an acknowledgement overwrites a record, and in the system account a reply deletes all streams of an account.
+They are files in deployments (`creds/store-guard`). The server does not check reply subjects: in the account of the
+streams an acknowledgement overwrites a record, and in the system account a reply deletes all streams of an account.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from tests.patience import PATIENCE
 P = Principal
 WROTE = probe_subject(PROBE)
 REQUESTS = {PROBE: (WROTE, PROBE_INBOX), WATCHER: (HEALTH, WATCHER_INBOX)}
-"""What each credential may publish, and its inbox."""
+"""The subjects to which each credential may publish, and its inbox."""
 
 
 def minted(herd: Broker, name: str) -> str:
@@ -42,7 +42,7 @@ def minted(herd: Broker, name: str) -> str:
 
 @asynccontextmanager
 async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[Publisher]:
-    """A connection with one of these credentials, and what the broker refused it."""
+    """A connection with one of these credentials, and the broker's refusals."""
     watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     token, key = parts_of(credentials)
@@ -54,7 +54,7 @@ async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[P
 
 
 def system_targets(herd: Broker) -> Iterator[str]:
-    """Subjects on which the server itself, or the system account, executes something."""
+    """Subjects on which the server itself, or the system account, executes a request."""
     streams = herd.identity.root_key("herd").public
     yield f"{API}.ACCOUNT.PURGE.{streams}"
     yield f"{API}.META.LEADER.STEPDOWN"
@@ -74,7 +74,7 @@ def replies(herd: Broker) -> list[str]:
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, name: str) -> None:
-    """Each request with each reply subject: a probe is stored per probe, and nothing else; no one else gets anything.
+    """With each reply subject of each request only the probes are stored, and no one else receives anything.
 
     In the account of the streams, a probe with the reply subject `$KV.tasks.p1.task-1` replaced the record.
     """
@@ -86,7 +86,7 @@ async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, nam
             await publisher.bus.client.publish(subject, b"{}", reply=reply, headers={TAG: "1"})
         await publisher.bus.flush(timeout=PATIENCE)
         assert await publisher.refused("publish") == set()
-        # A reply of the system account passes on through the import of the probe, where it is one probe more.
+        # A reply of the system account passes through the import of the probe, where it is another probe.
         probes = len(sent) if name == PROBE else sent.count(WROTE)
         after = await contents(herd)
         assert after["PROBE"][0] - held["PROBE"][0] <= probes
@@ -96,7 +96,7 @@ async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, nam
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_store_guard_receives_only_the_reply_to_its_request(herd: Broker, name: str) -> None:
-    """Replies of one credential do not reach the other of its account, unless it requested them."""
+    """Replies to one credential do not reach the other one of its account, unless it has requested them."""
     other = next(one for one in REQUESTS if one != name)
     stolen: list[str] = []
 
@@ -141,7 +141,7 @@ def placed_in(herd: Broker, account: str, signing: str, name: str, allowed: Perm
 
 
 async def test_same_probe_overwrites_a_record_within_the_account_of_the_streams(herd: Broker) -> None:
-    """The attacks work where they are permitted."""
+    """In the account of the streams, where it is permitted, the same probe overwrites a record."""
     await seed(herd)
     before = (await contents(herd))["KV_tasks"][0]
     credentials = placed_in(herd, "herd", "streams-signing", PROBE, PROBING)
@@ -154,7 +154,7 @@ async def test_same_probe_overwrites_a_record_within_the_account_of_the_streams(
 
 @pytest.mark.long
 async def test_in_a_cluster_no_reply_to_a_health_request_deletes_streams() -> None:
-    """A credential of the system account with the same permissions deletes all of them: the attack works there."""
+    """No reply deletes streams; a credential of the system account with the same permissions deletes all of them."""
     directory = Path(tempfile.mkdtemp(prefix="cluster-"))
     cluster = Broker(directory, size=3)
     try:

@@ -1,4 +1,4 @@
-"""Changes of streams that other services request of the spawner: only checked ones are made."""
+"""Other services request changes of streams from the spawner, which makes only checked ones."""
 
 import asyncio
 import json
@@ -25,13 +25,13 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 async def asker(herd: Broker) -> AsyncIterator[Bus]:
-    """Event-ingest's connection, with the part of the spawner that answers it."""
+    """The connection of event-ingest, with the part of the spawner that replies to it."""
     async with stream_admin(herd), herd.bus(Principal.EVENT_INGEST) as bus:
         yield bus
 
 
 async def fill(herd: Broker, stream: str, subject: str, pieces: int, *, kilobytes: int) -> None:
-    """Make a stream small, and put messages into it."""
+    """Make a stream small, and publish messages into it."""
     async with herd.provisioner() as jetstream:
         await jetstream.update_stream(stream_config(replace(BY_STREAM[stream], max_bytes=MIB)))
     async with herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker:
@@ -57,7 +57,7 @@ def creation(**changed: Any) -> CreateConsumer:
 
 
 async def test_unacknowledged_events_are_not_purged(herd: Broker, asker: Bus) -> None:
-    """No event has been acknowledged: none may be removed, however full the stream is."""
+    """Events that are not acknowledged are not removed, however full the stream is."""
     await fill(herd, "EVENTS", "sandherd.v1.event.p1.sbx-1.agent.message", 9, kilobytes=100)
     before = await read_fill(asker, "EVENTS")
     for below in (2, 5, before.last, before.last + 1, 2**53 - 1):
@@ -66,7 +66,7 @@ async def test_unacknowledged_events_are_not_purged(herd: Broker, asker: Bus) ->
 
 
 async def test_half_empty_stream_is_not_purged(herd: Broker, asker: Bus) -> None:
-    """Event-ingest's credential can't be used to empty a stream."""
+    """The credential of event-ingest can't be used to empty a stream."""
     await fill(herd, "ARTIFACTS", "sandherd.v1.artifact.p1.sbx-1.art-1", 3, kilobytes=100)
     assert await refusal(asker, PurgeArtifacts(sandbox="sbx-1", keep=512), "p1") is Code.REFUSED
     assert await refusal(asker, PurgeArtifacts(sandbox="sbx-1", keep=1), "p1") is Code.REFUSED
@@ -75,7 +75,7 @@ async def test_half_empty_stream_is_not_purged(herd: Broker, asker: Bus) -> None
 
 
 async def test_consumer_is_of_one_project_without_deliver_subject(herd: Broker, asker: Bus) -> None:
-    """The consumer filters its project's subjects and is pulled from; its position is never changed."""
+    """The consumer filters its project's subjects and has no deliver subject; its position is never changed."""
     assert (await asker.ask(creation(types=["agent", "task.completed"]), "p1")).created
     assert not (await asker.ask(creation(name="other"), "p1")).created
     async with herd.provisioner() as jetstream:
@@ -90,7 +90,7 @@ async def test_consumer_is_of_one_project_without_deliver_subject(herd: Broker, 
 
 
 async def test_update_of_another_subscriptions_place_is_refused(herd: Broker, asker: Bus) -> None:
-    """A subscription that was deleted may have been replaced: the new one keeps its name, filters and position."""
+    """A subscription that has replaced a deleted one keeps its name, filters and position."""
     await asker.ask(creation(name="present"), "p1")
     async with herd.provisioner() as jetstream:
         before = (await jetstream.consumer_info("EVENTS", "sub-p1-1")).config
@@ -124,7 +124,7 @@ async def test_no_request_creates_or_deletes_a_services_consumer(herd: Broker, a
     ],
 )
 async def test_excessive_consumer_terms_are_refused(herd: Broker, asker: Bus, terms: Any) -> None:
-    """The error names the field that is out of bounds; no consumer is created."""
+    """The error names the field that is out of range; no consumer is created."""
     with pytest.raises(RefusedError) as caught:
         await asker.ask(creation(**terms), "p1")
     assert (caught.value.problem.code, caught.value.problem.field) == (Code.INVALID_FIELD, next(iter(terms)))
@@ -141,7 +141,7 @@ AMPLIFYING: dict[str, Any] = {
 
 
 async def test_consumer_request_with_unknown_field_is_refused(asker: Bus) -> None:
-    """Heartbeats, backoff, rates and other settings of a consumer are the spawner's: an additional field is refused."""
+    """Only the spawner sets heartbeats, backoff, rates and other settings: an additional field is refused."""
     for field, value in AMPLIFYING.items():
         body = json.dumps(creation().model_dump(mode="json") | {field: value}).encode()
         answer = json.loads(await asker.request(request_subject("spawner.create_consumer", "p1"), body))
@@ -149,7 +149,7 @@ async def test_consumer_request_with_unknown_field_is_refused(asker: Bus) -> Non
 
 
 async def test_a_subscriber_has_a_bounded_number_of_pull_requests(herd: Broker, asker: Bus) -> None:
-    """The broker repeats a heartbeat for each that waits; what is beyond does not wait."""
+    """The broker sends a heartbeat for each waiting pull request; requests beyond the limit do not wait."""
     assert (await asker.ask(creation(), "p1")).created
     pull = json.dumps({"batch": 1, "expires": 600_000_000_000, "idle_heartbeat": 300_000_000_000}).encode()
     async with herd.bus(Principal.SUBSCRIBER, project="p1") as bus, herd.provisioner() as jetstream:
@@ -166,7 +166,7 @@ async def test_a_subscriber_has_a_bounded_number_of_pull_requests(herd: Broker, 
 
 
 async def test_dead_letter_is_deleted_once(herd: Broker, asker: Bus) -> None:
-    """The deletion of a missing one states that."""
+    """The deletion of a missing letter reports that it is missing."""
     ack = await asker.publish("sandherd.v1.dead.event-ingest.internal", b"x", msg_id="x")
     assert (await asker.ask(DeleteDead(number=ack.seq), "fleet")).deleted
     assert not (await asker.ask(DeleteDead(number=ack.seq), "fleet")).deleted

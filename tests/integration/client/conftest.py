@@ -1,6 +1,6 @@
 """Neighbours for the client's tests: small responders, written with the contracts' models, on a real nats-server.
 
-What is published with `heard=False` is stored and never received: a core message that was lost on its way.
+An event that is published with `received=False` is stored but not delivered, like a core message that was lost.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ Answer = Callable[[Any], Any]
 
 
 class Neighbours:
-    """A spawner and an event-ingest that answer from memory, and a worker."""
+    """A spawner and an event-ingest that reply from memory, and a worker."""
 
     def __init__(self, buses: dict[Principal, Bus]) -> None:
         self.buses = buses
@@ -76,14 +76,14 @@ class Neighbours:
         self._subscriptions: dict[str, Any] = {}
 
     async def answer(self, principal: Principal, request: type[Request[Any]], give: Answer) -> None:
-        """Answer a request of every project, replacing what was answered before."""
+        """Reply to a request of every project; this replaces the earlier reply."""
 
         async def on_message(message: Msg) -> None:
             requested = request.model_validate_json(message.data)
             self.requested.append(requested)
             found = give(requested)
             reply = Reply[Any](error=found) if isinstance(found, Problem) else Reply[Any](ok=found)
-            # As a service: without the request's headers, which `respond` repeats.
+            # As a service does: without the request's headers, which `respond` repeats.
             await replace(message, headers=None).respond(reply.model_dump_json(exclude_none=True).encode())
 
         await self.silence(request)
@@ -92,14 +92,14 @@ class Neighbours:
         await self.buses[principal].flush()
 
     async def silence(self, request: type[Request[Any]]) -> None:
-        """Answer no more, as a service that is not there."""
+        """Stop replying, like a service that is not running."""
         if request.type in self._subscriptions:
             await self._subscriptions.pop(request.type).unsubscribe()
             for bus in self.buses.values():
                 await bus.flush()
 
     async def answer_all(self) -> None:
-        """Be the spawner and event-ingest."""
+        """Take the place of the spawner and event-ingest."""
         spawner, ingest = Principal.SPAWNER, Principal.EVENT_INGEST
         await self.answer(spawner, ListLiveTasks, lambda requested: TaskList(tasks=_chosen(self.tasks, requested.task)))
         await self.answer(
@@ -112,7 +112,7 @@ class Neighbours:
         await self.answer(ingest, ListEvents, self.events)
 
     def events(self, requested: ListEvents) -> EventList | Problem:
-        """What event-ingest answers, from memory."""
+        """The events that event-ingest returns, from memory."""
         if not self.history_up:
             return Problem(code=Code.UNAVAILABLE, message="Postgres is away")
         start = int(requested.cursor or 0)
@@ -127,7 +127,7 @@ class Neighbours:
     async def publish_event(
         self, source: str, data: EventData, *, received: bool = True, stored: bool = True, entity: str | None = None
     ) -> Envelope[Any]:
-        """Say the next event of a source: `sandbox/…`, `spawner/…` or `message-relay/…`."""
+        """Publish the next event of a source: `sandbox/…`, `spawner/…` or `message-relay/…`."""
         service, _, about = source.partition("/")
         self._numbers[source] = number = self._numbers.get(source, 0) + 1
         event = self.envelope(f"/sandherd/{source}", number, data, entity or about.partition("/")[0])
@@ -139,7 +139,7 @@ class Neighbours:
         return event
 
     def envelope(self, source: str, number: int, data: EventData, entity: str) -> Envelope[Any]:
-        """An event of the one task or its sandbox."""
+        """An event about the one task or its sandbox."""
         sandbox = entity if entity.startswith("sbx-") else None
         return wrap(
             data,
@@ -154,18 +154,18 @@ class Neighbours:
         )
 
     async def publish(self, principal: Principal, event: Envelope[Any]) -> None:
-        """Put an event on its subject, so that every subscriber has received it when this returns."""
+        """Publish an event on its subject; every subscriber has received it when this returns."""
         bus = self.buses[principal]
         await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
         await bus.flush()
 
     @property
     def task_source(self) -> str:
-        """Who says what becomes of the task: the spawner's record of this life of it."""
+        """The source of the task's events: the spawner's record of this life of the task."""
         return f"spawner/{self.task}/{LIFE}"
 
     async def take(self, principal: Principal) -> Envelope[Command]:
-        """Take the next command for a service, as its durable consumer gives it."""
+        """Take the next command for a service from its durable consumer."""
         bus = self.buses[principal]
         consumer = await bus.js.pull_subscribe_bind(consumer=f"{principal}-commands", stream="COMMANDS")
         message = (await consumer.fetch(1, timeout=PATIENCE))[0]
@@ -173,7 +173,7 @@ class Neighbours:
         return read_command(message.subject, message.data)
 
     async def begin(self, before_start: Callable[[], Awaitable[None]] | None = None, **lost: bool) -> None:
-        """A task is submitted and its agent starts. `heard` names what is not received."""
+        """Submit the task and start its agent. Events that `lost` names are not delivered."""
         spawner = self.task_source
         self.tasks[self.task] = a_task(self.task, TaskState.RUNNING)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
@@ -197,7 +197,7 @@ class Neighbours:
         await self.publish_event(spawner, TaskRunning(sandbox=SANDBOX), received=received.get("running", True))
 
     async def attempt(self, sandbox: str, *, received: bool = True) -> None:
-        """One more attempt, in another sandbox, and the end of the task with it."""
+        """Publish another attempt, in another sandbox, and the end of the task."""
         self.sandboxes[sandbox] = a_sandbox(SandboxState.RUNNING)
         await self.publish_event(f"spawner/{sandbox}", SandboxRequested(runtime="process"), received=received)
         await self.publish_event(self.task_source, TaskAssigned(sandbox=sandbox, attempt=2), received=received)
@@ -209,12 +209,12 @@ class Neighbours:
         await self.publish_event(self.task_source, TaskCompleted(sandbox=sandbox, attempt=2), received=received)
 
     async def chat(self, text: str, *, received: bool = True, stored: bool = True) -> Envelope[Any]:
-        """The agent says something."""
+        """Publish a message of the agent."""
         chat_message = AgentMessage(content=text, content_length=len(text))
         return await self.publish_event(f"sandbox/{SANDBOX}", chat_message, received=received, stored=stored)
 
     async def complete(self, *, agent_received: bool = True, task_received: bool = True, stored: bool = True) -> None:
-        """The agent ends, and the task with it."""
+        """Publish the end of the agent, and of the task."""
         await self.publish_event(
             f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), received=agent_received, stored=stored
         )
@@ -224,7 +224,7 @@ class Neighbours:
         )
 
     async def go(self, *, shutdown_received: bool = True) -> None:
-        """The sandbox ends."""
+        """Publish the end of the sandbox."""
         last = AgentShutdown(reason="done", timestamp=NOW)
         await self.publish_event(f"sandbox/{SANDBOX}", last, received=shutdown_received)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
@@ -262,7 +262,7 @@ def _is_requested(event: Envelope[Any], requested: ListEvents) -> bool:
 
 @pytest.fixture
 async def neighbours(herd: Broker) -> AsyncIterator[Neighbours]:
-    """Everybody there, and answering."""
+    """All neighbours, which reply."""
     async with AsyncExitStack() as stack:
         buses = {
             principal: await stack.enter_async_context(herd.bus(principal, sandbox=SANDBOX))
@@ -290,7 +290,7 @@ async def client(context: Context) -> AsyncIterator[Herd]:
 def sandherd(
     context: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Any]:
-    """Run the command as a user would; gives its status, output and errors."""
+    """A function that runs the command as a user would; returns its status, output and errors."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     monkeypatch.delenv("NATS_URL", raising=False)
 
@@ -305,7 +305,7 @@ def sandherd(
 
 @pytest.fixture
 def started(context: Context, sandherd_program: Path) -> Callable[..., Any]:
-    """Start the command as a process of its own."""
+    """A function that starts the command as a separate process."""
 
     async def start(*words: str, **streams: Any) -> asyncio.subprocess.Process:
         place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
@@ -317,7 +317,7 @@ def started(context: Context, sandherd_program: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 async def line(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Context]:
-    """Spawner, event-ingest and message-relay at work; the sandboxes that a test leaves are ended."""
+    """Running spawner, event-ingest and message-relay; sandboxes that a test leaves are ended."""
     async with AsyncExitStack() as stack:
         stack.push_async_callback(end_sandboxes, tmp_path)
         for principal, compose in (
@@ -334,7 +334,7 @@ async def line(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Con
 
 
 async def end_sandboxes(home: Path) -> None:
-    """End what a spawner with this home has left: a spawner that ends leaves its sandboxes to the next."""
+    """End the sandboxes that a spawner with this home has left: a spawner that ends leaves them to the next one."""
     runtime = await open_runtime(
         ProcessRuntimeOptions(root=home / "sandboxes", quarantine=home / "kept", isolation="none")
     )

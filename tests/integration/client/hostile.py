@@ -1,4 +1,4 @@
-"""Answers of a herd in which every text that may be free is hostile."""
+"""Replies of a herd in which every free text is hostile."""
 
 import json
 import unicodedata
@@ -17,11 +17,11 @@ SCREEN = "\x1b[2J\x1b]52;c;aGk=\x07\x9b31m\x7f\r"
 UNSEEN = "\u202e\u2066\u2028\u200b\u061c\U000e0041\ufe00\u3164"
 MARKUP = "[red]x[/red][link=http://a.example]l[/link]"
 HOSTILE = SCREEN + UNSEEN + MARKUP
-"""Clears the screen, sets the clipboard, reorders and hides what is read, and draws with rich's markup."""
+"""A text that clears the screen, sets the clipboard, reorders and hides text, and uses rich's markup."""
 
 
 def forbidden(shown: str) -> set[str]:
-    """What no screen may be given, in what was printed."""
+    """The characters in an output that no terminal may receive."""
     return {
         f"U+{ord(one):04X}"
         for one in shown
@@ -30,7 +30,7 @@ def forbidden(shown: str) -> set[str]:
 
 
 def poisoned(document: Any, is_valid: Any) -> Any:
-    """The document with each of its texts made hostile that stays valid with it."""
+    """The document with every text made hostile, if it stays valid with it."""
     found = json.loads(json.dumps(document))
     for path, text in list(_texts(found)):
         for hostile in (HOSTILE + text, UNSEEN + text):
@@ -56,7 +56,7 @@ def _put(document: Any, path: tuple[Any, ...], text: str) -> None:
 
 @cache
 def reply(name: str, answer: Any) -> bytes:
-    """The golden answer to a request, poisoned."""
+    """The golden reply to a request, poisoned."""
 
     def is_valid(document: Any) -> bool:
         try:
@@ -72,7 +72,7 @@ def reply(name: str, answer: Any) -> bytes:
     if events:
         golden["ok"]["events"] = []
     found = poisoned(golden, is_valid)
-    if "secrets_key" in found["ok"]:  # with a key that is none the client sends nothing
+    if "secrets_key" in found["ok"]:  # with an invalid key the client would send nothing
         found["ok"]["secrets_key"] = golden["ok"]["secrets_key"]
     if events:
         found["ok"]["events"] = stored_events()
@@ -81,7 +81,7 @@ def reply(name: str, answer: Any) -> bytes:
 
 @cache
 def stored_events() -> list[Any]:
-    """Every golden event as the history gives it, poisoned."""
+    """Every golden event as the history returns it, poisoned."""
 
     def is_valid(stored: Any) -> bool:
         try:
@@ -97,7 +97,7 @@ def stored_events() -> list[Any]:
 
 @cache
 def live_event(subject: str, source: str, sequence: int, *, task: str | None = None, **data: Any) -> bytes:
-    """The golden event of a subject's type, poisoned, as a message on that subject. `data` stays as it is."""
+    """The golden event of a subject's type, poisoned, as a message of that subject. `data` stays as it is."""
     _, _, _, project, entity, domain, action = subject.split(".")
     about = {"project": project, "subject": entity, "source": source, "sequence": sequence}
     about |= {"taskid": task} if task else {}

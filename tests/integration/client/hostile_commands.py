@@ -1,4 +1,4 @@
-"""All commands, by what of a hostile herd each can show: replies, refusals, events, or nothing."""
+"""All commands, by what each can show of a hostile herd: replies, refusals, events, or nothing."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ from sandherd.contracts.subjects import Principal
 
 SANDBOX, TASK = "sbx-one", "task-one"
 VALUE, BATCH, SIGNING = "value", "batch.yaml", "signing"
-"""Files in the current directory: a secret's value, a batch of one task with a secret that is not stored, and a secret
-of signatures."""
+"""Files in the current directory: a secret's value, a batch of one task whose secret is not stored, and the secret that
+signs webhooks."""
 Words = tuple[str, ...]
 _SECRET = ["--secret", "A=absent"]
 
@@ -108,7 +108,7 @@ ASKING: dict[Words, list[str]] = {
     ("dead", "show"): ["1"],
     ("dead", "requeue"): ["1"],
 }
-"""What asks the herd and prints what it answers."""
+"""Commands that send a request to the herd and print its reply."""
 REFUSED: dict[Words, list[str]] = ASKING | {
     ("run",): ["do it", *_SECRET, "--", "true"],
     ("exec",): [SANDBOX, "--", "true"],
@@ -116,20 +116,20 @@ REFUSED: dict[Words, list[str]] = ASKING | {
     ("sandboxes", "create"): _SECRET,
     ("sandboxes", "extend"): [SANDBOX, "5m"],
 }
-"""What ends with the refusal that the herd answers."""
+"""Commands that end with a refusal of the herd."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A command that waits for an event about what it has given: here the hostile one that ends it."""
+    """A command that waits for an event about what it has sent: here the hostile event that ends it."""
 
     words: list[str]
     event: str
     taken_by: Principal = Principal.SPAWNER
     state: SandboxState = SandboxState.RUNNING
-    """Of the sandbox before."""
+    """The state of the sandbox before the command."""
     data: dict[str, str] = field(default_factory=dict)
-    """What the event has to name."""
+    """The fields that the event must have."""
 
 
 _REFUSED, _RELAY = "sandbox.refused", Principal.MESSAGE_RELAY
@@ -150,7 +150,7 @@ GIVEN: dict[Words, list[Given]] = {
     ("approvals", "deny"): [Given([SANDBOX, "toolu_1"], "message.rejected", _RELAY)],
 }
 FOLLOWING: frozenset[Words] = frozenset({("run",), ("events",), ("logs",)})
-"""What shows live events or output until their end."""
+"""Commands that show live events or output until their end."""
 NAMED: frozenset[Words] = frozenset(
     {
         ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("reread",),
@@ -159,4 +159,4 @@ NAMED: frozenset[Words] = frozenset(
         ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),
     }
 )  # fmt: skip
-"""Local commands: they show nothing that a sandbox or another project has written, but ids and types of events."""
+"""Local commands, which show no text of a sandbox or another project, except ids and types of events."""

@@ -28,7 +28,7 @@ URL = "https://git.example.org/demo/mathematics"
 
 
 class StoredBranches:
-    """Answers all requests about branches and artifacts. `on_push` and `on_delete` change a view."""
+    """Replies to all requests about branches and artifacts. `on_push` and `on_delete` change a view."""
 
     def __init__(self) -> None:
         self.views: list[BranchView] = []
@@ -44,7 +44,7 @@ class StoredBranches:
         self.on_delete: Callable[[BranchView], BranchView] = lambda view: view
 
     async def answer_all(self, neighbours: Neighbours) -> None:
-        """Be the spawner of these branches."""
+        """Take the place of the spawner of these branches."""
         answers: dict[Any, Any] = {
             ListBranches: self.found, PushBranch: self.push, DeleteBranch: self.delete,
             OpenPullRequest: self.open_pull_request, MergeBranch: self.merge,
@@ -54,7 +54,7 @@ class StoredBranches:
             await neighbours.answer(Principal.SPAWNER, request, give)
 
     def found(self, requested: ListBranches) -> BranchList:
-        """As the spawner chooses them."""
+        """Find branches as the spawner chooses them."""
         named = [view for view in self.views if requested.branch in {None, view.branch, view.id}]
         chosen = [view for view in named if requested.task is None or requested.task in view.tasks]
         return BranchList(branches=[view for view in chosen if not requested.state or view.state in requested.state])
@@ -82,7 +82,7 @@ class StoredBranches:
         return self.views[at]
 
     def artifact(self, name: str, content: bytes, owner: str = SANDBOX) -> ArtifactRef:
-        """Store an artifact of one piece."""
+        """Store an artifact of one chunk."""
         self.artifacts[name] = content
         return ArtifactRef(
             artifact=name,
@@ -101,7 +101,7 @@ class StoredBranches:
         return ChunkStored(index=requested.index)
 
     def content(self, reference: ArtifactRef) -> bytes:
-        """What was uploaded as this artifact."""
+        """The content that was uploaded as this artifact."""
         *_, owner, name = reference.subject.split(".")
         pieces = self.uploaded[owner, name]
         return b"".join(pieces[index] for index in sorted(pieces))

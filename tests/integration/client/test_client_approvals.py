@@ -82,7 +82,7 @@ class Agent:
 
 @pytest.fixture
 async def agent(herd: Broker) -> AsyncIterator[Agent]:
-    """The relay at work, and an agent that may ask."""
+    """An agent that can request approvals, with a running message-relay."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(compose_relay(herd.settings(Principal.MESSAGE_RELAY)).running())
         yield await Agent(herd, stack).open()
@@ -90,14 +90,14 @@ async def agent(herd: Broker) -> AsyncIterator[Agent]:
 
 @pytest.fixture
 async def history(herd: Broker, postgres: str) -> AsyncIterator[None]:
-    """Event-ingest at work."""
+    """A running event-ingest."""
     async with compose_ingest(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         yield
 
 
 @pytest.fixture
 def command(started: Callable[..., Any]) -> Command:
-    """Run the command as a separate process: the services here write to this process's standard output."""
+    """Run the command as a separate process: the services of the test write to this process's standard output."""
 
     async def run(*words: str) -> tuple[int, str, str]:
         process = await started(*words)
@@ -140,7 +140,7 @@ async def test_waiting_approval_is_listed_and_granted(agent: Agent, client: Herd
 
 
 async def test_denial_reaches_the_agent_without_the_history(agent: Agent, command: Command) -> None:
-    """With Postgres and event-ingest stopped, decisions are delivered with their reason."""
+    """With Postgres and event-ingest stopped, a denial is delivered with its reason."""
     await agent.ask("a1")
     status, out, err = await command("approvals", "deny", SANDBOX, "a1", "--reason", "not there", "--by", "ada")
     assert (status, out, err) == (0, f"a1 of {SANDBOX} is denied, delivered to the agent\n", "")
@@ -148,7 +148,7 @@ async def test_denial_reaches_the_agent_without_the_history(agent: Agent, comman
 
 
 async def test_second_decision_is_refused_with_the_first(agent: Agent, command: Command) -> None:
-    """The status is 1, with one line that states the first decision; the agent receives nothing."""
+    """A second decision ends with status 1 and one line that states the first; the agent receives nothing."""
     await agent.ask("a1")
     await command("approvals", "grant", SANDBOX, "a1", "--by", "ada")
     status, out, err = await command("approvals", "deny", SANDBOX, "a1")
@@ -159,7 +159,7 @@ async def test_second_decision_is_refused_with_the_first(agent: Agent, command: 
 
 
 async def test_refused_decision_has_an_exit_code_by_kind(agent: Agent, client: Herd, monkeypatch: Any) -> None:
-    """An unknown approval is not found, an expired one a conflict, and one of a missing sandbox refused."""
+    """The error is `not_found` for an unknown approval, `conflict` for an expired one, `refused` without a sandbox."""
     monkeypatch.setattr("message_relay.approval_handler.PATIENCE", timedelta(seconds=PATIENCE))
     await agent.ask("hasty", timeout_seconds=0.0)
 
@@ -176,7 +176,7 @@ async def test_refused_decision_has_an_exit_code_by_kind(agent: Agent, client: H
 
 
 async def test_decision_refused_by_the_worker_fails(agent: Agent, command: Command) -> None:
-    """The worker's own time-out was first: status 1, with the worker's reason."""
+    """If the worker's own time-out came first, the status is 1, with the worker's reason."""
     agent.refuses = "it was denied after 60 s"
     await agent.ask("a1")
     status, out, err = await command("approvals", "grant", SANDBOX, "a1")
@@ -185,7 +185,7 @@ async def test_decision_refused_by_the_worker_fails(agent: Agent, command: Comma
 
 
 async def test_decision_for_a_disconnected_worker_stands(agent: Agent, client: Herd, command: Command) -> None:
-    """The command states that it waits, with status 1; when the worker is back, it gets the decision."""
+    """The command states with status 1 that a decision waits; a worker that reconnects gets it."""
     await agent.ask("a1")
     await agent.leave()
     status, out, err = await command("approvals", "grant", SANDBOX, "a1", "--timeout", "1")

@@ -1,4 +1,4 @@
-"""`sandherd artifacts`: what the events of a task and its sandbox refer to, with the real services."""
+"""`sandherd artifacts`: the artifacts of the events of a task and its sandbox, with the real services."""
 
 import json
 import tarfile
@@ -20,7 +20,7 @@ ARGV = ["sh", "-c", "echo result >out.txt", *[LONG] * 3]
 
 @pytest.fixture
 def context(line: Context) -> Context:
-    """The place of the real services."""
+    """The context of the real services."""
     return line
 
 
@@ -35,9 +35,9 @@ def sandherd(started: Callable[..., Any]) -> Sandherd:
 
 
 async def test_artifacts_of_a_task_are_listed_and_read(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
-    """The complete value of a field, and the stored work tree, each by its name alone; of the task and its sandbox.
+    """The complete value of a field, and the stored work tree, of a task and its sandbox, are read by their names.
 
-    Unknown ones are errors.
+    Unknown names are errors.
     """
     task = await real.submit(task_spec("x", ARGV, keep_work=True))
     view = await real.wait(task)
@@ -65,7 +65,7 @@ async def test_artifacts_of_a_task_are_listed_and_read(real: Herd, sandherd: San
 
 
 async def check_unknown_artifacts_are_errors(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
-    """One line and status 1; nothing is written. An unknown sandbox is an error, not an empty list."""
+    """Check that an unknown artifact or sandbox is an error of one line with status 1, and that nothing is written."""
     target = tmp_path / "new"
     for words in (
         ("get", "art-01kahc5x3tf8b9n2m4r6v8w0ya", "-o", str(target)),

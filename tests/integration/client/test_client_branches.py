@@ -1,4 +1,4 @@
-"""Tasks with a repository and `sandherd branches`, against a real broker and real git; the spawner is a double."""
+"""Tasks with a repository and `sandherd branches`, with a real broker and real git; the spawner is a double."""
 
 import asyncio
 import io
@@ -27,7 +27,7 @@ Sandherd = Callable[..., Any]
 
 
 class Typed(io.StringIO):
-    """A terminal on which a line is typed."""
+    """A terminal on which one line is typed."""
 
     def isatty(self) -> bool:
         return True
@@ -49,7 +49,7 @@ def local(tmp_path: Path) -> Git:
 
 
 def saved(branches: StoredBranches, local: Git, tmp_path: Path, **fields: Any) -> BranchView:
-    """A local repository's branch with a commit of a sandbox, which is stored; its view."""
+    """A stored branch of a local repository with a commit of a sandbox; returns its view."""
     base = local("rev-parse", "main")
     sandbox = clone(local.folder, tmp_path / "sandbox")
     sandbox("checkout", "--quiet", "-b", BRANCH)
@@ -65,7 +65,7 @@ def saved(branches: StoredBranches, local: Git, tmp_path: Path, **fields: Any) -
 
 
 async def submitted(neighbours: Neighbours) -> tuple[str, Repository]:
-    """The next task that was submitted, and its repository."""
+    """The next submitted task, and its repository."""
     command: Any = await neighbours.take(Principal.SPAWNER)
     return command.subject, command.data.spec.repository
 
@@ -76,7 +76,7 @@ async def submitted(neighbours: Neighbours) -> tuple[str, Repository]:
 async def test_run_uploads_a_local_repository(
     neighbours: Neighbours, branches: StoredBranches, sandherd: Sandherd, local: Git, tmp_path: Path
 ) -> None:
-    """Its current branch, under the task's name; what is not committed is stated on standard error."""
+    """The current branch is uploaded under the task's name; standard error states what is not committed."""
     (local.folder / "file").write_text("not committed\n")
     options = ["--repo", str(local.folder), "--ticket", "#7", "--no-commit-rest", "--no-follow"]
     status, task, err = await sandherd("run", "do it", *options, "--", "true")
@@ -97,7 +97,7 @@ async def test_run_uploads_a_local_repository(
 async def test_run_names_a_repository_by_its_url(
     neighbours: Neighbours, branches: StoredBranches, sandherd: Sandherd
 ) -> None:
-    """Nothing is uploaded."""
+    """Nothing is uploaded for a repository that is named by its URL."""
     options = ["--repo", URL, "--base", "develop", "--ticket", "PROJ-7", "--join", "--no-push", "--no-follow"]
     assert (await sandherd("run", "do it", *options, "--", "true"))[0] == 0
     wanted = Repository(url=URL, base="develop", ticket="PROJ-7", join=True, push=False)
@@ -108,7 +108,7 @@ async def test_run_names_a_repository_by_its_url(
 async def test_program_submits_with_a_repository(
     neighbours: Neighbours, branches: StoredBranches, client: Herd, local: Git
 ) -> None:
-    """By a path or a URL; a spec that begins with something else is refused, and nothing is uploaded."""
+    """A program submits a path or a URL; anything else is refused, and nothing is uploaded."""
     task = await client.submit("do it", ["true"], repository=local.folder)
     name, repository = await submitted(neighbours)
     assert (name, repository.label) == (task, "web")
@@ -125,7 +125,7 @@ async def test_program_submits_with_a_repository(
 async def test_tasks_of_a_file_have_repositories(
     neighbours: Neighbours, branches: StoredBranches, sandherd: Sandherd, local: Git, tmp_path: Path
 ) -> None:
-    """A path is relative to the file's folder; the tasks of one commit share a bundle, which is uploaded once."""
+    """A path is relative to the file's folder; tasks of one commit share a bundle, which is uploaded once."""
     file = tmp_path / "tasks.yaml"
     file.write_text(
         "tasks:\n"
@@ -146,7 +146,7 @@ async def test_tasks_of_a_file_have_repositories(
 async def test_run_ends_with_the_branch(
     neighbours: Neighbours, branches: StoredBranches, sandherd: Sandherd, local: Git, tmp_path: Path, saving: bool
 ) -> None:
-    """Its commit, its size, and the command that gets it; it waits until the last commits are checked."""
+    """`run` shows the commit, its size and the command that fetches it, after the last commits are checked."""
     running = asyncio.ensure_future(sandherd("run", "do it", "--repo", str(local.folder), "--", "true"))
     neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
     view = saved(branches, local, tmp_path, tasks=[neighbours.task])
@@ -174,7 +174,7 @@ async def test_run_ends_with_the_branch(
 async def test_branches_are_listed(
     branches: StoredBranches, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By state and task; as names, documents, and a table of at most 80 columns."""
+    """Branches are listed by state and task: as names, documents, and a table of at most 80 columns."""
     other = "br-ffffffffffffffffffff"
     branches.views = [
         a_branch(branch="feature/" + "long-" * 11 + "x", problem="the credential does not permit it", approve=["x"]),
@@ -200,7 +200,7 @@ async def test_branches_are_listed(
 async def test_branch_is_named_in_several_ways(
     branches: StoredBranches, neighbours: Neighbours, sandherd: Sandherd
 ) -> None:
-    """By its name, its id, a task that works on it, and the beginning of both."""
+    """A branch is found by its name, its id, a task that works on it, and the beginning of each."""
     from sandherd.contracts.states import TaskState
     from tests.integration.client.conftest import a_task
 
@@ -212,7 +212,7 @@ async def test_branch_is_named_in_several_ways(
 
 
 async def test_ambiguous_and_unknown_branches_are_errors(branches: StoredBranches, sandherd: Sandherd) -> None:
-    """The matches are named. A deleted branch gives way to a live one of the same name."""
+    """The error names the matches; a live branch precedes a deleted one of the same name."""
     second = "br-0f3a5c" + "f" * 14
     branches.views = [a_branch(), a_branch(id=second, repository="https://git.example.org/demo/web")]
     for name in (BRANCH, "br-0f3a5c"):
@@ -238,11 +238,11 @@ PROGRESS: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"saving": True}, "still being checked"),
     ({"problem": "commits refused: forged", "commits": 0}, "problem: commits refused: forged"),
 )
-"""What differs of a branch, and what is shown."""
+"""The differences of a branch, and what is then shown."""
 
 
 async def test_show_states_what_prevents_progress(branches: StoredBranches, sandherd: Sandherd) -> None:
-    """And the command that continues."""
+    """`show` states what prevents progress, and the command that continues."""
     for fields, expected in PROGRESS:
         branches.views = [a_branch(**fields)]
         status, out, _ = await sandherd("branches", "show", BRANCH)
@@ -254,7 +254,7 @@ async def test_show_states_what_prevents_progress(branches: StoredBranches, sand
 async def test_branch_is_fetched_into_a_local_repository(
     branches: StoredBranches, sandherd: Sandherd, local: Git, tmp_path: Path
 ) -> None:
-    """As a branch of the same name; the second time there is nothing to do."""
+    """The branch is fetched under the same name; the second time nothing is left to do."""
     branches.views = [view := saved(branches, local, tmp_path)]
     status, out, err = await sandherd("branches", "fetch", BRANCH, "--into", str(local.folder))
     assert (status, err) == (0, "")
@@ -271,7 +271,7 @@ async def test_branch_is_fetched_into_a_local_repository(
 async def test_bundle_that_is_not_what_was_stored_is_refused(
     neighbours: Neighbours, branches: StoredBranches, client: Herd, local: Git, tmp_path: Path
 ) -> None:
-    """Of another project, with other bytes than its reference, expired, or none; nothing is fetched then."""
+    """A bundle of another project, with other bytes than its reference, expired, or missing fetches nothing."""
     view = saved(branches, local, tmp_path)
     assert view.bundle is not None
     foreign = view.bundle.model_copy(update={"subject": view.bundle.subject.replace("default", "other")})
@@ -304,7 +304,7 @@ async def test_diff_of_a_branch_applies(
     tmp_path: Path,
     words: tuple[str, ...],
 ) -> None:
-    """Unchanged in a pipe. `sandherd diff` of a task with a repository is that of its branch."""
+    """A diff is unchanged in a pipe; `sandherd diff` of a task with a repository is that of its branch."""
     branches.views = [saved(branches, local, tmp_path)]
     neighbours.tasks[TASK] = a_task(TASK, TaskState.COMPLETED).model_copy(update={"repository": "web"})
     process = await started(*words)
@@ -316,7 +316,7 @@ async def test_diff_of_a_branch_applies(
 
 
 async def test_diff_that_is_too_large_names_the_alternative(branches: StoredBranches, sandherd: Sandherd) -> None:
-    """A branch without changes has an empty one."""
+    """The error for a large diff names the alternative; a branch without changes has an empty diff."""
     branches.views = [a_branch()]
     status, out, err = await sandherd("branches", "diff", BRANCH)
     assert (status, out) == (2, "")
@@ -326,7 +326,7 @@ async def test_diff_that_is_too_large_names_the_alternative(branches: StoredBran
 
 
 async def test_push_waits_for_the_outcome(branches: StoredBranches, sandherd: Sandherd) -> None:
-    """Its status is that of the push; a refusal is shown with its reason."""
+    """The exit status is that of the push; a refusal is shown with its reason."""
     branches.views = [a_branch(pushed_commit=None)]
     branches.on_push = lambda view: view.model_copy(update={"pushed_commit": view.commit})
     status, out, _ = await sandherd("branches", "push", BRANCH)
@@ -342,7 +342,7 @@ async def test_push_waits_for_the_outcome(branches: StoredBranches, sandherd: Sa
 async def test_approval_of_paths_is_confirmed(
     branches: StoredBranches, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a terminal they are shown first; without one, `--yes` agrees. What is not known yet can't be approved."""
+    """A terminal shows the paths first; without one `--yes` confirms; paths not known yet can't be approved."""
     paths = [".github/workflows/ci.yml", "\x1b[2Jx"]
     branches.views = [a_branch(pushed_commit=None)]
     status, _, err = await sandherd("branches", "push", BRANCH, "--approve-paths", "--yes")

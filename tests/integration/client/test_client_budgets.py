@@ -1,4 +1,4 @@
-"""`sandherd budgets` of tasks and projects that there are not, and of those that have ended."""
+"""`sandherd budgets` of unknown tasks and projects, and of ended tasks."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ Sandherd = Callable[..., Any]
 
 @pytest.fixture
 async def monitor(neighbours: Neighbours, herd: Broker) -> AsyncIterator[None]:
-    """A monitor that accepts everything, of a task that has used nothing."""
+    """A monitor that accepts everything, and whose task has used nothing."""
     async with herd.bus(MONITOR) as bus:
         neighbours.buses[MONITOR] = bus
         for request in (ListBudgets, GrantBudget, SetBudget):
@@ -48,7 +48,7 @@ async def monitor(neighbours: Neighbours, herd: Broker) -> AsyncIterator[None]:
 
 @pytest.mark.usefixtures("monitor")
 async def test_budget_of_an_unknown_task_is_an_error(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """And not a table of zeros, which a known task has that has not started."""
+    """The result for an unknown task is an error, and not a table of zeros as for a task that has not started."""
     for words in (["show", "nope"], ["grant", "nope", "turns=1"]):
         status, out, err = await sandherd("budgets", *words)
         assert (status, out) == (1, "")
@@ -60,7 +60,7 @@ async def test_budget_of_an_unknown_task_is_an_error(neighbours: Neighbours, san
 
 @pytest.mark.usefixtures("monitor")
 async def test_grant_of_a_task_that_has_ended(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """A completed one is refused; of a failed one it is stated that it takes a retry; of a live one nothing."""
+    """A completed task is refused; for a failed one the output states that it needs a retry; for a live one nothing."""
     found = {}
     for state in (TaskState.COMPLETED, TaskState.FAILED, TaskState.RUNNING):
         neighbours.tasks[TASK] = view(state)
@@ -77,7 +77,7 @@ async def test_grant_of_a_task_that_has_ended(neighbours: Neighbours, sandherd: 
 async def test_budget_of_an_unknown_project_is_set_only_with_create(
     neighbours: Neighbours, sandherd: Sandherd, herd: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mistyped name is an error; the herd's own budget needs no project."""
+    """A mistyped project is an error; the herd's own budget needs no project."""
     monkeypatch.setattr("sandherd.client.projects.CHECK_SECONDS", float(PATIENCE))
     await neighbours.answer(SPAWNER, ListSecrets, lambda _: SecretList(secrets=[]))
     await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[]))

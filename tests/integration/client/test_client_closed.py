@@ -1,4 +1,4 @@
-"""A client that is used after its connection's context has ended."""
+"""A client is used after its context has ended."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -34,7 +34,7 @@ USES: Final[tuple[Callable[[Herd], Awaitable[Any]], ...]] = (
 
 
 async def test_client_after_its_context_says_that_it_is_closed(context: Context, neighbours: Neighbours) -> None:
-    """Not that a service does not reply, nor that a command may have been stored."""
+    """The error states that the client is closed, and neither a missing service nor a stored command."""
     async with Herd.connect(context, patience=PATIENCE) as herd:
         await herd.tasks()
     for use in USES:

@@ -1,4 +1,4 @@
-"""The commands against a real broker and small responders: valid JSON, exit statuses, readable lines."""
+"""The commands with a real broker and small responders: valid JSON, exit statuses, readable lines."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ Sandherd = Callable[..., Any]
 
 @pytest.fixture
 async def filled(neighbours: Neighbours) -> Neighbours:
-    """A task that has run, with a tool call, an edit and an answer to every question."""
+    """A task that has run, with a tool call, an edit and a reply to every request."""
     worker = f"sandbox/{SANDBOX}"
     await neighbours.begin()
     await neighbours.publish_event(
@@ -130,7 +130,7 @@ async def test_reply_is_one_json_document(filled: Neighbours, sandherd: Sandherd
 
 @pytest.mark.parametrize("words", [["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]], ids=" ".join)
 async def test_command_is_one_json_document(neighbours: Neighbours, sandherd: Sandherd, words: list[str]) -> None:
-    """The document has action, object and state before; without `-o json` it is one line."""
+    """The document has action, object and earlier state; without `-o json` it is one line."""
     await neighbours.begin()
     status, out, err = await sandherd(*words, "-o", "json")
     assert (status, err) == (0, "")
@@ -165,7 +165,7 @@ async def test_events_are_selected_by_type_and_time(filled: Neighbours, sandherd
 
 
 async def test_text_of_an_agent_does_not_move_the_cursor(filled: Neighbours, sandherd: Sandherd) -> None:
-    """Control characters in events and output are shown, never obeyed: a sandbox is not trusted with a terminal."""
+    """Control characters in events and output are shown and have no effect on the terminal."""
     for words in (["events", SANDBOX], ["trajectory", SANDBOX], ["logs", SANDBOX], ["tasks", "list"]):
         _, out, _ = await sandherd(*words)
         assert "\x1b" not in out
@@ -187,7 +187,7 @@ async def test_trajectory_is_shown_as_a_timeline(filled: Neighbours, sandherd: S
 
 
 async def test_audit_with_gaps_exits_with_1(filled: Neighbours, sandherd: Sandherd) -> None:
-    """The table names the gaps."""
+    """An audit with gaps exits with 1, and its table names them."""
     await filled.answer(INGEST, GetAudit, lambda _: an_audit(2))
     status, out, err = await sandherd("audit")
     assert status == 1
@@ -207,7 +207,7 @@ async def test_audit_with_gaps_exits_with_1(filled: Neighbours, sandherd: Sandhe
 async def test_audit_exits_with_1_for_other_faults(
     filled: Neighbours, sandherd: Sandherd, found: dict[str, Any], finding: str
 ) -> None:
-    """An ended sandbox with unpublished events, and numbers that can't be a source's own, are faults too."""
+    """An audit also exits with 1 for an ended sandbox with unpublished events, and for foreign sequence numbers."""
     await filled.answer(INGEST, GetAudit, lambda _: an_audit(0).model_copy(update=found))
     status, _, err = await sandherd("audit")
     assert status == 1
@@ -215,7 +215,7 @@ async def test_audit_exits_with_1_for_other_faults(
 
 
 async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """The error names the service, and the command that shows what runs."""
+    """The error names the unavailable service, and the command that shows the running ones."""
     await neighbours.silence(ListEvents)
     status, _, err = await sandherd("events", SANDBOX)
     assert status == 1
@@ -224,7 +224,7 @@ async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sa
 
 
 async def test_without_the_spawner_lists_come_from_the_history(filled: Neighbours, sandherd: Sandherd) -> None:
-    """The output states it."""
+    """Without the spawner the output states that the list comes from the history."""
     await filled.silence(ListLiveTasks)
     status, out, _ = await sandherd("tasks", "list", "-o", "json")
     assert status == 0
@@ -232,7 +232,7 @@ async def test_without_the_spawner_lists_come_from_the_history(filled: Neighbour
 
 
 async def test_refusal_of_a_service_is_shown_with_its_remedy(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """A service's own refusal comes through with its remedy."""
+    """A service's refusal is shown with its remedy."""
     refusal = Problem(code=Code.REFUSED, message="not today", remedy="come back tomorrow")
     await neighbours.answer(INGEST, GetAudit, lambda _: refusal)
     status, _, err = await sandherd("audit")
@@ -249,7 +249,7 @@ async def test_another_project_is_refused_by_the_broker(neighbours: Neighbours, 
 async def test_dead_letters_are_requeued_by_operators(
     neighbours: Neighbours, sandherd: Sandherd, herd: Broker, context: Context
 ) -> None:
-    """A client lists and reads those of its project; its error names the credential that requeues: an operator's."""
+    """A client lists and reads letters of its project; its error names an operator's credential, which requeues."""
     letter = DeadLetter(
         number=7,
         service="event-ingest",
@@ -282,7 +282,7 @@ async def test_dead_letters_are_requeued_by_operators(
 
 
 async def test_doctor_reports_unavailable_services(filled: Neighbours, sandherd: Sandherd) -> None:
-    """The status is 1, and each unavailable service has a remedy; others are right nevertheless."""
+    """The status is 1, and each unavailable service has a remedy; other results are still correct."""
     status, out, _ = await sandherd("doctor", "-o", "json")
     checks = {check["check"]: check for check in json.loads(out)}
     assert status == 1
@@ -310,7 +310,7 @@ async def test_settings_are_shown_with_their_sources(sandherd: Sandherd, monkeyp
 
 
 async def test_closed_pipe_is_no_traceback(filled: Neighbours, started: Callable[..., Any]) -> None:
-    """Output into a closed pipe, as `head` leaves it, ends quietly."""
+    """A closed pipe, as `head` leaves it, ends the command without a traceback."""
     process = await started("events", SANDBOX, "--follow", "-o", "json")
     process.stdout._transport.close()
     assert await process.stderr.read() == b""

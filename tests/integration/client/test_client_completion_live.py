@@ -1,4 +1,4 @@
-"""Completion of names in a shell, from a real herd."""
+"""A shell completes names from a real herd."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from tests.patience import PATIENCE
 
 
 async def test_names_of_a_herd_are_completed(real: Herd, line: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind of name is offered, with what was typed of it."""
+    """Each kind of name is offered if it begins with what was typed."""
     monkeypatch.setattr(completion, "SECONDS", float(PATIENCE))
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     spec = task_spec("work", ["true"])

@@ -20,7 +20,7 @@ async def stored_commands(neighbours: Neighbours) -> int:
 async def test_nothing_of_a_file_is_sent_if_a_task_has_no_harness(
     neighbours: Neighbours, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """The error names the task by its name in the file, and what to add there."""
+    """Nothing is sent; the error names the task by its name in the file, and what to add there."""
     limit = LimitView(maximum=8, source="max_sandboxes")
     view = ProjectView(project="default", tasks=limit, sandboxes=limit)
     await neighbours.answer(Principal.SPAWNER, ListProjects, lambda _: ProjectList(projects=[view]))

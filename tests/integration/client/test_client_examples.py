@@ -1,4 +1,4 @@
-"""The programs of docs/herd.md, each run as it is shown there, with the real services."""
+"""Each program of docs/herd.md is run as it is shown there, with the real services."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ SHOWN = {
 
 
 async def test_each_example_runs(line: Context) -> None:
-    """It ends with status 0, without a warning, and prints what it is an example of."""
+    """An example ends with status 0 and without a warning, and prints what it demonstrates."""
     assert EXAMPLES
     for program in EXAMPLES:
         await check_example(program, line)
 
 
 async def check_example(program: Path, line: Context) -> None:
-    """One program."""
+    """Check one program."""
     place = {"NATS_URL": line.nats_url, "SANDHERD_CREDENTIALS": str(line.credentials), "SANDHERD_HOME": str(line.home)}
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, "-u", "-X", "faulthandler", "-W", "error", str(program)],
@@ -37,7 +37,7 @@ async def check_example(program: Path, line: Context) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    # A program that hangs shows its stacks on SIGABRT.
+    # A program that hangs prints its stacks on SIGABRT.
     hanging = asyncio.get_running_loop().call_later(PATIENCE, process.send_signal, signal.SIGABRT)
     out, err = await process.communicate()
     hanging.cancel()
@@ -46,7 +46,7 @@ async def check_example(program: Path, line: Context) -> None:
 
 
 def test_page_has_every_example() -> None:
-    """Word for word, without its docstring, which is the text above it."""
+    """The page has each program word for word, without its docstring, which is the text above it."""
     page = (ROOT / "docs/herd.md").read_text()
     assert EXAMPLES
     for program in EXAMPLES:

@@ -1,4 +1,4 @@
-"""`exec`, `cp`, `ls`, `runtimes` and `sandboxes` as commands, with the real services."""
+"""The commands `exec`, `cp`, `ls`, `runtimes` and `sandboxes`, with the real services."""
 
 import asyncio
 import json
@@ -21,13 +21,13 @@ LARGE = bytes(range(256)) * 2048
 
 @pytest.fixture
 def context(line: Context) -> Context:
-    """The place of the real services."""
+    """The context of the real services."""
     return line
 
 
 @pytest.fixture
 def sandherd(started: Callable[..., Any]) -> Sandherd:
-    """Run the command as a process of its own: the services here write their logs where we would look."""
+    """Run the command as a separate process: the services of the test log to this process's output."""
 
     async def run(*words: str) -> tuple[int, str, str]:
         process = await started(*words)
@@ -39,7 +39,7 @@ def sandherd(started: Callable[..., Any]) -> Sandherd:
 
 @pytest.fixture
 async def sandbox(real: Herd, sandherd: Sandherd) -> AsyncIterator[str]:
-    """A sandbox that runs, made by the command."""
+    """A running sandbox, created by the command."""
     status, out, err = await sandherd("sandboxes", "create", "--ttl", "10m", "--memory", "512m")
     assert (status, err) == (0, "")
     yield out.strip()
@@ -49,8 +49,8 @@ async def sandbox(real: Herd, sandherd: Sandherd) -> AsyncIterator[str]:
 async def test_exec_passes_output_exit_status_and_ctrl_c_through(
     sandbox: str, real: Herd, started: Callable[..., Any], sandherd: Sandherd
 ) -> None:
-    """A command of a sandbox is as one of this machine, is found by its name if it is detached, and ends on Ctrl-C."""
-    await check_ctrl_c_ends_the_command(sandbox, real, started)  # the first, as it finds it by its event
+    """`exec` behaves like a local command; a detached one is found by its name, and Ctrl-C ends it."""
+    await check_ctrl_c_ends_the_command(sandbox, real, started)  # the first, as this check finds it by its event
     await check_exec_passes_output_and_exit_status_through(sandbox, sandherd)
     await check_detached_command_is_found_by_name(sandbox, sandherd)
 
@@ -71,7 +71,7 @@ async def check_exec_passes_output_and_exit_status_through(sandbox: str, sandher
 
 
 async def check_detached_command_is_found_by_name(sandbox: str, sandherd: Sandherd) -> None:
-    """`--detach` prints a name, by which the command is inspected and ended."""
+    """Check that `--detach` prints a name by which the command is inspected and ended."""
     status, out, _ = await sandherd("exec", sandbox, "--detach", "--", "sh", "-c", "echo begun; sleep 600")
     assert status == 0
     name = out.strip()
@@ -90,7 +90,7 @@ async def check_detached_command_is_found_by_name(sandbox: str, sandherd: Sandhe
 
 
 async def check_ctrl_c_ends_the_command(sandbox: str, real: Herd, started: Callable[..., Any]) -> None:
-    """The command in the sandbox ends, and the client exits with status 130, without a traceback."""
+    """Check that the sandbox's command ends, and the client exits with status 130, without a traceback."""
     process = await started("exec", sandbox, "--", "sh", "-c", "echo begun; sleep 600")
     assert await process.stdout.readline() == b"begun\n"
     process.send_signal(signal.SIGINT)
@@ -102,14 +102,14 @@ async def check_ctrl_c_ends_the_command(sandbox: str, real: Herd, started: Calla
         events = [event.envelope async for event in real.events(sandbox=sandbox, types=["agent.exec_started"])]
     name = events[0]["data"]["exec_id"]
     while (state := await real.connection.request(ExecStatus(sandbox=sandbox, exec=name))).state == "running":
-        await asyncio.sleep(0.05)  # on a busy machine its end may come after that of the command that asked for it
+        await asyncio.sleep(0.05)  # on a busy machine it may end after the command that requested that
     assert state.state == "killed"
 
 
 async def test_files_and_links_are_copied_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """A file and a folder are uploaded, listed, and downloaded unchanged, and so are links that stay within it.
+    """A file, a folder, and links inside it are uploaded, listed, and downloaded unchanged.
 
-    Refused: a source that is neither a file nor a folder, a path outside of the work tree, and a file over the cap.
+    Refused are a source that is neither a file nor a folder, a path outside of the work tree, and a file over the cap.
     """
     copies = (check_files_are_copied, check_links_are_copied)
     refusals = (check_source_is_refused, check_path_is_refused, check_size_is_refused)
@@ -119,7 +119,7 @@ async def test_files_and_links_are_copied_both_ways(sandbox: str, sandherd: Sand
 
 
 async def check_files_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """A file and a folder."""
+    """Check that a file and a folder are copied."""
     (tmp_path / "src" / "inner").mkdir(parents=True)
     (tmp_path / "src" / "large.bin").write_bytes(LARGE)
     (tmp_path / "src" / "inner" / "run.sh").write_text("#!/bin/sh\necho hi\n")
@@ -131,7 +131,7 @@ async def check_files_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Pat
     assert status == 0
     assert {entry["path"] for entry in json.loads(out)["entries"]} >= {"large.bin", "tree/inner/run.sh"}
     assert (await sandherd("exec", sandbox, "--", "tree/inner/run.sh"))[1] == "hi\n"
-    # Into a folder that is there, under its own name.
+    # Into an existing folder, under its own name.
     assert (await sandherd("cp", str(tmp_path / "src" / "large.bin"), f"{sandbox}:tree/inner"))[0] == 0
     status, out, _ = await sandherd("cp", f"{sandbox}:tree/inner/large.bin", str(tmp_path / "back.bin"), "-o", "json")
     assert status == 0
@@ -145,7 +145,7 @@ async def check_files_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Pat
 
 
 async def check_source_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """The refusal is one line, and nothing is read: a device has no end, and a pipe would block."""
+    """Check that the refusal is one line, and that nothing is read: a device has no end, and a pipe would block."""
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", str(tmp_path / "pipe")):
         status, _, err = await sandherd("cp", path, f"{sandbox}:z")
@@ -153,7 +153,7 @@ async def check_source_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Pa
 
 
 async def check_links_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """In the sandbox the links exist; here they are left out and named in one line. All other files arrive."""
+    """Check that links exist in the sandbox; here they are left out and named in one line, and other files arrive."""
     for name in ("a/one", "z/two"):
         (tmp_path / "src" / name).parent.mkdir(parents=True)
         (tmp_path / "src" / name).write_text(name)
@@ -170,7 +170,7 @@ async def check_links_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Pat
 
 
 async def check_path_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """Both directions are refused, in one line."""
+    """Check that a path is refused in both directions, in one line."""
     here, there = tmp_path / "x", tmp_path / "y"
     here.write_text("x")
     for path in ("../x", "/etc/passwd", "a/../../x"):
@@ -181,7 +181,7 @@ async def check_path_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path
 
 
 async def check_size_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """The error names the cap, and no byte is sent."""
+    """Check that the error names the cap, and that no byte is sent."""
     with (tmp_path / "big").open("wb") as file:
         file.truncate(257 << 20)
     (tmp_path / "folder").mkdir()
@@ -195,15 +195,15 @@ async def check_size_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path
 async def test_available_options_are_listed_and_a_batch_is_submitted(
     real: Herd, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """Other options are usage errors; no task of a batch is submitted before one that it waits for."""
+    """Unavailable options are usage errors; no task of a batch is submitted before its dependencies."""
     await check_available_options_are_listed(sandherd)
     await check_batch_is_submitted_in_dependency_order(real, sandherd, tmp_path)
 
 
 async def check_available_options_are_listed(sandherd: Sandherd) -> None:
-    """`runtimes` shows what can be requested; any other request is a usage error that names the available ones.
+    """Check that `runtimes` shows what can be requested; other requests are usage errors with the available options.
 
-    With `-o name`, there is one runtime in a line and nothing else.
+    With `-o name` each line is the name of a runtime.
     """
     status, out, _ = await sandherd("runtimes")
     assert status == 0
@@ -223,7 +223,7 @@ async def check_available_options_are_listed(sandherd: Sandherd) -> None:
 
 
 async def check_batch_is_submitted_in_dependency_order(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
-    """No task is submitted before one that it waits for; a list shows their states."""
+    """Check that no task is submitted before one that it waits for, and that a list shows their states."""
     tasks = [
         {"name": "last", "text": "last", "argv": ["true"], "depends_on": ["first"]},
         {"name": "first", "text": "first", "argv": ["true"], "priority": "high"},
@@ -242,7 +242,7 @@ async def check_batch_is_submitted_in_dependency_order(real: Herd, sandherd: San
 
 
 async def test_sandbox_commands_print_its_state(sandbox: str, sandherd: Sandherd, herd: Broker) -> None:
-    """Pausing, resuming and extending each print the state, or why it is impossible.
+    """`pause`, `resume` and `extend` each print the state, or why it is impossible.
 
     `prune`, which is for operators, counts existing and wanted sandboxes.
     """

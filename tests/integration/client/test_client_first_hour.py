@@ -1,4 +1,4 @@
-"""What a new user reads in the first hour: refusals come at once and name the option, and numbers have units."""
+"""What a new user reads in the first hour: refusals come at once with the option, and numbers have units."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def context(line: Context) -> Context:
 
 @pytest.fixture
 def sandherd(started: Start) -> Sandherd:
-    """Run the command as a process of its own: the services log to this one's output."""
+    """Run the command as a separate process: the services of the test log to this process's output."""
 
     async def run(*words: str) -> tuple[int, str, str]:
         process = await started(*words)
@@ -42,7 +42,7 @@ def operator(herd: Broker) -> list[str]:
 
 
 async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[str], real: Herd, line: Context) -> None:
-    """Of dependencies, projects, subscriptions and ended tasks: an error names the option, and a list uses words."""
+    """Errors about dependencies, projects, subscriptions and ended tasks name the option; a list uses words."""
     for follow in ("--follow", "--no-follow"):
         await check_unknown_dependency_is_refused_before_submission(sandherd, follow)
     await check_known_dependency_is_accepted(sandherd)
@@ -55,7 +55,7 @@ async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[s
 
 
 async def test_units_and_names_need_no_glossary(sandherd: Sandherd, real: Herd) -> None:
-    """Times and sizes have units, and the names of checks and fields are plain; JSON has those of the contracts."""
+    """Times and sizes have units, and checks and fields have plain names; JSON has the names of the contracts."""
     await check_defaults_of_times_have_units(sandherd)
     await check_lifetimes_and_sizes_have_units(sandherd)
     await check_audit_has_no_field_that_needs_a_glossary(sandherd, real)
@@ -63,7 +63,7 @@ async def test_units_and_names_need_no_glossary(sandherd: Sandherd, real: Herd) 
 
 
 async def check_unknown_dependency_is_refused_before_submission(sandherd: Sandherd, follow: str) -> None:
-    """The error names the option and the task, and nothing is submitted."""
+    """Check that the error names the option and the task, and that nothing is submitted."""
     status, out, err = await sandherd("run", "text", follow, "--depends-on", "nosuch", "--", "true")
     assert (status, out) == (2, "")
     assert "--depends-on nosuch: there is no task nosuch in project default" in err
@@ -72,14 +72,14 @@ async def check_unknown_dependency_is_refused_before_submission(sandherd: Sandhe
 
 
 async def check_known_dependency_is_accepted(sandherd: Sandherd) -> None:
-    """Also one that has just been submitted."""
+    """Check that a dependency on a task that has just been submitted is accepted, too."""
     await sandherd("run", "first", "--no-follow", "--name", "first", "--", "true")
     status, _, err = await sandherd("run", "second", "--depends-on", "first", "--", "true")
     assert (status, err) == (0, "")
 
 
 async def check_project_that_exists_is_not_reported_as_created(sandherd: Sandherd, operator: list[str]) -> None:
-    """Creating it again succeeds and states that it exists; with other limits it is refused."""
+    """Check that creating it again succeeds and states that it exists; with other limits it is refused."""
     assert (await sandherd(*operator, "projects", "create", "web", "--tasks", "2"))[1] == "project web is created\n"
     again = await sandherd(*operator, "projects", "create", "web", "--tasks", "2")
     assert again[:2] == (0, "project web already exists, unchanged\n")
@@ -89,7 +89,7 @@ async def check_project_that_exists_is_not_reported_as_created(sandherd: Sandher
 
 
 async def check_project_without_capacity_states_that_none_may_start(sandherd: Sandherd, operator: list[str]) -> None:
-    """Its limit of zero is written in words, not as `0 of 0`."""
+    """Check that a limit of zero is written in words, not as `0 of 0`."""
     await sandherd(*operator, "projects", "create", "closed", "--tasks", "0")
     _, out, _ = await sandherd(*operator, "projects", "list")
     (row,) = [line for line in out.splitlines() if line.startswith("closed")]
@@ -97,7 +97,7 @@ async def check_project_without_capacity_states_that_none_may_start(sandherd: Sa
 
 
 async def check_subscription_that_was_never_read_has_no_time_of_reading(sandherd: Sandherd) -> None:
-    """Its creation is not shown as a reading."""
+    """Check that the creation of a subscription is not shown as a reading."""
     await sandherd("subscriptions", "create", "alerts")
     _, out, _ = await sandherd("subscriptions", "list")
     header, row = out.splitlines()
@@ -106,7 +106,7 @@ async def check_subscription_that_was_never_read_has_no_time_of_reading(sandherd
 
 
 async def check_ended_task_shows_the_attempts_that_it_took(sandherd: Sandherd) -> None:
-    """`1/3` would promise two more."""
+    """Check that it does not show `1/3`, which would promise two more attempts."""
     status, _, _ = await sandherd("run", "fail", "--name", "failing", "--attempts", "3", "--", "false")
     assert status == 1
     _, out, _ = await sandherd("tasks", "list")
@@ -115,7 +115,7 @@ async def check_ended_task_shows_the_attempts_that_it_took(sandherd: Sandherd) -
 
 
 async def check_rejected_task_is_not_only_unknown(sandherd: Sandherd, real: Herd) -> None:
-    """`get` and `wait` have the reason from the history; a name that was never submitted is only unknown."""
+    """Check that `get` and `wait` have the history's reason; a name that was never submitted is only unknown."""
     status, out, _ = await sandherd("run", "x", "--image", "foo", "--no-follow", "--", "true")
     assert status == 0
     await all_stored(real)
@@ -128,7 +128,7 @@ async def check_rejected_task_is_not_only_unknown(sandherd: Sandherd, real: Herd
 
 
 async def check_hold_is_of_what_exists(sandherd: Sandherd, operator: list[str], line: Context) -> None:
-    """A hold of an unknown project or task is refused; one that there is can be released, whatever it is of."""
+    """Check that a hold of an unknown project or task is refused, and that any existing hold can be released."""
     reason = ("--reason", "case 7")
     for words, expected_text in (
         (["nope"], "there is no project nope"),
@@ -152,7 +152,7 @@ async def check_hold_is_of_what_exists(sandherd: Sandherd, operator: list[str], 
 
 
 async def check_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:
-    """As one types them, also in the spawner's own refusals."""
+    """Check that they are shown as a user types them, also in the spawner's own refusals."""
     _, out, _ = await sandherd("runtimes")
     facts = dict(line.split("  ", 1) for line in out.splitlines() if line.startswith(("maximum", "default")))
     assert facts["maximum time to live"].strip() == "7d"
@@ -162,14 +162,14 @@ async def check_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:
     status, _, err = await sandherd("sandboxes", "extend", box.strip(), "7d")
     assert status == 2
     assert "so at most 167h can be set now" in err
-    for wanted in ("20d", "99999d"):  # the contract permits the first one
+    for wanted in ("20d", "99999d"):  # the contract permits the first value
         status, _, err = await sandherd("sandboxes", "create", "--ttl", wanted)
         assert status == 2
         assert f"a lifetime of {wanted} was requested; at most 7d is allowed here" in err
 
 
 async def check_audit_has_no_field_that_needs_a_glossary(sandherd: Sandherd, real: Herd) -> None:
-    """The table names the sandboxes without a last event; JSON has the contract's name."""
+    """Check that the table names the sandboxes without a last event; JSON has the contract's name."""
     await sandherd("run", "text", "--name", "one", "--", "true")
     await all_stored(real)
     status, out, _ = await sandherd("audit", "one")
@@ -180,14 +180,14 @@ async def check_audit_has_no_field_that_needs_a_glossary(sandherd: Sandherd, rea
 
 
 async def check_doctor_names_its_checks_in_plain_words(sandherd: Sandherd) -> None:
-    """The name of a check in JSON does not change."""
+    """Check that the text has plain names; the name of a check in JSON does not change."""
     assert "unpublished events" in (await sandherd("doctor"))[1]
     checks = json.loads((await sandherd("doctor", "-o", "json"))[1])
     assert "unsaid" in {check["check"] for check in checks}
 
 
 async def check_defaults_of_times_have_units(sandherd: Sandherd) -> None:
-    """As one types them."""
+    """Check that they are shown as a user types them."""
     for words in (("send",), ("sandboxes", "create"), ("approvals", "grant"), ("provision",)):
         _, out, _ = await sandherd(*words, "--help")
         assert re.search(r"\[default:\s+(30s|2m|1m)\]", out), words

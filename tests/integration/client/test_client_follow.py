@@ -1,4 +1,4 @@
-"""Following a task against a real broker: lost live events are recovered."""
+"""Following a task with a real broker: lost live events are recovered."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Neighbours = Any
 
 
 async def received(following: EventFollower) -> list[str]:
-    """Everything, to the end, as `<source's last part>#<sequence>`."""
+    """All events to the end, as `<source's last part>#<sequence>`."""
     return [f"{event.source.removeprefix('/sandherd/')}#{event.sequence}" async for event in following]
 
 
@@ -40,7 +40,7 @@ def in_order(lines: list[str]) -> bool:
 
 
 async def test_fresh_task_is_followed_live(client: Herd, neighbours: Neighbours) -> None:
-    """A follower subscribed before the submission receives everything live and does not query the history."""
+    """A follower that subscribed before the submission receives everything live and does not query the history."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         for n in range(50):
@@ -68,7 +68,7 @@ async def test_lost_beginning_is_filled_in(client: Herd, neighbours: Neighbours,
 
 
 async def test_lost_events_are_shown_in_their_place(client: Herd, neighbours: Neighbours) -> None:
-    """Every third event of the agent is lost; all are shown, in order and once."""
+    """Of the agent's events every third is lost; all are shown, in order and once."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         for n in range(60):
@@ -83,7 +83,7 @@ async def test_lost_events_are_shown_in_their_place(client: Herd, neighbours: Ne
 
 @pytest.mark.parametrize(("agent", "task"), [(False, True), (True, False), (False, False)])
 async def test_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: bool, task: bool) -> None:
-    """A lost end, the agent's or the task's, is found without another event."""
+    """A lost end of the agent or of the task is found without another event."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         await neighbours.complete(agent_received=agent, task_received=task)
@@ -95,7 +95,7 @@ async def test_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: bo
 
 
 async def test_late_event_is_requested_again(client: Herd, neighbours: Neighbours) -> None:
-    """The history may store an event after its reply: the gap is requested again."""
+    """A gap is requested again, as the history may store an event after its reply."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         late = await neighbours.chat("late", received=False, stored=False)
@@ -109,7 +109,7 @@ async def test_late_event_is_requested_again(client: Herd, neighbours: Neighbour
 
 
 async def test_ended_task_is_shown_from_the_history(client: Herd, neighbours: Neighbours) -> None:
-    """Following an ended task shows all of its events, in order, and ends."""
+    """Following an ended task shows all of its events in order, and ends."""
     await neighbours.begin()
     for n in range(1200):
         neighbours.stored.append(
@@ -125,7 +125,7 @@ async def test_ended_task_is_shown_from_the_history(client: Herd, neighbours: Ne
 
 
 async def test_following_continues_after_a_reconnect(client: Herd, neighbours: Neighbours) -> None:
-    """Events published while disconnected are shown afterwards, in order and once."""
+    """Events that are published during a disconnection are shown afterwards, in order and once."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         shown = asyncio.ensure_future(received(following))
         await neighbours.begin()
@@ -144,7 +144,7 @@ async def test_following_continues_after_a_reconnect(client: Herd, neighbours: N
 
 @pytest.mark.own_broker
 async def test_following_survives_the_broker(client: Herd, neighbours: Neighbours, herd: Broker) -> None:
-    """A killed and restarted broker loses a follower nothing."""
+    """A follower misses nothing when the broker is killed and restarted."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         shown = asyncio.ensure_future(received(following))
         await neighbours.begin()
@@ -193,7 +193,7 @@ async def test_late_follower_without_the_history_names_the_gap(client: Herd, nei
 
 
 async def test_lost_end_without_the_history_is_read_from_live_state(client: Herd, neighbours: Neighbours) -> None:
-    """Without the history and with the last event lost, a follower ends by the live state and names the gap."""
+    """Without the history and the last event, a follower ends by the live state and names the gap."""
     neighbours.history_up = False
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin(lambda: joined(following))
@@ -204,7 +204,7 @@ async def test_lost_end_without_the_history_is_read_from_live_state(client: Herd
 
 
 async def test_sandbox_is_followed_to_its_last_event(client: Herd, neighbours: Neighbours) -> None:
-    """Following ends when the sandbox is gone, with the worker's last event in it even if that was lost."""
+    """Following ends with the worker's last event, even if that was lost live."""
     async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
         await neighbours.begin()
         await neighbours.complete()
@@ -217,7 +217,7 @@ async def test_sandbox_is_followed_to_its_last_event(client: Herd, neighbours: N
 
 
 async def test_refused_duplicate_does_not_end_the_following(client: Herd, neighbours: Neighbours) -> None:
-    """A second task under the same name that is refused does not end the first."""
+    """A second task with the same name that is refused does not end the following of the first."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         await neighbours.publish_event(f"spawner/{TASK}/1", TaskRejected(reason="no such runtime"))
@@ -233,7 +233,7 @@ async def test_refused_duplicate_does_not_end_the_following(client: Herd, neighb
 async def test_own_refusal_ends_the_following_of_a_used_name(
     client: Herd, neighbours: Neighbours, is_received: bool
 ) -> None:
-    """A submission under a used name gets the reason and not the other task's end, live or not."""
+    """A submission with a used name gets the reason for its refusal, and not the other task's end."""
     await neighbours.begin()
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await client.submit("something else", ["true"], task=TASK)
@@ -247,7 +247,7 @@ async def test_own_refusal_ends_the_following_of_a_used_name(
 
 
 async def test_wait_for_a_refused_task_raises(client: Herd, neighbours: Neighbours) -> None:
-    """The error has the reason and the remedy, instead of an unknown task."""
+    """The error has the reason and the remedy, rather than stating an unknown task."""
     await neighbours.publish_event(
         f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime")
     )
@@ -257,7 +257,7 @@ async def test_wait_for_a_refused_task_raises(client: Herd, neighbours: Neighbou
 
 
 async def test_reused_name_is_followed_to_its_latest_end(client: Herd, neighbours: Neighbours) -> None:
-    """Following a name that was used before continues to the end of the current task."""
+    """A name that was used before is followed to the end of the current task."""
     await neighbours.begin()
     await neighbours.complete()
     for data in (TaskSubmitted(task="again", harness="command", runtime="process"), TaskCancelled()):
@@ -269,7 +269,7 @@ async def test_reused_name_is_followed_to_its_latest_end(client: Herd, neighbour
 
 @pytest.mark.parametrize("is_received", [True, False])
 async def test_task_is_followed_over_its_attempts(client: Herd, neighbours: Neighbours, is_received: bool) -> None:
-    """A failed attempt is no end: the next one's sandbox is joined, up to the last end."""
+    """A failed attempt does not end the following: the next sandbox is followed, up to the last end."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         failed = AgentFailed(error="boom", error_type="exit_status", exit_code=1)
@@ -286,7 +286,7 @@ async def test_task_is_followed_over_its_attempts(client: Herd, neighbours: Neig
 
 
 async def test_revoked_end_is_shown_in_its_place(client: Herd, neighbours: Neighbours) -> None:
-    """A task retried by hand is followed to its last end, with its first end at its place."""
+    """A task that a user retries is followed to its last end, with its first end in its place."""
     await neighbours.begin()
     await neighbours.complete()
     await neighbours.publish_event(
@@ -303,7 +303,7 @@ async def test_revoked_end_is_shown_in_its_place(client: Herd, neighbours: Neigh
 async def test_refused_sandbox_ends_its_following(
     client: Herd, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch, is_received: bool
 ) -> None:
-    """The request for an impossible sandbox raises the reason, live or not, with the remedy."""
+    """The request for an impossible sandbox raises the reason with the remedy, live or not."""
     monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: QUICK)
     creating = asyncio.ensure_future(client.create(sandbox="sbx-new"))
     command = await neighbours.take(Principal.SPAWNER)
@@ -314,7 +314,7 @@ async def test_refused_sandbox_ends_its_following(
 
 
 async def test_refusal_of_another_command_does_not_end_the_following(client: Herd, neighbours: Neighbours) -> None:
-    """A command of another client that is refused for this sandbox is shown as an event."""
+    """The refusal of another client's command for this sandbox is shown as an event."""
     async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
         await neighbours.begin()
         refused = SandboxRefused(command="spawner.create_sandbox", reason="there is one", field="sandbox")
@@ -327,7 +327,7 @@ async def test_refusal_of_another_command_does_not_end_the_following(client: Her
 
 
 async def test_unknown_task_is_an_error(client: Herd, neighbours: Neighbours) -> None:
-    """Following an unknown task raises an error with a remedy, instead of waiting for ever."""
+    """An unknown task raises an error with a remedy, instead of being waited for."""
     with pytest.raises(HerdError) as raised:
         await received(client.follow(task="task-unknown", patience=QUICK))
     assert "sandherd tasks list" in raised.value.line
@@ -363,7 +363,7 @@ async def test_event_on_a_foreign_subject_is_not_shown(client: Herd, neighbours:
 
 
 async def test_wait_returns_the_ended_task(client: Herd, neighbours: Neighbours) -> None:
-    """`wait` returns when the task has ended, with its last state."""
+    """`wait` returns the last state of the task when it has ended."""
     await neighbours.begin()
     waiting = asyncio.ensure_future(client.wait(TASK))
     await until(lambda: any(isinstance(requested, ListLiveTasks) for requested in neighbours.requested))
@@ -372,9 +372,9 @@ async def test_wait_returns_the_ended_task(client: Herd, neighbours: Neighbours)
 
 
 async def joined(following: EventFollower) -> None:
-    """Wait until a follower has subscribed to the sandbox, as it does long before a real one publishes."""
+    """Wait until a follower has subscribed to the sandbox, which happens long before a real one publishes."""
     await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._feed._subscriptions)
-    await following._link.bus.flush()  # type: ignore[attr-defined]  # of the connection that it has made
+    await following._link.bus.flush()  # type: ignore[attr-defined]  # of its connection
 
 
 async def until(condition: Callable[[], bool]) -> None:

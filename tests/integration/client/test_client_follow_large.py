@@ -1,4 +1,4 @@
-"""Following large, quiet and incomplete histories requests each part once, and ends."""
+"""Large, quiet and incomplete histories are followed to the end, and each part is requested once."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Neighbours = Any
 
 
 def remember(neighbours: Neighbours, count: int) -> None:
-    """Store a number of the agent's messages in the history, without publishing them."""
+    """Store this number of the agent's messages in the history, without publishing them."""
     for n in range(count):
         agent_message = AgentMessage(content=f"line {n}", content_length=6)
         neighbours.stored.append(neighbours.envelope(f"/sandherd/sandbox/{SANDBOX}", n + 2, agent_message, SANDBOX))
@@ -27,7 +27,7 @@ def remember(neighbours: Neighbours, count: int) -> None:
 
 
 async def received(following: EventFollower) -> list[int]:
-    """The numbers of the agent's events, to the end."""
+    """The numbers of the agent's events to the end."""
     return [event.sequence async for event in following if event.source.endswith(f"/sandbox/{SANDBOX}")]
 
 
@@ -38,7 +38,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_interrupted_history_is_not_read_from_the_beginning(client: Herd, neighbours: Neighbours) -> None:
-    """A history that fails at every second page is continued from that page: each is requested twice at most."""
+    """A history that fails at every second page is continued from that page: each is requested at most twice."""
     await neighbours.begin()
     remember(neighbours, 5000)
     await neighbours.complete()
@@ -60,7 +60,7 @@ async def test_interrupted_history_is_not_read_from_the_beginning(client: Herd, 
 
 
 async def test_many_gaps_are_given_up_together(client: Herd, neighbours: Neighbours) -> None:
-    """Missing numbers in 100 places: each is requested, and they are waited for once and not one by one."""
+    """Missing numbers in 100 places are each requested, but waited for together and not one by one."""
     await neighbours.begin()
     remember(neighbours, 300)
     neighbours.stored = [
@@ -91,7 +91,7 @@ async def test_history_of_a_quiet_sandbox_is_read_at_growing_intervals(client: H
 
 
 async def test_event_lost_in_silence_is_recovered(client: Herd, neighbours: Neighbours) -> None:
-    """An event that was missed in a long silence is shown before the end, and the silence is counted from it."""
+    """An event that was lost in a long silence is shown before the end; the silence is counted from that event."""
     await neighbours.begin()
     patience = Patience(gap=20, silence=20, beginning=20, check=0.05, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
@@ -110,5 +110,5 @@ def looks(neighbours: Neighbours) -> list[Any]:
 
 
 def rereads(neighbours: Neighbours) -> list[Any]:
-    """Complete reads of what may have been published and not received: each requests what services have published."""
+    """The complete reads for lost events: each requests what services have published."""
     return [request for request in neighbours.requested if isinstance(request, ListEvents) and request.entity == TASK]

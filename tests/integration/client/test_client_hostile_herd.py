@@ -1,4 +1,4 @@
-"""Every command against a herd whose answers are hostile: nothing that a screen obeys, or hides, is printed."""
+"""Every command with a herd whose replies are hostile: it prints no control or invisible characters."""
 
 import asyncio
 import inspect
@@ -46,23 +46,23 @@ def _commands(group: typer.Typer, before: Words = ()) -> Iterator[tuple[Words, C
 
 
 def _connects(command: Callable[..., Any]) -> bool:
-    """Whether the command's module sends requests to the herd."""
+    """Whether the command's module connects to the herd."""
     return _CONNECTS.search(Path(inspect.getfile(command)).read_text()) is not None
 
 
 def test_every_command_is_in_a_table() -> None:
-    """A new command has to be added to one of the tables."""
+    """Every command is in one of the tables, so that a new command must be added."""
     found = dict(_commands(build()))
     tested = ASKING.keys() | REFUSED.keys() | GIVEN.keys() | FOLLOWING
     assert found.keys() == tested | NAMED
     assert not tested & NAMED
     assert not {name for name in NAMED if _connects(found[name])}
-    assert {name for name in tested if _connects(found[name])} == tested - {("doctor",)}  # which has checks of its own
+    assert {name for name in tested if _connects(found[name])} == tested - {("doctor",)}  # which has its own checks
 
 
 @pytest.fixture
 async def answering(herd: Broker) -> AsyncIterator[Callable[..., Awaitable[None]]]:
-    """Answers every request of users with the bytes that are made of it, by the real credentials of the services."""
+    """Replies to every request of users with the bytes made for it, by the real credentials of the services."""
     async with AsyncExitStack() as stack:
         services = {Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY}
         buses = {str(one): await stack.enter_async_context(herd.bus(one)) for one in services}
@@ -102,13 +102,13 @@ def _clean(words: Words, out: str, err: str) -> None:
 async def test_hostile_replies_are_neutralised(
     answering: Callable[..., Awaitable[None]], sandherd: Command, output: str
 ) -> None:
-    """Every text of every reply is neutralised, as a table and as JSON: shown, not dropped."""
+    """Every text of every reply is made harmless, as a table and as JSON; it is shown and not dropped."""
     for name, request in REQUESTS.items():
         await asyncio.to_thread(reply, name, request.Answer)
     await answering(reply)
     seen = 0
     for command, words in ASKING.items():
-        # To a pipe a command's output goes exactly as it is; to a terminal not: test_client_terminal_text.py.
+        # To a pipe a command writes the exact output; to a terminal it does not: test_client_terminal_text.py.
         form = "json" if command == ("exec",) else output
         _, out, err = await sandherd(*command, *words, "-o", form)
         _clean(command, out, err)
@@ -117,7 +117,7 @@ async def test_hostile_replies_are_neutralised(
 
 
 async def test_hostile_refusals_are_neutralised(answering: Callable[..., Awaitable[None]], sandherd: Command) -> None:
-    """An end reason, a remedy and a field in an error message are neutralised for every command with requests."""
+    """A reason, a remedy and a field in an error are made harmless in every command that sends requests."""
     await answering(lambda _name, _answer: PROBLEM)
     for command, words in REFUSED.items():
         _, out, err = await sandherd(*command, *words)
@@ -138,12 +138,12 @@ async def test_hostile_refusals_are_neutralised(answering: Callable[..., Awaitab
             ("history", "archives"),
             ("history", "restore"),
         }:
-            # These are an operator's, ask on, or ask nothing.
+            # These are for operators, send several requests, or send none.
             assert "␛[2J" in err, command
 
 
 async def test_hostile_arguments_are_neutralised(sandherd: Command) -> None:
-    """A pasted name is neutralised in an error."""
+    """A pasted name is made harmless in an error."""
     for command in sorted({*NAMED, *GIVEN}):
         _, out, err = await sandherd(*command, f"--no-such-{HOSTILE}")
         _clean(command, out, err)

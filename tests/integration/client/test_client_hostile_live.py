@@ -1,4 +1,4 @@
-"""Live following and commands that wait for an event, with hostile events: no terminal control is printed."""
+"""Commands that follow or wait for an event print no terminal controls of hostile events."""
 
 import asyncio
 import re
@@ -36,18 +36,18 @@ class Feed:
 
     def __init__(self, neighbours: Neighbours, task: str) -> None:
         self.published: dict[str, str] = {}
-        """By type: the entity of the event."""
+        """The entity of the event, by type."""
         self._neighbours = neighbours
         self._task = task
         self._numbers: dict[str, int] = {}
 
     async def publish_all(self, *types: str) -> None:
-        """Of all these types, in this order."""
+        """Publish all of these types, in this order."""
         for event_type in types:
             await self.publish(event_type)
 
     async def publish(self, event_type: str) -> None:
-        """About the task, or its sandbox."""
+        """Publish an event about the task, or about its sandbox."""
         service = EVENTS[event_type].emitted_by
         principal = Principal.WORKER if service in {"worker", "driver", "agent"} else Principal(service)
         entity = self._task if event_type.startswith(("task.", "branch.")) else SANDBOX
@@ -58,7 +58,7 @@ class Feed:
         document = live_event(subject, f"/sandherd/{source}", number, task=self._task, **named)
         event = decoder.from_live(subject, document)
         assert event is not None
-        self._neighbours.stored.append(event)  # a follower that subscribes only now reads it from the history
+        self._neighbours.stored.append(event)  # a follower that has not subscribed yet reads it from the history
         await self._neighbours.buses[principal].client.publish(subject, document)
         await self._neighbours.buses[principal].flush()
         self.published[event_type] = entity
@@ -77,22 +77,22 @@ async def hostile(neighbours: Neighbours, herd: Broker) -> AsyncIterator[Neighbo
 
 @pytest.fixture(params=["terminal", "json"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """A table on a terminal, with colours; or JSON."""
+    """The output: a table on a terminal, with colours; or JSON."""
     assert capsys.readouterr().out == ""
-    if request.param == "terminal":  # of the class: each phase of a test may have another object
+    if request.param == "terminal":  # set at the class: each phase of a test may have another object
         monkeypatch.setattr(type(sys.stdout), "isatty", lambda _stream: True)
         monkeypatch.delenv("NO_COLOR", raising=False)
     return "table" if request.param == "terminal" else "json"
 
 
 def _clean(shown: str, form: str) -> None:
-    """What it says is visible, and no screen obeys it."""
+    """Check that the output is visible, and contains no terminal control."""
     assert not forbidden(_COLOUR.sub("", shown) if form == "table" else shown)
     assert ("<U+202E>" if form == "table" else "\\u202e") in shown
 
 
 async def test_followed_texts_are_neutralised(hostile: Neighbours, sandherd: Run, form: str) -> None:
-    """`run`, `events --follow` and `logs --follow` neutralise every poisoned golden event and output."""
+    """`run`, `events --follow` and `logs --follow` make every poisoned golden event and output harmless."""
     await _run(hostile, sandherd, form)
     await _follow_events(hostile, sandherd, form)
     await _follow_output(hostile, sandherd, form)
@@ -102,7 +102,7 @@ async def _run(hostile: Neighbours, sandherd: Run, form: str) -> None:
     running = asyncio.ensure_future(sandherd("run", "do it", "-o", form, "--", "true"))
     feed = Feed(hostile, (await hostile.take(Principal.SPAWNER)).subject)
     await feed.publish_all(*_FIRST)
-    if form == "table":  # as JSON it shows events only
+    if form == "table":  # as JSON it shows only events
         await _read_output(hostile)
     await feed.publish_all(*_BETWEEN, *_LAST)
     status, out, err = await running
@@ -139,7 +139,7 @@ async def _follow_output(hostile: Neighbours, sandherd: Run, form: str) -> None:
 
 
 async def _read_output(hostile: Neighbours) -> None:
-    """Publish more output, and wait until the command asks for it: then what it had before is printed."""
+    """Publish more output, and wait until the command requests it: the earlier output is printed by then."""
 
     def requested() -> int:
         return sum(isinstance(one, GetOutput) for one in hostile.requested)
@@ -151,7 +151,7 @@ async def _read_output(hostile: Neighbours) -> None:
 
 
 async def test_hostile_refusals_of_commands_are_neutralised(hostile: Neighbours, sandherd: Run) -> None:
-    """Every command that waits for an event is ended by a poisoned one: its reason is neutralised in the error."""
+    """A poisoned event ends every command that waits for one: its reason is harmless in the error."""
     for command, cases in GIVEN.items():
         for given in cases:
             hostile.sandboxes[SANDBOX] = a_sandbox(given.state)
@@ -165,7 +165,7 @@ async def test_hostile_refusals_of_commands_are_neutralised(hostile: Neighbours,
 
 
 async def _end(hostile: Neighbours, command: Words, given: Given, taken: Envelope[Command]) -> None:
-    """Publish the event that ends the command, and store it: what follows asks whether all before it was received."""
+    """Publish and store the event that ends the command, which then requests whether it has received all before."""
     message = getattr(taken.data, "message", None)
     named = given.data | ({"message_id": message} if message else {})
     about = f"{message}" if message else taken.subject

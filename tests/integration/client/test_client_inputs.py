@@ -1,4 +1,4 @@
-"""Tasks that begin with files of the tasks that they depend on, with the real services."""
+"""Tasks begin with files of the tasks on which they depend, with the real services."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ tasks:
 
 @pytest.fixture
 def context(line: Context) -> Context:
-    """The place of the real services."""
+    """The context of the real services."""
     return line
 
 
@@ -41,7 +41,7 @@ def sandherd(started: Callable[..., Any]) -> Sandherd:
 
 
 async def built(real: Herd, script: str, **more: Any) -> str:
-    """A task that stores its result; it is not awaited."""
+    """Submit a task that stores its result, without waiting for it."""
     return await real.submit(task_spec("build", ["sh", "-c", script], keep_work=True, **more))
 
 
@@ -53,7 +53,7 @@ async def taken(real: Herd, build: str, paths: list[str], script: str, **more: A
 
 
 async def test_task_of_a_file_reads_what_another_has_left(sandherd: Sandherd, tmp_path: Path, real: Herd) -> None:
-    """It gets only the named files; the dependency stores its result automatically."""
+    """A task gets only the named files; its dependency stores its result automatically."""
     file = tmp_path / "tasks.yaml"
     file.write_text(BATCH)
     status, out, err = await sandherd("tasks", "submit", str(file), "--wait", "-o", "json")
@@ -62,7 +62,7 @@ async def test_task_of_a_file_reads_what_another_has_left(sandherd: Sandherd, tm
 
 
 async def test_files_of_a_task_are_taken_by_others(real: Herd) -> None:
-    """By every attempt, what exists and is named; anything else is a permanent failure or a rejection."""
+    """Every attempt gets the existing named files; anything else is a permanent failure or a rejection."""
     build = await built(real, BUILD)
     await check_folders_files_and_patterns_are_taken(real, build)
     await check_absent_path_is_a_permanent_failure(real, build)
@@ -73,7 +73,7 @@ async def test_files_of_a_task_are_taken_by_others(real: Herd) -> None:
 
 
 async def check_folders_files_and_patterns_are_taken(real: Herd, build: str) -> None:
-    """At the same paths; a link that leads out of the work tree is left out, and the task's own files are on top."""
+    """Check that paths stay the same, links that lead out are left out, and the task's own files replace others."""
     script = (
         "test ! -e dist/one && test ! -L dist/etc && test ! -e other && "
         "test $(cat dist/deep/two) = two && test $(cat mine) = mine"
@@ -85,7 +85,7 @@ async def check_folders_files_and_patterns_are_taken(real: Herd, build: str) -> 
 
 
 async def check_absent_path_is_a_permanent_failure(real: Herd, build: str) -> None:
-    """It names the path and the task, and there is one attempt only; the agent does not start."""
+    """Check that the failure names path and task, that there is one attempt only, and that no agent starts."""
     view = await taken(real, build, ["dist/one", "one"], "true")
     assert (view.state, view.error_type, view.attempt) == (TaskState.FAILED, "start", 1)
     assert view.error is not None
@@ -94,14 +94,14 @@ async def check_absent_path_is_a_permanent_failure(real: Herd, build: str) -> No
 
 
 async def check_task_that_has_left_nothing_fails_its_dependants(real: Herd) -> None:
-    """With the reason, once it is certain that nothing more is received."""
+    """Check that the failure has the reason, once it is certain that no more events come."""
     view = await taken(real, await built(real, "true"), ["x"], "true")
     assert (view.state, view.error_type) == (TaskState.FAILED, "dependency_failed")
     assert "has stored no result" in str(view.error)
 
 
 async def check_input_of_a_task_that_stores_nothing_is_rejected(real: Herd) -> None:
-    """At its submission, with the field and what to do."""
+    """Check that it is rejected at its submission, with the field and the remedy."""
     build = await real.submit(task_spec("build", ["true"]))
     with pytest.raises(HerdError) as caught:
         await taken(real, build, ["x"], "true")
@@ -110,7 +110,7 @@ async def check_input_of_a_task_that_stores_nothing_is_rejected(real: Herd) -> N
 
 
 async def check_input_that_names_its_own_archive_is_rejected(real: Herd, build: str) -> None:
-    """The spawner alone decides which archive a worker may fetch."""
+    """Check that only the spawner decides which archive a worker may fetch."""
     task = new_task()
     one = TaskInput(task=build, paths=("dist",), sandbox="sbx-other")
     await real.submit(task_spec("test", ["true"], depends_on=(build,), inputs=(one,)), task=task)
@@ -119,7 +119,7 @@ async def check_input_that_names_its_own_archive_is_rejected(real: Herd, build: 
 
 
 async def check_retry_takes_the_files_again(real: Herd, build: str) -> None:
-    """Each attempt begins with them."""
+    """Check that each attempt begins with the files."""
     view = await taken(real, build, ["dist/one"], "test -e dist/one || exit 4; exit 3")
     assert view.error == "it ended with exit status 3"
     await real.retry(view.task)

@@ -23,7 +23,7 @@ echo more >rest
 
 @pytest.fixture
 def context(line: Context) -> Context:
-    """The place of the real services."""
+    """The context of the real services."""
     return line
 
 
@@ -36,7 +36,7 @@ def new_local(folder: Path) -> Git:
 
 @pytest.fixture
 def sandherd(started: Callable[..., Any]) -> Sandherd:
-    """A process of its own: the services here log to standard output."""
+    """Run the command as a separate process: the services of the test log to this process's standard output."""
 
     async def run(*words: str) -> tuple[int, str, str]:
         process = await started(*words)
@@ -49,9 +49,9 @@ def sandherd(started: Callable[..., Any]) -> Sandherd:
 async def test_work_on_a_local_repository_comes_back_as_a_branch(
     real: Herd, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """The agent's commit, and what it left uncommitted, in a branch here; the work tree is not changed.
+    """A local branch gets the agent's commit and its uncommitted changes; the local work tree is unchanged.
 
-    Another task continues a branch.
+    Another task continues the branch.
     """
     local = new_local(tmp_path / "first")
     first = local("rev-parse", "HEAD")
@@ -80,7 +80,7 @@ async def test_work_on_a_local_repository_comes_back_as_a_branch(
 
 
 async def check_second_task_continues_the_branch(real: Herd, local: Git) -> None:
-    """By its name; the local branch is fast-forwarded then. `tasks get` has the repository and the branch."""
+    """Check that a task continues it by its name, and fast-forwards the local one; `tasks get` shows both."""
     task = await real.submit("Begin", ["/bin/sh", "-c", "echo one >one"], repository=local.folder)
     assert (await real.wait(task)).state is TaskState.COMPLETED
     await eventually(lambda: _has(real, task, 1))

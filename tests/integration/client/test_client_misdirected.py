@@ -1,4 +1,4 @@
-"""Replies that a client of another project directs at followers of this one: none is an event, and none is missed."""
+"""Replies that another project's client directs at followers are not read as events, and no event is missed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ Neighbours = Any
 
 
 async def direct(attacker: Bus, count: int) -> None:
-    """Have `count` acknowledgements and replies each delivered to the default project's event and output subjects."""
+    """Direct `count` acknowledgements and replies each at the default project's event and output subjects."""
     for number in range(count):
         subject, document = PUBLISHED[number % len(PUBLISHED)]
         for reply in (EVENT, TERMINAL):
@@ -42,7 +42,7 @@ async def direct(attacker: Bus, count: int) -> None:
 
 @asynccontextmanager
 async def subscribed(client: Herd, subject: str, found: list[tuple[str, bytes]]) -> AsyncIterator[list[Msg]]:
-    """What a client's subscription is given is added to `found`; yields what a plain one to the same subject gets."""
+    """Append a client subscription's messages to `found`; yields those of a plain subscription to the same subject."""
     plain: list[Msg] = []
 
     async def on_event(subject: str, document: bytes) -> None:
@@ -58,7 +58,7 @@ async def subscribed(client: Herd, subject: str, found: list[tuple[str, bytes]])
 
 
 async def test_misdirected_replies_are_ignored(herd: Broker, client: Herd, neighbours: Neighbours) -> None:
-    """The broker delivers replies directed at events and output; none is passed on, while published ones are."""
+    """Replies that the broker delivers on events' and output subjects are not passed on, published events are."""
     events: list[tuple[str, bytes]] = []
     output: list[tuple[str, bytes]] = []
     async with (
@@ -85,7 +85,7 @@ async def test_misdirected_replies_are_ignored(herd: Broker, client: Herd, neigh
 async def test_misdirected_events_are_neither_shown_nor_counted(
     herd: Broker, client: Herd, neighbours: Neighbours
 ) -> None:
-    """Hundreds arrive while a task is followed: its events alone are shown, without a gap, and no history is read."""
+    """While hundreds arrive, a follower shows only the task's events, without a gap, and reads no history."""
     async with (
         herd.bus(Principal.CLIENT, project=OTHER) as attacker,
         client.follow(task=TASK, fresh=True, patience=QUICK) as following,

@@ -1,4 +1,4 @@
-"""Waiting for tasks that this client has submitted, before the spawner has read their commands."""
+"""A client waits for tasks that it has submitted before the spawner has read their commands."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,12 +31,12 @@ Neighbours = Any
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that is not known at the first request is not known, unless it was submitted."""
+    """Treat a task as unknown after the first request, unless it was submitted."""
     monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: IMPATIENT)
 
 
 def requested_twice(neighbours: Neighbours, request: type[Any], waiting: asyncio.Future[Any]) -> Callable[[], bool]:
-    """Whether services were asked for an unknown name again, or the waiting has ended."""
+    """Whether services received a second request for an unknown name, or the waiting has ended."""
     return lambda: sum(isinstance(requested, request) for requested in neighbours.requested) > 1 or waiting.done()
 
 
@@ -45,7 +45,7 @@ async def of_sandbox(following: EventFollower) -> list[str]:
 
 
 async def test_submitted_task_that_is_not_read_yet_is_waited_for(client: Herd, neighbours: Neighbours) -> None:
-    """`wait` does not raise `not_found` however long the spawner takes to read the command."""
+    """`wait` does not raise `not_found`, however long the spawner takes to read the command."""
     await client.submit("work", ["true"], task=TASK)
     waiting = asyncio.ensure_future(client.wait(TASK))
     await eventually(requested_twice(neighbours, ListPastTasks, waiting))
@@ -55,7 +55,7 @@ async def test_submitted_task_that_is_not_read_yet_is_waited_for(client: Herd, n
 
 
 async def test_name_that_was_never_submitted_is_not_found(client: Herd, neighbours: Neighbours) -> None:
-    """Also after another one was submitted, by each way to wait."""
+    """A name is not found in any way to wait, also after another one was submitted."""
     await client.submit("work", ["true"], task=TASK)
     for waiting in (client.wait("task-two"), client.wait_all("task-two"), client.wait_all(TASK, "task-two")):
         with pytest.raises(HerdError) as raised:
@@ -66,12 +66,12 @@ async def test_name_that_was_never_submitted_is_not_found(client: Herd, neighbou
 async def test_refusal_that_names_an_unknown_task_does_not_make_it_known(
     client: Herd, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer to an approval of no sandbox, or a cancellation of no task: there is still nothing to wait for."""
+    """A refused approval of no sandbox, or cancellation of no task, does not make the task known."""
     rejected = MessageRejected(message_id="msg-1", message_type="approval", reason="there is no sandbox task-two")
     await neighbours.publish_event("message-relay/msg-1", rejected, entity="task-two")
     refused = TaskRefused(command="spawner.cancel_task", reason="there is no task task-two", code=Code.NOT_FOUND)
     await neighbours.publish_event("spawner/task-two/1", refused, entity="task-two")
-    # Long enough that its events are read from the history before it is not known.
+    # Long enough that its events are read from the history before it counts as unknown.
     monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: replace(IMPATIENT, beginning=1))
     with pytest.raises(HerdError) as raised:
         await client.wait("task-two")
@@ -105,7 +105,7 @@ async def test_created_sandbox_that_is_not_read_yet_is_followed(client: Herd, ne
 async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     client: Herd, neighbours: Neighbours, *, by_label: bool
 ) -> None:
-    """`wait_all` includes those that this client has submitted, by name and by label, beside one that is known."""
+    """`wait_all` includes tasks that this client has submitted, by name and by label, beside a known one."""
     labels = {"team": "web"}
     known = TaskView(project="default", task="task-old", state=TaskState.COMPLETED, submitted_at=datetime.now(UTC))
     old = known.model_copy(update={"labels": labels})
@@ -135,7 +135,7 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
 async def test_submission_of_another_client_is_waited_for_while_commands_are_unread(
     client: Herd, neighbours: Neighbours
 ) -> None:
-    """`wait_all` in another process than `submit` waits until the spawner has read what was sent before."""
+    """`wait_all` in another process than `submit` waits until the spawner has read the earlier commands."""
     unread = [1]
     examined: list[int] = []
 
@@ -158,7 +158,7 @@ async def test_submission_of_another_client_is_waited_for_while_commands_are_unr
 
 
 async def test_events_of_an_unknown_name_are_an_error(client: Herd, neighbours: Neighbours) -> None:
-    """`events` raises `not_found` for it, and returns none for what is known or was submitted by this client."""
+    """`events` raises `not_found` for an unknown name, and returns no events for a known or submitted one."""
     for unknown in (client.events(task="task-nope"), client.events(sandbox="sbx-nope")):
         with pytest.raises(HerdError) as raised:
             await anext(unknown)

@@ -1,4 +1,4 @@
-"""Requests of an operator concern all projects, unless one is named."""
+"""An operator's requests concern all projects, unless one is named."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ Sandherd = Callable[..., Any]
 async def test_operator_sees_the_dead_letters_of_all_projects(
     neighbours: Neighbours, sandherd: Sandherd, herd: Broker
 ) -> None:
-    """`doctor` counts those of all projects, so `dead list` shows all, each with its project, unless one is named."""
+    """Like `doctor`, `dead list` covers all projects, and shows the project of each letter, unless one is named."""
     projects: list[str] = []
 
     async def on_message(message: Msg) -> None:
@@ -53,7 +53,7 @@ def _letter(number: int, subject: str) -> DeadLetter:
 
 
 async def test_audit_of_an_unknown_sandbox_is_not_found(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """An unknown sandbox has not "nothing missing": the status is 1."""
+    """The status for an unknown sandbox is 1, rather than a report that nothing is missing."""
     nothing = Audit(sources=[], source_count=0, event_count=0, missing=0, duplicates_refused=0, unstored=0, dead=0)
     await neighbours.answer(INGEST, GetAudit, lambda _: nothing)
     for form in ("table", "json"):

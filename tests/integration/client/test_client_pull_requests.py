@@ -1,4 +1,4 @@
-"""`sandherd branches pr|merge` and the options of `run` about pull requests; the spawner is a double."""
+"""`sandherd branches pr|merge`, and the options of `run` for pull requests; the spawner is a double."""
 
 import json
 from collections.abc import Callable
@@ -28,12 +28,12 @@ async def branches(neighbours: Neighbours) -> StoredBranches:
 
 
 def changed(**fields: Any) -> Callable[[BranchView], BranchView]:
-    """What a request makes of a view."""
+    """The changes that a request makes to a view."""
     return lambda view: view.model_copy(update=fields)
 
 
 async def test_pull_request_is_opened_and_shown(branches: StoredBranches, sandherd: Sandherd) -> None:
-    """With what prevents its merge."""
+    """The pull request is shown with what prevents its merge."""
     branches.on_pull_request = changed(pull_request=PULL)
     status, out, _ = await sandherd("branches", "pr", TASK, "--ready")
     assert status == 0
@@ -47,7 +47,7 @@ async def test_pull_request_is_opened_and_shown(branches: StoredBranches, sandhe
 
 
 async def test_refused_pull_request_has_the_reason(branches: StoredBranches, sandherd: Sandherd) -> None:
-    """And the exit status 1."""
+    """A refused pull request shows the reason, with status 1."""
     branches.on_pull_request = changed(pull_request_problem="the token does not permit it")
     status, out, _ = await sandherd("branches", "pr", TASK)
     assert status == 1
@@ -55,7 +55,7 @@ async def test_refused_pull_request_has_the_reason(branches: StoredBranches, san
 
 
 async def test_merge_is_of_the_present_commit(branches: StoredBranches, sandherd: Sandherd) -> None:
-    """With `--wait` the status is that of the merge."""
+    """With `--wait` the exit status is that of the merge."""
     merged = PULL.model_copy(update={"state": "merged"})
     branches.on_merge = changed(pull_request=merged, state=BranchState.MERGED)
     assert (await sandherd("branches", "merge", TASK, "--wait"))[0] == 0
@@ -70,7 +70,7 @@ async def test_merge_is_of_the_present_commit(branches: StoredBranches, sandherd
 
 
 async def test_program_opens_and_merges(branches: StoredBranches, client: Herd) -> None:
-    """By the same methods."""
+    """A program has the same methods."""
     await client.open_pull_request(TASK, ready=True, by="ada")
     await client.merge_branch(TASK, commit="b" * 40)
     assert [request.requested_by for request in branches.pull_requests] == ["ada"]
@@ -89,7 +89,7 @@ async def test_run_chooses_the_pull_request(neighbours: Neighbours, sandherd: Sa
 
 
 async def test_task_shows_the_pull_request_of_its_branch(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """With its checks, and what prevents the merge."""
+    """The task shows the checks of the pull request, and what prevents the merge."""
     await neighbours.answer(
         Principal.SPAWNER,
         ListLiveTasks,

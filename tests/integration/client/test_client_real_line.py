@@ -1,4 +1,4 @@
-"""The client against the real services: a task in a real sandbox, its history in a real Postgres."""
+"""The client with the real services: a task in a real sandbox, its history in a real Postgres."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ LISTENING = "import sys\nprint('ready', flush=True)\nprint('heard: ' + sys.stdin
 
 @pytest.fixture
 def lossy(monkeypatch: pytest.MonkeyPatch) -> random.Random:
-    """A live subscription that loses every other message, by a seed."""
+    """Make a live subscription lose every other message, at random by a seed."""
     chance = random.Random(7)
     listen = Connection.listen
 
@@ -48,7 +48,7 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> random.Random:
 
 
 async def test_unreliable_connection_loses_no_shown_event(real: Herd, lossy: random.Random) -> None:
-    """With half of the live messages lost and repeated disconnects, all stored events are shown."""
+    """With half of the live messages lost and repeated disconnections, all stored events are shown."""
     spec = task_spec("talk", ["python3", "agent.py"], files={"agent.py": CHATTY})
     shown = []
     async with real.follow(task="task-talk", fresh=True, patience=QUICK) as following:
@@ -110,7 +110,7 @@ async def test_message_reaches_the_agent(real: Herd) -> None:
 
 
 async def test_refused_submission_ends_the_following_with_its_reason(real: Herd) -> None:
-    """An unknown runtime and a name in use are refused; the owner of the name continues."""
+    """An unknown runtime and a used name are refused; the task with that name continues."""
     lasting = task_spec("sleep", ["sleep", "600"])
     await real.submit(lasting, task="task-taken")
     for task, spec, reason, refusal in (
@@ -118,7 +118,7 @@ async def test_refused_submission_ends_the_following_with_its_reason(real: Herd)
         ("task-taken", task_spec("x", ["true"]), "another task task-taken", "task.refused"),
     ):
         async with real.follow(task=task, fresh=True, patience=QUICK) as following:
-            # Not by `submit`, which knows beforehand that there is no such runtime.
+            # Not by `submit`, which would refuse an unknown runtime itself.
             await real.connection.command(SubmitTask(task=task, spec=spec), task)
             events = [event async for event in following]
         assert events[-1].type == refusal
@@ -131,13 +131,13 @@ async def test_refused_submission_ends_the_following_with_its_reason(real: Herd)
 
 
 async def test_task_under_a_name_in_use_is_the_same_or_another(real: Herd) -> None:
-    """The same specification is accepted, and is no second task; another one is refused. It runs, or has ended."""
+    """The same specification is accepted, without a second task; another one is refused; also after the task's end."""
     for ended in (False, True):
         await check_name_in_use(real, ended=ended)
 
 
 async def check_name_in_use(real: Herd, *, ended: bool) -> None:
-    """For one task."""
+    """Check this for one task."""
     name = f"task-again-{ended}".lower()
     spec = task_spec("sleep", ["sleep", "0" if ended else "600"])
     await real.submit(spec, task=name)
@@ -157,7 +157,7 @@ async def check_name_in_use(real: Herd, *, ended: bool) -> None:
 
 
 async def test_cancelled_task_ends_as_cancelled(real: Herd) -> None:
-    """`cancel` ends a running task, and following ends with it."""
+    """`cancel` ends a running task, and the following ends with it."""
     async with real.follow(task="task-long", fresh=True, patience=QUICK) as following:
         await real.submit(task_spec("sleep", ["sleep", "600"]), task="task-long")
         last = None

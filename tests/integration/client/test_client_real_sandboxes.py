@@ -16,11 +16,11 @@ from sandherd.contracts.states import SandboxState, TaskState
 
 QUICK = Patience(check=0.5, retry=0.05)
 LARGE = bytes(range(256)) * 2048
-"""Four pieces."""
+"""The content of four chunks."""
 
 
 async def written(real: Herd, sandbox: str, *argv: str, **more: object) -> tuple[int, bytes, bytes]:
-    """Run a command to its end: its status, and what it wrote."""
+    """Run a command to its end; returns its status and its output."""
     execution = await real.exec(sandbox, argv, **more)  # type: ignore[arg-type]  # as `exec` has them
     streams = {"stdout": b"", "stderr": b""}
     async for piece in execution.output():
@@ -38,13 +38,13 @@ async def test_sandboxes_are_created_used_and_ended(real: Herd, tmp_path: Path) 
 
 
 async def test_task_is_followed_over_all_its_attempts(real: Herd) -> None:
-    """Whether the spawner retries or a user does, live and from the history."""
+    """A task is followed over retries by the spawner and by a user, live and from the history."""
     await check_task_is_followed_over_its_attempts(real)
     await check_task_retried_by_hand_is_followed_to_its_last_end(real)
 
 
 async def check_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> None:
-    """A sandbox is created, runs commands, stores files and returns them unchanged, and ends."""
+    """Check that a sandbox runs commands, stores and returns files unchanged, and ends."""
     view = await real.create(SandboxSpec(ttl_seconds=600, files={"hello.txt": "hello"}))
     assert view is not None
     assert view.state is SandboxState.RUNNING
@@ -71,7 +71,7 @@ async def check_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> No
 
 
 async def check_sandbox_is_paused_resumed_and_extended(real: Herd) -> None:
-    """Each call returns when it is done; an impossible one is an error with the reason."""
+    """Check that each call returns when it is done, and that an impossible one raises the reason."""
     view = await real.create(SandboxSpec(ttl_seconds=600))
     assert view is not None
     can_pause = (await real.catalogue()).runtimes[0].can_pause
@@ -93,7 +93,7 @@ async def check_sandbox_is_paused_resumed_and_extended(real: Herd) -> None:
 
 
 async def check_killed_command_states_its_end(real: Herd) -> None:
-    """The state is that of a killed command, and its children have ended."""
+    """Check that its state says that it was killed, and that its children have ended."""
     view = await real.create()
     assert view is not None
     execution = await real.exec(view.sandbox, ["sleep", "600"])
@@ -104,7 +104,10 @@ async def check_killed_command_states_its_end(real: Herd) -> None:
 
 
 async def check_unavailable_options_are_refused_before_sending(real: Herd) -> None:
-    """An unknown runtime, an unknown profile and too much memory name what is allowed; nothing reaches the spawner."""
+    """Check that the errors of an unknown runtime or profile and of too much memory name what is allowed.
+
+    Nothing reaches the spawner.
+    """
     for spec, words in (
         (SandboxSpec(runtime="moon"), "there is: process"),
         (SandboxSpec(profile="large"), "there is no profile 'large'"),
@@ -117,7 +120,7 @@ async def check_unavailable_options_are_refused_before_sending(real: Herd) -> No
 
 
 async def check_task_is_followed_over_its_attempts(real: Herd) -> None:
-    """The first attempt fails and the second does not: both sandboxes are followed, to the end."""
+    """Check that both sandboxes are followed to the end, although the first attempt fails."""
     again = 'test "$SANDHERD_ATTEMPT" = 2 || exit 7'
     retry = {"max_attempts": 3, "first_delay_seconds": 0, "also": ["exit_status"]}
     async with real.follow(task="task-again", fresh=True, patience=QUICK) as following:
@@ -132,7 +135,7 @@ async def check_task_is_followed_over_its_attempts(real: Herd) -> None:
 
 
 async def check_task_retried_by_hand_is_followed_to_its_last_end(real: Herd) -> None:
-    """The first end is shown in its place; following continues to the last one, live and from the history."""
+    """Check that the first end is shown in its place, and that the following continues to the last one."""
     fails = 'test "$SANDHERD_ATTEMPT" = 2'
     await real.submit(task_spec("once", ["sh", "-c", fails], retry={"max_attempts": 1}), task="task-once")
     assert (await real.wait("task-once")).state is TaskState.FAILED

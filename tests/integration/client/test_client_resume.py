@@ -1,4 +1,4 @@
-"""Resuming an earlier task by the command, with real services, sandboxes and agents."""
+"""Commands resume an earlier task, with real services, sandboxes and agents."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ Run = Callable[..., Awaitable[tuple[int, str, str]]]
 
 @pytest.fixture(autouse=True)
 def toolchains(tmp_path: Path) -> None:
-    """The agents' SDKs, where the spawner of this test looks for them."""
+    """The agents' SDKs, in the folder where this test's spawner looks for them."""
     for kind in ("acp", "claude"):
         interpreter(kind)
     (tmp_path / "toolchains").symlink_to(TOOLCHAINS)
@@ -37,11 +37,11 @@ def toolchains(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 async def at_rest(toolchains: None, real: Herd) -> AsyncIterator[None]:
-    """No sandbox lives when a test is over."""
+    """Wait after each test until no sandbox lives."""
     yield
     for view in (await real.sandboxes()).items:
         if view.state not in SANDBOX_ENDED:
-            with suppress(HerdError):  # it may have ended meanwhile
+            with suppress(HerdError):  # it may have ended in the meantime
                 await real.terminate(view.sandbox)
             await gone(real, view.sandbox)
 
@@ -61,7 +61,7 @@ async def model() -> AsyncIterator[AnthropicModel]:
 
 @pytest.fixture
 def sandherd(started: Callable[..., Any]) -> Run:
-    """Runs the command as a process of its own; gives its status, output and errors."""
+    """A function that runs the command as a separate process; returns its status, output and errors."""
 
     async def run(*words: str) -> tuple[int, str, str]:
         process = await started(*words)
@@ -73,7 +73,7 @@ def sandherd(started: Callable[..., Any]) -> Run:
 
 @pytest.fixture
 def claude(sandherd: Run, model: AnthropicModel) -> Callable[..., Awaitable[str]]:
-    """Has Claude do a task to its end, as a user would; gives the task's name."""
+    """A function that has Claude complete a task, as a user would; returns the task's name."""
 
     async def run(text: str, *options: str) -> str:
         env = ("--env", f"ANTHROPIC_BASE_URL={model.url}", "--secret-env", f"ANTHROPIC_API_KEY={KEY}")
@@ -85,26 +85,26 @@ def claude(sandherd: Run, model: AnthropicModel) -> Callable[..., Awaitable[str]
 
 
 def acp(text: str, *arguments: str, **fields: Any) -> TaskSpec:
-    """A task for the scripted agent behind the Agent Client Protocol."""
+    """Submit a task for the scripted agent behind the Agent Client Protocol."""
     argv = ["/sandbox/toolchains/acp/bin/python", "agent.py", *arguments]
     files = {"agent.py": SCRIPTED_ACP.read_text()}
     return TaskSpec.model_validate({"text": text, "harness": {"kind": "acp", "argv": argv}, "files": files, **fields})
 
 
 async def session(herd: Herd, task: str) -> str | None:
-    """The session in which a task was done."""
+    """The session of a task."""
     found: str | None = (await herd.task(task)).result["session_id"]
     return found
 
 
 async def edited(herd: Herd, task: str) -> set[str]:
-    """The files that an earlier agent of the task has changed, as reported to the agent."""
+    """The files that an earlier agent of the task has changed, as the agent reads them."""
     await all_stored(herd)
     return {s.envelope["data"]["file_path"] async for s in herd.events(task=task, types=["agent.file_edited"])}
 
 
 async def forget(broker: Broker) -> None:
-    """Have the spawner delete the records of all tasks and sandboxes, as it does a day after their end."""
+    """Let the spawner delete the records of all tasks and sandboxes, as it does a day after their end."""
     async with broker.bus(Principal.SPAWNER) as bus:
         for bucket in ("tasks", "sandboxes"):
             retained = await bus.js.key_value(bucket)
@@ -115,7 +115,7 @@ async def forget(broker: Broker) -> None:
 async def test_conversation_is_resumed_in_another_task(
     real: Herd, claude: Callable[..., Awaitable[str]], model: AnthropicModel
 ) -> None:
-    """The model gets the first task's messages; a fork has a session of its own, unknown to the first."""
+    """The model gets the first task's messages; a fork has its own session, which the first does not know."""
     model.script(*(writes(word) for word in ("one", "two", "three", "four")))
     first = await claude("remember the pelican")
     second = await claude("and the heron", "--resume", first)
@@ -135,7 +135,7 @@ async def test_conversation_is_resumed_in_another_task(
 async def test_cleared_failed_task_is_resumed_with_its_work(
     real: Herd, herd: Broker, sandherd: Run, claude: Callable[..., Awaitable[str]], model: AnthropicModel
 ) -> None:
-    """The work tree is restored; no secret of the first task is in it."""
+    """The work tree is restored, without any secret of the first task."""
     model.script(calls("Bash", command="echo half >work.txt; echo $ANTHROPIC_API_KEY >key.txt"))
     spec = TaskSpec.model_validate(
         {
@@ -161,7 +161,7 @@ async def test_cleared_failed_task_is_resumed_with_its_work(
 
 
 async def test_session_of_self_storing_agent_is_loaded_by_id(real: Herd) -> None:
-    """`session/load` or a fork is used if the agent supports it and finds the session; else it is refused."""
+    """`session/load` or a fork is used if the agent supports it and finds the session; else the task is refused."""
     retained: dict[str, Any] = {"keep_work": True, "env": {"SCRIPTED_SESSIONS": "."}}
     first = await real.submit(acp("tool t1 execute {}\nsh t1 echo pelican >made.txt", **retained))
     assert (await real.wait(first)).state is TaskState.COMPLETED
@@ -185,7 +185,7 @@ async def test_session_of_self_storing_agent_is_loaded_by_id(real: Herd) -> None
 
 
 async def test_tasks_of_a_file_go_on_from_an_earlier_one(real: Herd, sandherd: Run, tmp_path: Path) -> None:
-    """Each in its way; where one has nothing to go on from, none of them is sent. `run` refuses it with a remedy."""
+    """Each task resumes in its own way; if one has nothing to resume, none is sent, and `run` states a remedy."""
     first = await real.submit(acp("say hello"))
     await real.wait(first)
     spec = acp("say again", "forks").model_dump(mode="json")
@@ -203,7 +203,7 @@ async def test_tasks_of_a_file_go_on_from_an_earlier_one(real: Herd, sandherd: R
 
 
 async def check_impossible_resume_is_refused_with_the_name(real: Herd, sandherd: Run, done: str) -> None:
-    """Of a task that is unknown, without a session, or of another kind."""
+    """Check a task that is unknown, without a session, or of another kind."""
     program = await real.submit("talk", ["true"])
     await real.wait(program)
     status, _, err = await sandherd("run", "go on", "--harness", "claude", "--resume", "task-never")
@@ -220,7 +220,7 @@ async def check_impossible_resume_is_refused_with_the_name(real: Herd, sandherd:
 
 
 async def test_running_session_is_forked_and_not_resumed(real: Herd) -> None:
-    """The client refuses it beforehand, and the spawner any other client; the fork has the earlier messages."""
+    """The client refuses to resume it before sending, and the spawner too; a fork has the earlier messages."""
     lingers = await real.submit(acp("say hello", linger_seconds=600))
     async with real.follow(task=lingers) as events:
         async for event in events:

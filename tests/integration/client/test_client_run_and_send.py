@@ -1,4 +1,4 @@
-"""Submitting tasks and messages by command, against a real broker and small responders."""
+"""Commands submit tasks and messages, with a real broker and small responders."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def lines_of(text: str) -> list[Any]:
 
 
 async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """`run` shows events from the first on, with the agent's output between, and ends with the task."""
+    """`run` shows the events from the first on, with the agent's output, and ends with the task."""
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
     await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     running = asyncio.ensure_future(sandherd("run", "compute it", "--", "python3", "agent.py"))
@@ -68,7 +68,7 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
 
 
 async def test_name_of_a_followed_task_is_all_that_run_prints(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """With `-o name`; the exit status is that of the task."""
+    """With `-o name` the exit status is that of the task."""
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
     await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "name", "--", "true"))
@@ -81,7 +81,7 @@ async def test_name_of_a_followed_task_is_all_that_run_prints(neighbours: Neighb
 async def test_live_output_waits_for_missing_events(
     neighbours: Neighbours, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event that the history has only later is shown before younger ones of other sources."""
+    """An event that the history has late is shown before younger events of other sources."""
     monkeypatch.setattr("sandherd.client.events.time_order.LIMIT_SECONDS", PATIENCE)
     running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "json", "--", "true"))
     neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
@@ -99,7 +99,7 @@ async def test_live_output_waits_for_missing_events(
             isinstance(requested, ListEvents) and requested.source == late.source for requested in neighbours.requested
         )
 
-    wanted = requests() + 4  # which takes longer than the shortest hold
+    wanted = requests() + 4  # which takes longer than the shortest delay of events
     await eventually(lambda: requests() >= wanted)
     neighbours.stored.append(late)
     await neighbours.complete()
@@ -111,7 +111,7 @@ async def test_live_output_waits_for_missing_events(
 
 
 def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:
-    """The spawner's reply: the number of commands that it has not read."""
+    """The spawner's reply with the number of commands that it has not read."""
 
     def examine(_request: ExamineSpawner) -> Examination:
         backlog = ConsumerBacklog(consumer="spawner-commands", pending=unread[0], unacknowledged=0, still_seconds=0)
@@ -128,7 +128,7 @@ EARLIER = TaskView(project="default", task=TASK, state=TaskState.COMPLETED, subm
 async def test_run_refuses_the_name_of_another_task(
     neighbours: Neighbours, sandherd: Sandherd, follow: str, received: bool
 ) -> None:
-    """The spawner decides; no event of the earlier task is shown as if it were its own."""
+    """The spawner decides; no event of the earlier task is shown as one of its own."""
     unread = [1]
     await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
     await neighbours.answer(
@@ -150,7 +150,7 @@ async def test_run_refuses_the_name_of_another_task(
 async def test_run_shows_the_same_task_that_was_submitted_before(
     neighbours: Neighbours, sandherd: Sandherd, follow: str
 ) -> None:
-    """It waits until the spawner has read the command and refused nothing; a refusal of another command is none."""
+    """`run` waits until the spawner has read its command without refusing it; another's refusal has no effect."""
     unread = [1]
     await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
     await neighbours.begin()
@@ -170,7 +170,7 @@ async def test_run_shows_the_same_task_that_was_submitted_before(
 
 
 async def test_run_with_files_refuses_a_name_in_use(neighbours: Neighbours, sandherd: Sandherd, tmp_path: Path) -> None:
-    """Uploaded files are others each time: nothing is sent."""
+    """A name in use is refused before sending, as uploaded files differ each time."""
     await neighbours.begin()
     status, _, err = await sandherd("run", "do it", "--name", TASK, "--dir", str(tmp_path), "--", "true")
     assert status == 1
@@ -179,7 +179,7 @@ async def test_run_with_files_refuses_a_name_in_use(neighbours: Neighbours, sand
 
 @pytest.mark.parametrize("output", ["table", "json"])
 async def test_refused_task_is_a_usage_error(neighbours: Neighbours, sandherd: Sandherd, output: str) -> None:
-    """One line on standard error has the reason and the remedy, with status 2; the reason is shown once."""
+    """The reason and the remedy are one line on standard error, with status 2; the reason is shown once."""
     running = asyncio.ensure_future(sandherd("run", "x", "--runtime", "nonsense", "-o", output, "--", "true"))
     command = await neighbours.take(Principal.SPAWNER)
     neighbours.task = command.subject
@@ -196,7 +196,7 @@ async def test_refused_task_is_a_usage_error(neighbours: Neighbours, sandherd: S
 
 @pytest.mark.parametrize("rejected", [False, True])
 async def test_send_waits_for_the_receipt(neighbours: Neighbours, sandherd: Sandherd, rejected: bool) -> None:
-    """`send` waits until the agent has the message, or can't have it, and shows how long the delivery took."""
+    """`send` waits until the agent has the message, or can't get it, and shows the duration of the delivery."""
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", "-o", "json"))
     command = await neighbours.take(Principal.MESSAGE_RELAY)
     name = command.data.message
@@ -238,7 +238,7 @@ async def test_message_has_its_sender_type(
 
 
 async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """The live subscription missed the receipt."""
+    """A receipt that the live subscription has lost is found in the history."""
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello"))
     name = (await neighbours.take(Principal.MESSAGE_RELAY)).data.message
     source = f"message-relay/{name}"
@@ -254,7 +254,7 @@ async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sand
 async def test_send_shows_that_its_command_was_not_executed(
     neighbours: Neighbours, sandherd: Sandherd, refused: bool, received: bool
 ) -> None:
-    """Refused with its id, or rejected, by an event with a source of its own: status 1 at once, with the reason."""
+    """An event with the command's id, of any source, that refuses it ends `send` with status 1 and the reason."""
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", "-o", "json"))
     command = await neighbours.take(Principal.MESSAGE_RELAY)
     name, kind = command.data.message, command.type
@@ -276,7 +276,7 @@ async def test_send_shows_that_its_command_was_not_executed(
 async def test_command_is_stored_while_its_service_is_down(
     neighbours: Neighbours, sandherd: Sandherd, words: list[str]
 ) -> None:
-    """The client cannot show a state, but the command is published: the broker stores it."""
+    """The broker stores the command, although the client can't show a state."""
     for request in (ListLiveTasks, ListLiveSandboxes, ListPastTasks, ListPastSandboxes):
         await neighbours.silence(request)
     status, out, _ = await sandherd(*words)

@@ -42,7 +42,7 @@ def event_of(number: int, *, project: str = "default", sandbox: str = SANDBOX) -
 
 @pytest.fixture
 async def ingest(herd: Broker, postgres: str) -> AsyncIterator[Broker]:
-    """A broker with event-ingest, and who creates consumers for it."""
+    """A broker with event-ingest, and the service that creates its consumers."""
     async with stream_admin(herd), compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         yield herd
 
@@ -59,15 +59,15 @@ def as_subscriber(herd: Broker, project: str = "default") -> Context:
 
 
 def document(out: str) -> Any:
-    """The one document in what was shown; event-ingest, in this process, writes its log there as well."""
+    """The only document in the output, which also contains event-ingest's log."""
     lines = out.splitlines()
     return json.loads("".join(lines[lines.index("{") : lines.index("}") + 1]))
 
 
 async def take(events: AsyncIterator[ReceivedEvent], count: int, seconds: float = 20) -> list[ReceivedEvent]:
-    """This number of events, each acknowledged."""
+    """Take and acknowledge this number of events."""
     found: list[ReceivedEvent] = []
-    async with asyncio.timeout(seconds):  # by itself less than what is not acknowledged needs to be redelivered
+    async with asyncio.timeout(seconds):  # its default is less than the redelivery of unacknowledged events takes
         while len(found) < count:
             found.append(await anext(events))
             await found[-1].ack()
@@ -87,7 +87,7 @@ async def test_subscription_is_followed_over_a_broker_kill(ingest: Broker, subsc
             await ingest.restart()
         for number in (4, 5, 6):
             await worker.publish_event(event_of(number))
-        # An acknowledgement that died with the broker brings its event again, and that is all that it does.
+        # A lost acknowledgement has no other effect than the redelivery of its event.
         rest: list[ReceivedEvent] = []
         while len(later := [one.event.sequence for one in rest if one.event.sequence > 3]) < 3:
             rest += await take(events, 1, PATIENCE)
@@ -98,7 +98,7 @@ async def test_subscription_is_followed_over_a_broker_kill(ingest: Broker, subsc
 
 
 async def test_reader_resumes_at_its_position(ingest: Broker, subscriber: Herd) -> None:
-    """Acknowledged events do not come to the next reader, unacknowledged ones do, marked as redelivered."""
+    """The next reader gets no acknowledged events, and the unacknowledged ones marked as redelivered."""
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker:
         for number in (1, 2):
@@ -110,13 +110,13 @@ async def test_reader_resumes_at_its_position(ingest: Broker, subscriber: Herd) 
         async with Herd.connect(as_subscriber(ingest)) as next_one, next_one.receive("copy") as events:
             await worker.publish_event(event_of(3))
             assert [one.event.sequence for one in await take(events, 1)] == [3]
-            async with asyncio.timeout(PATIENCE):  # the broker notes an acknowledgement a moment after it came
+            async with asyncio.timeout(PATIENCE):  # the broker records an acknowledgement a moment after receiving it
                 while (await next_one.subscriptions()).subscriptions[0].unacknowledged != 1:
                     await asyncio.sleep(0.02)
 
 
 async def test_closing_reader_returns_unread_events(ingest: Broker, subscriber: Herd) -> None:
-    """The next reader gets all of them before the acknowledgement time, each once, in any order."""
+    """The next reader gets all unread events before the acknowledgement time, each once, in any order."""
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker:
         for number in range(1, 9):
@@ -129,7 +129,7 @@ async def test_closing_reader_returns_unread_events(ingest: Broker, subscriber: 
 
 
 async def test_deleted_subscription_ends_its_readers(ingest: Broker, subscriber: Herd) -> None:
-    """A reader does not wait for ever, and takes nothing of a subscription that replaces it."""
+    """A reader ends, and takes nothing of a subscription that replaces the deleted one."""
     made = await subscriber.subscribe("copy")
     async with subscriber.receive("copy") as events:
         waiting = asyncio.create_task(anext(events))
@@ -143,12 +143,12 @@ async def test_deleted_subscription_ends_its_readers(ingest: Broker, subscriber:
 
 
 async def test_reader_with_an_expired_credential_raises(ingest: Broker, subscriber: Herd, tmp_path: Path) -> None:
-    """A reader does not wait for ever for a broker that refuses it."""
+    """A reader whose credential the broker refuses raises an error instead of waiting forever."""
     await subscriber.subscribe("copy")
     path = tmp_path / "short.creds"
     context = Context(nats_url=ingest.url, credentials=path, project="default", home=ingest.home)
     begun = asyncio.Event()
-    for life in (3, 15, 60):  # how long a reader needs to begin, is unknown on a busy machine
+    for life in (3, 15, 60):  # on a busy machine it is unknown how long a reader needs to begin
         path.write_text(
             Registrar(ingest.identity).mint_person(Principal.SUBSCRIBER, "short", project="default", life=life)
         )
@@ -160,14 +160,14 @@ async def test_reader_with_an_expired_credential_raises(ingest: Broker, subscrib
 
 
 async def read_to_the_end(context: Context, begun: asyncio.Event) -> None:
-    """What a reader gets for whom there is nothing, and whether it came so far."""
+    """The events of a reader that has none left, and whether it reached the end."""
     async with Herd.connect(context) as reader, reader.receive("copy") as events, asyncio.timeout(PATIENCE):
         begun.set()
         await anext(events)
 
 
 async def test_client_credential_is_refused_with_the_needed_role(ingest: Broker, context: Context) -> None:
-    """A client may create and list a subscription, but reading needs a subscriber's credential."""
+    """A client may create and list a subscription, but only a subscriber's credential may read it."""
     async with Herd.connect(context) as client:
         await client.subscribe("copy")
         with pytest.raises(HerdError) as error:
@@ -178,9 +178,9 @@ async def test_client_credential_is_refused_with_the_needed_role(ingest: Broker,
 
 
 async def test_misdirected_event_is_ignored(ingest: Broker) -> None:
-    """A subscriber that has its events republished to another project's listeners is not received.
+    """An event that another project's subscriber has republished to this one's readers is not received.
 
-    Nor is the broker's status of a pull request, or an event that has the headers of a republished one.
+    Neither is a status of the broker, nor an event with the headers of a republished one.
     """
     received: list[str] = []
 
@@ -218,7 +218,7 @@ async def test_misdirected_event_is_ignored(ingest: Broker) -> None:
 
 
 async def test_subscription_commands_create_list_and_delete(ingest: Broker, sandherd: Sandherd) -> None:
-    """Both output formats are shown."""
+    """The commands have text and JSON output."""
     status, out, _ = await sandherd("subscriptions", "create", "alerts", "--type", "task.", "--from", "all")
     assert status == 0
     assert "sub-default-" in out
@@ -239,7 +239,7 @@ async def test_subscription_commands_create_list_and_delete(ingest: Broker, sand
 async def test_credential_is_created_with_the_rights_of_its_role(
     herd: Broker, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """The broker accepts it; its file is private, never overwritten, and expires if requested."""
+    """The broker accepts the credential; its file is private, never overwritten, and expires if requested."""
     path = tmp_path / "reader.creds"
     words = ["credentials", "create", "--role", "subscriber", "--project", "p7", "--file", str(path), "--life", "2h"]
     status, out, _ = await sandherd(*words, "-o", "json")
@@ -270,7 +270,7 @@ async def test_credential_is_created_with_the_rights_of_its_role(
 
 @pytest.mark.own_broker
 async def test_credential_is_revoked_and_replaced(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
-    """A copy of the file is enough: connections end, the error names the command, whose file works. No other is."""
+    """A revocation by a copy of the file ends its connections only; the error names a command that replaces it."""
     path, copy = tmp_path / "ada.creds", tmp_path / "copy.creds"
     create = ["credentials", "create", "--role", "client", "--project", "p7", "--file", str(path)]
     assert (await sandherd(*create))[0] == 0
@@ -296,7 +296,7 @@ async def test_credential_is_revoked_and_replaced(herd: Broker, sandherd: Sandhe
 
 @pytest.mark.own_broker
 async def test_only_users_credentials_are_revoked(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
-    """Not that of a service, not by a file that names another's key without its private one, and not without keys."""
+    """A service's credential, a file with a foreign private key, and a missing identity are refused."""
     forged = tmp_path / "forged.creds"
     token, _ = parts_of(herd.credentials(Principal.CLIENT, project="p7").read_text())
     forged.write_text(credentials_text(token, Key.new(KeyKind.USER).seed))
@@ -310,7 +310,7 @@ async def test_only_users_credentials_are_revoked(herd: Broker, sandherd: Sandhe
 
 
 async def test_failed_credential_creation_is_reported(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
-    """Missing keys and a project that means all of them: one line each, and no file."""
+    """Missing keys, and a project that stands for all, each give an error of one line and no file."""
     make = ["credentials", "create", "--role", "subscriber", "--file", str(tmp_path / "x.creds")]
     status, _, err = await sandherd(*make, "--identity", str(tmp_path / "nowhere"))
     assert status == 1
@@ -322,7 +322,7 @@ async def test_failed_credential_creation_is_reported(herd: Broker, sandherd: Sa
 
 
 def test_subscriber_rights_have_no_wildcard_of_consumers() -> None:
-    """Every permitted consumer is named in full: no pattern of the broker matches a part of a name."""
+    """Every permitted consumer is named in full, as no pattern of the broker matches a part of a name."""
     found = [pattern for pattern in for_user(Principal.SUBSCRIBER, "p1", "U").publish if "EVENTS." in pattern]
     assert found
     assert all(".EVENTS.sub-p1-" in pattern for pattern in found)

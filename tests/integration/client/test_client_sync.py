@@ -1,4 +1,4 @@
-"""`SyncHerd` in programs without asyncio, with the real services."""
+"""`SyncHerd` works in programs without asyncio, with the real services."""
 
 import asyncio
 import signal
@@ -77,7 +77,7 @@ except KeyboardInterrupt:
 
 @pytest.fixture
 def program(line: Context, tmp_path: Path) -> Any:
-    """Starts a program with the place of the real services as its arguments."""
+    """A function that starts a program with the addresses of the real services as arguments."""
 
     async def start(text: str, *more: str) -> asyncio.subprocess.Process:
         path = tmp_path / "program.py"
@@ -94,7 +94,7 @@ def program(line: Context, tmp_path: Path) -> Any:
 
 
 async def test_program_without_asyncio_does_all_work(program: Any) -> None:
-    """Tasks, events as generators, output, commands, threads; errors are the same; at its end no thread is left."""
+    """Tasks, events as generators, output, commands and threads work with the same errors; no thread is left."""
     process = await program(WORK)
     out, err = await process.communicate()
     assert (process.returncode, out, err) == (0, b"done\n", b"")
@@ -102,13 +102,13 @@ async def test_program_without_asyncio_does_all_work(program: Any) -> None:
 
 
 async def test_interrupted_program_closes_the_connection(program: Any, real: Herd) -> None:
-    """Ctrl-C ends the method that waits, and nothing is printed by asyncio; the task is still there."""
+    """Ctrl-C ends the waiting method, and asyncio prints nothing; the task continues."""
     for what in ("wait", "follow"):
         await check_interrupt(program, real, what)
 
 
 async def check_interrupt(program: Any, real: Herd, what: str) -> None:
-    """During one method."""
+    """Check Ctrl-C during one method."""
     process = await program(INTERRUPTED, what)
     task = (await process.stdout.readline()).decode().strip()
     async with real.follow(task=task) as events:
@@ -124,7 +124,7 @@ async def check_interrupt(program: Any, real: Herd, what: str) -> None:
 
 
 async def check_unreachable_broker_is_the_error_of_the_asynchronous_client(program: Any) -> None:
-    """`NotReachedError`; the thread has ended."""
+    """Check that it is `NotReachedError`, and that the thread has ended."""
     text = """
 place = Context(nats_url="nats://127.0.0.1:9", credentials=None, project="default", home=pathlib.Path(sys.argv[3]))
 try:

@@ -1,4 +1,4 @@
-"""Folders and files into a task, and its results out of it after its end, with the real services."""
+"""Tasks get folders and files, and their results are read after the end, with the real services."""
 
 import asyncio
 import io
@@ -35,13 +35,13 @@ mkdir out; printf 'report\\n' >out/report.txt
 
 @pytest.fixture
 def context(line: Context) -> Context:
-    """The place of the real services."""
+    """The context of the real services."""
     return line
 
 
 @pytest.fixture
 def sandherd(started: Callable[..., Any]) -> Sandherd:
-    """Run the command as a process of its own: the services here write their logs where we would look."""
+    """Run the command as a separate process: the services of the test log to this process's output."""
 
     async def run(*words: str) -> tuple[int, bytes, str]:
         process = await started(*words)
@@ -64,7 +64,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 async def only_task(real: Herd) -> TaskView:
-    """The only task, once the spawner has its command: `run --no-follow` does not wait for that."""
+    """Wait until the spawner has the command of the only task: `run --no-follow` does not wait for that."""
 
     async def submitted() -> list[TaskView]:
         return (await real.tasks()).items
@@ -77,7 +77,7 @@ async def only_task(real: Herd) -> TaskView:
 async def test_folder_is_uploaded_and_its_changes_are_downloaded(
     real: Herd, sandherd: Sandherd, repository: Path, tmp_path: Path
 ) -> None:
-    """`run --dir` uploads it; after the end `files` lists, `cp` copies, and `diff` is a patch to the task's result."""
+    """`run --dir` uploads a folder; after the end `files` lists, `cp` copies, and `diff` is a patch to the result."""
     extra = tmp_path / "extra.bin"
     extra.write_bytes(LARGE[:1000])
     status, _, err = await sandherd(
@@ -111,7 +111,7 @@ async def test_folder_is_uploaded_and_its_changes_are_downloaded(
 
 
 async def test_every_attempt_begins_with_the_folder(real: Herd, sandherd: Sandherd, repository: Path) -> None:
-    """A retry by hand uses it too, after the folder has changed here."""
+    """A retry by a user also begins with the folder as it was, although it has changed here."""
     script = "test ! -e mark || exit 9; touch mark; exit 3"
     await sandherd("run", "x", "--dir", str(repository), "--no-follow", "--", "sh", "-c", script)
     task = (await only_task(real)).task
@@ -123,7 +123,7 @@ async def test_every_attempt_begins_with_the_folder(real: Herd, sandherd: Sandhe
 
 
 async def check_task_without_a_stored_work_tree_names_the_option(real: Herd, sandherd: Sandherd) -> None:
-    """Status 1, and one line."""
+    """Check that the status is 1, with one line."""
     task = await real.submit(task_spec("x", ["sh", "-c", "touch here"]))
     await real.wait(task)
     for command in ("files", "diff"):
@@ -135,7 +135,7 @@ async def check_task_without_a_stored_work_tree_names_the_option(real: Herd, san
 async def test_files_of_a_running_task_are_copied_from_its_sandbox(
     real: Herd, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """The task's name suffices; after its end the same command works, if its work tree was stored."""
+    """The task's name suffices for `cp`; it also works after the task's end, if its work tree was stored."""
     await check_task_without_a_stored_work_tree_names_the_option(real, sandherd)
     argv = ["sh", "-c", "echo half >note; until test -e go; do sleep 0.1; done; echo whole >note"]
     task = await real.submit(task_spec("x", argv, keep_work=True))
@@ -157,7 +157,7 @@ async def test_files_of_a_running_task_are_copied_from_its_sandbox(
 
 
 def an_archive(*entries: tuple[str, str]) -> io.BytesIO:
-    """A tar archive of files, or of links where a target is given."""
+    """A tar archive of files, or of links if a target is given."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, target in entries:
@@ -169,7 +169,7 @@ def an_archive(*entries: tuple[str, str]) -> io.BytesIO:
 
 
 async def submitted(real: Herd, archive: io.BytesIO, tmp_path: Path, script: str) -> TaskView:
-    """A task that begins with an archive that no client of ours would make."""
+    """Submit a task that begins with an archive that our clients would not create."""
     task = new_task()
     path = tmp_path / "archive.tar"
     path.write_bytes(archive.getvalue())
@@ -181,7 +181,7 @@ async def submitted(real: Herd, archive: io.BytesIO, tmp_path: Path, script: str
 
 
 async def test_archive_leads_nowhere_out_of_the_work_tree(real: Herd, tmp_path: Path) -> None:
-    """One with such an entry is refused whole and permanently, before the agent starts; links are left out.
+    """An archive with an entry that leads out is refused whole and permanently; links are left out.
 
     Neither the task's own files nor its agent's are written through a link.
     """

@@ -1,4 +1,4 @@
-"""Where a command expects a sandbox, a task stands for its live or last one."""
+"""Commands that expect a sandbox accept a task, which stands for its live or last one."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ async def test_change_of_a_sandbox_takes_its_task(
 
 @pytest.mark.parametrize("verb", ["grant", "deny"])
 async def test_answer_to_an_approval_takes_the_task(neighbours: Neighbours, sandherd: Sandherd, verb: str) -> None:
-    """The answer is sent to the sandbox of the live attempt."""
+    """The decision is sent to the sandbox of the live attempt."""
     neighbours.tasks[TASK] = a_task(TASK, TaskState.RUNNING)
     neighbours.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
     await sandherd("approvals", verb, TASK, "apr-1", "--timeout", "0.1")
@@ -43,7 +43,7 @@ async def test_answer_to_an_approval_takes_the_task(neighbours: Neighbours, sand
 
 
 async def test_list_of_approvals_takes_the_task(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """Also of one whose sandbox has ended."""
+    """The list accepts a task whose sandbox has ended, too."""
     neighbours.tasks[TASK] = a_task(TASK, TaskState.COMPLETED)
     await neighbours.answer(Principal.EVENT_INGEST, ListApprovals, lambda _: ApprovalList(approvals=[]))
     status, _, err = await sandherd("approvals", "list", "--sandbox", TASK, "--all")

@@ -1,4 +1,4 @@
-"""Several tasks at once, on real services: a batch is submitted, listed, waited for and cancelled, with its cost."""
+"""Several tasks are submitted, listed, waited for and cancelled together, with their cost, on real services."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def batch_file(folder: Path, *entries: dict[str, Any]) -> str:
 
 
 async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
-    """`submit --wait` fails if one task fails; the batch then selects its tasks in `list`, `wait` and `costs`."""
+    """`submit --wait` fails if one task fails; `list`, `wait` and `costs` select the tasks of the batch."""
     good = {"name": "good", "text": "spend", "argv": ["python3", "agent.py"], "files": {"agent.py": SPENDING}}
     bad = {"name": "bad", "text": "fail", "argv": ["false"], "labels": {"team": "web"}}
     file = batch_file(tmp_path, good, bad)
@@ -76,7 +76,7 @@ async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, sand
 
 
 async def test_matrix_runs_as_one_task_for_each_combination(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
-    """Each gets its own values, a dependent waits for all, a label finds them. An invalid file sends nothing."""
+    """Each task gets its own values, a dependent waits for all, a label finds them; an invalid file sends nothing."""
     tested = {
         "name": "test",
         "text": "test ${{ matrix.python }}",
@@ -99,7 +99,7 @@ async def test_matrix_runs_as_one_task_for_each_combination(real: Herd, sandherd
 
 
 async def test_live_tasks_of_a_label_are_shown_and_cancelled(real: Herd, sandherd: Sandherd) -> None:
-    """`top` shows a running task; `cancel --label` ends what has the label, and a waiting command sees it."""
+    """`top` shows a running task; `cancel --label` ends all with the label, and a waiting command notices it."""
     labels = {"team": "data"}
     outcomes = await real.submit_batch(
         {f"task-{name}": task_spec("work", ["sleep", "600"], labels=labels) for name in ("one", "two")}
@@ -120,7 +120,7 @@ async def test_live_tasks_of_a_label_are_shown_and_cancelled(real: Herd, sandher
 
 
 async def test_rejected_task_of_a_batch_fails_the_command(neighbours: Any, sandherd: Sandherd, tmp_path: Path) -> None:
-    """The reason of a rejection is shown by `submit`, although the broker had stored the command."""
+    """`submit` shows the reason of a rejection, although the broker had stored the command."""
     await neighbours.answer(Principal.SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[]))
     entry = {"name": "one", "text": "x", "argv": ["true"]}
     submitting = asyncio.ensure_future(sandherd("tasks", "submit", batch_file(tmp_path, entry)))

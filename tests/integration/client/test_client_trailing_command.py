@@ -1,4 +1,4 @@
-"""`sandherd exec` without `--`, and `-` for a standard stream in `sandherd cp`, with the real services."""
+"""`sandherd exec` without `--`, and `-` for standard streams in `sandherd cp`, with the real services."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,13 +14,13 @@ LARGE = bytes(range(256)) * 2048
 
 @pytest.fixture
 def context(line: Context) -> Context:
-    """The place of the real services."""
+    """The context of the real services."""
     return line
 
 
 @pytest.fixture
 def sandherd(started: Start) -> Run:
-    """Run the command as a process of its own, with `stdin`; returns its status and what it wrote."""
+    """Run the command as a separate process with `stdin`; returns its status and its output."""
 
     async def run(*words: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
         process = await started(*words, stdin=asyncio.subprocess.PIPE)
@@ -42,14 +42,14 @@ async def sandbox(real: Herd, sandherd: Run) -> AsyncIterator[str]:
 
 
 async def test_commands_and_streams_are_those_of_a_shell(sandbox: str, sandherd: Run, started: Start) -> None:
-    """`exec` needs no `--`; `cp` reads and writes standard streams, a terminal only as text without control."""
+    """`exec` needs no `--`; `cp` reads and writes standard streams, and shows a terminal only harmless text."""
     await check_everything_after_the_name_is_the_command(sandbox, sandherd, started)
     await check_file_is_copied_to_standard_output_and_from_standard_input(sandbox, sandherd)
     await check_terminal_gets_only_text_without_control_sequences(sandbox, sandherd, started)
 
 
 async def check_everything_after_the_name_is_the_command(sandbox: str, sandherd: Run, started: Start) -> None:
-    """Options of `exec` come before the name or, as before, before `--`; those of the command are its own."""
+    """Check that options of `exec` come before the name, or before `--`, and all later ones belong to the command."""
     await sandherd("exec", sandbox, "mkdir", "-p", "a/b")
     assert await sandherd("exec", sandbox, "ls", "-1", "a") == (0, b"b\n", b"")
     assert await sandherd("exec", "--cwd", "a", "--env=X=1", sandbox, "sh", "-c", "ls; echo $X; exit 3") == (
@@ -65,7 +65,7 @@ async def check_everything_after_the_name_is_the_command(sandbox: str, sandherd:
 
 
 async def check_file_is_copied_to_standard_output_and_from_standard_input(sandbox: str, sandherd: Run) -> None:
-    """Only its bytes are written, nothing about it; a folder, and a folder's name as target, are refused."""
+    """Check that only a file's bytes are written; a folder, and a folder as a target, are refused."""
     status, out, err = await sandherd("cp", "-", f"{sandbox}:in/data.bin", stdin=LARGE)
     assert (status, err) == (0, b""), err
     assert b"data.bin: 524288 bytes" in out
@@ -86,7 +86,7 @@ async def check_file_is_copied_to_standard_output_and_from_standard_input(sandbo
 
 
 async def check_terminal_gets_only_text_without_control_sequences(sandbox: str, sandherd: Run, started: Start) -> None:
-    """Other files are refused in one line; text of a sandbox can't control the terminal."""
+    """Check that other files are refused in one line, so that a sandbox can't control the terminal."""
     await sandherd("cp", "-", f"{sandbox}:text", stdin=b"one\n\x1b]0;title\x07two\n")
     await sandherd("cp", "-", f"{sandbox}:data", stdin=b"\x00\xff")
     status, shown = await on_terminal(started, "cp", f"{sandbox}:text", "-")
@@ -99,7 +99,7 @@ async def check_terminal_gets_only_text_without_control_sequences(sandbox: str, 
 
 
 async def test_result_of_an_ended_task_is_copied_to_standard_output(real: Herd, sandherd: Run) -> None:
-    """Also what a task has left."""
+    """The result of an ended task is copied as well."""
     argv = ["sh", "-c", "mkdir out; echo done > out/result"]
     status, out, err = await sandherd("run", "work", "--keep-work", "-o", "json", "--", *argv)
     assert status == 0, (out, err)

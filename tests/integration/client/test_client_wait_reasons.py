@@ -1,4 +1,4 @@
-"""A task that makes no progress says why, by every command that shows it."""
+"""Every command that shows a task without progress states the reason."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ Sandherd = Callable[..., Any]
 
 
 class Notices:
-    """What `run` says on standard error while it waits."""
+    """The lines of `run` on standard error while it waits."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -103,7 +103,7 @@ def an_approval() -> ApprovalView:
 
 
 async def begun(neighbours: Neighbours, sandherd: Sandherd) -> "asyncio.Future[Any]":
-    """A `run` whose command was taken; its task is the neighbours'."""
+    """A `run` whose command was received; its task is the neighbours'."""
     running: asyncio.Future[Any] = asyncio.ensure_future(sandherd("run", "compute it", "--", "true"))
     neighbours.task = (await neighbours.take(SPAWNER)).subject
     return running
@@ -153,7 +153,7 @@ async def test_run_states_that_the_spawner_does_not_respond(
 async def test_run_states_what_its_sandbox_waits_for(
     neighbours: Neighbours, sandherd: Sandherd, notices: Notices, state: SandboxState, notice: str
 ) -> None:
-    """The sandbox starts, is paused, or waits for a user's decision, with the command that continues."""
+    """`run` states that the sandbox starts, is paused, or waits for a user, with the command that continues."""
     await neighbours.answer(INGEST, ListApprovals, lambda _: ApprovalList(approvals=[an_approval()]))
     running = await begun(neighbours, sandherd)
     neighbours.sandboxes[SANDBOX] = a_sandbox(state)
@@ -170,7 +170,7 @@ async def test_run_states_what_its_sandbox_waits_for(
 async def test_task_that_waits_for_a_user_is_shown_as_such(
     neighbours: Neighbours, sandherd: Sandherd, client: Herd
 ) -> None:
-    """The list, the single view and JSON show it; without the history it is running."""
+    """The list, the single view and JSON show that it waits; without the history it is running."""
     await neighbours.answer(INGEST, ListApprovals, lambda _: ApprovalList(approvals=[an_approval()] * 2))
     neighbours.tasks = {
         TASK: a_task(TaskState.RUNNING, sandbox=SANDBOX),
@@ -187,7 +187,7 @@ async def test_task_that_waits_for_a_user_is_shown_as_such(
 async def test_status_counts_pending_approvals(
     neighbours: Neighbours, sandherd: Sandherd, operator: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All projects count; without the history there is no line."""
+    """All projects count; without the history there is no such line."""
 
     async def found(home: Path) -> StackStatus:
         return StackStatus(home=home, phase=StackPhase.READY)
@@ -204,8 +204,8 @@ async def test_status_counts_pending_approvals(
 async def test_live_output_is_sorted_by_time(
     neighbours: Neighbours, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events of several sources are shown in order of their times, though they arrive in another one."""
-    # As long as it takes: the default hold is shorter than what may pass between two messages on a busy machine.
+    """Events of several sources are shown in order of their times, though they arrive in another order."""
+    # It takes any time: on a busy machine more than the default delay may pass between two messages.
     monkeypatch.setattr(timed_display, "TimeOrder", partial(TimeOrder, PATIENCE, limit=PATIENCE))
     running = await begun(neighbours, sandherd)
 
@@ -232,7 +232,7 @@ async def test_live_output_is_sorted_by_time(
 async def test_sandbox_view_equals_that_of_the_history(
     neighbours: Neighbours, sandherd: Sandherd, client: Herd
 ) -> None:
-    """`sandboxes get` has the number of events that `sandboxes list --past` has, and the live state."""
+    """`sandboxes get` has the same number of events as `sandboxes list --past`, and the live state."""
     neighbours.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
     past = a_sandbox(SandboxState.SPAWNING, events=50, last_event_at=NOON, last_heartbeat_at=NOON)
     await neighbours.answer(INGEST, ListPastSandboxes, lambda _: SandboxList(sandboxes=[past]))
@@ -251,7 +251,7 @@ async def test_sandbox_view_equals_that_of_the_history(
 
 @pytest.mark.parametrize("kind", ["tasks", "sandboxes"])
 async def test_truncated_list_states_it(neighbours: Neighbours, sandherd: Sandherd, kind: str) -> None:
-    """The note is on standard error, with how to see the rest; a complete list has none. A document has a field."""
+    """A note on standard error says how to see the rest; a complete list has none. A document has a field."""
     tasks, sandboxes = [a_task(TaskState.RUNNING)], [a_sandbox(SandboxState.RUNNING)]
     for cursor in ("c-17", None):
         await neighbours.answer(SPAWNER, ListLiveTasks, lambda _, at=cursor: TaskList(tasks=tasks, next_cursor=at))
@@ -272,7 +272,7 @@ async def test_truncated_list_states_it(neighbours: Neighbours, sandherd: Sandhe
 async def test_commands_about_ended_objects_are_conflicts(
     neighbours: Neighbours, sandherd: Sandherd, client: Herd
 ) -> None:
-    """Cancel, terminate and retry in a final state: status 1, and the error `conflict` for programs."""
+    """Cancel, terminate and retry in a final state have status 1, and the error `conflict` for programs."""
     neighbours.tasks[TASK] = a_task(TaskState.COMPLETED)
     neighbours.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
     await neighbours.answer(SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.COMPLETED)]))
@@ -288,7 +288,7 @@ async def test_commands_about_ended_objects_are_conflicts(
 
 
 async def test_retry_of_a_running_task_is_a_conflict(neighbours: Neighbours, client: Herd) -> None:
-    """A conflict, too."""
+    """A retry of a running task is a conflict, too."""
     neighbours.tasks[TASK] = a_task(TaskState.RUNNING)
     with pytest.raises(HerdError) as caught:
         await client.retry(TASK)
@@ -296,13 +296,13 @@ async def test_retry_of_a_running_task_is_a_conflict(neighbours: Neighbours, cli
 
 
 async def test_unknown_task_can_be_cancelled(neighbours: Neighbours, client: Herd) -> None:
-    """The submission may not be handled yet: both commands are handled in order."""
+    """The cancellation is accepted, as the submission may be unread: both commands are handled in order."""
     await client.cancel("task-new")
     assert (await neighbours.take(SPAWNER)).subject == "task-new"
 
 
 async def nothing_known(neighbours: Neighbours) -> None:
-    """Be services of a herd in which no project has anything."""
+    """Take the place of services of a herd in which no project has anything."""
     await neighbours.answer(SPAWNER, ListSecrets, lambda _: SecretList(secrets=[]))
     limit = LimitView(maximum=8, source="max_sandboxes")
     unknown = ProjectView(project="typo", tasks=limit, sandboxes=limit)
@@ -314,8 +314,8 @@ async def nothing_known(neighbours: Neighbours) -> None:
 async def test_unknown_project_is_an_error_unless_created(
     neighbours: Neighbours, sandherd: Sandherd, operator: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mistyped `--project` neither lists nothing nor runs there; `--create` begins it."""
-    # A service that does not reply in time may know the project: on a busy machine each does, but later.
+    """A mistyped `--project` is an error, both for lists and for `run`; `--create` permits a new project."""
+    # A service without a reply in time may know the project: on a busy machine each replies, but later.
     monkeypatch.setattr("sandherd.client.projects.CHECK_SECONDS", float(PATIENCE))
     await nothing_known(neighbours)
     for words in (["tasks", "list"], ["run", "x", "--no-follow"], ["sandboxes", "create", "--no-wait"]):
@@ -332,7 +332,10 @@ async def test_unknown_project_is_an_error_unless_created(
 async def test_project_is_known_by_its_objects(
     neighbours: Neighbours, sandherd: Sandherd, operator: list[str], context: Context
 ) -> None:
-    """A task, event or record is enough; the default, a credential's own, and without a reply any are known."""
+    """A task, an event or a record makes a project known; the default and a credential's own are always known.
+
+    Without a reply of the services any project counts as known.
+    """
     await nothing_known(neighbours)
     own = ["--project", "default"]
     assert (await sandherd("tasks", "list", *own))[0] == (await sandherd(*operator, "tasks", "list", *own))[0] == 0

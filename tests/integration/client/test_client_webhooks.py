@@ -1,4 +1,4 @@
-"""Outgoing webhooks from a real subscription to a real HTTP server: failures, a kill, and what is given up."""
+"""Outgoing webhooks from a real subscription to a real HTTP server: failures, a kill, and undelivered events."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ OTHER = "sbx-two"
 
 
 class Receiver:
-    """An endpoint for webhooks: it checks each signature, and responds with the next of `statuses`, then 200."""
+    """An endpoint for webhooks: it checks each signature, and responds with the next of `statuses`, then with 200."""
 
     def __init__(self) -> None:
         self.accepted: list[tuple[str, int]] = []
@@ -52,7 +52,7 @@ class Receiver:
         return web.Response(status=status, headers={"Location": "http://127.0.0.1:9/"} if status == 302 else {})
 
     def of(self, sandbox: str) -> list[int]:
-        """The numbers of the accepted events of a sandbox, in order."""
+        """The numbers of a sandbox's accepted events, in order."""
         return [number for subject, number in self.accepted if subject == sandbox]
 
 
@@ -79,7 +79,7 @@ def deliver(herd: Herd, url: str, dead: Path, **changes: Any) -> "asyncio.Task[N
 async def test_events_are_delivered_in_order_over_failures_and_a_kill(
     ingest: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each at least once, in order for each sandbox, with one id; what is never accepted is a dead letter, durably."""
+    """Each event comes at least once with one id, in order for its sandbox; an undeliverable one is a dead letter."""
     monkeypatch.setattr(delivery, "PACE", Backoff(base=0.01, cap=0.01))
     dead = tmp_path / "dead"
     async with receiving() as receiver, ingest.bus(Principal.WORKER, sandbox="sbx-one") as worker:
@@ -108,7 +108,7 @@ async def _is_acknowledged(herd: Herd) -> bool:
 
 
 async def _publish(ingest: Broker, worker: Any) -> None:
-    """Three events of each of two sandboxes."""
+    """Publish three events of each of two sandboxes."""
     async with ingest.bus(Principal.WORKER, sandbox=OTHER) as other:
         for number in (1, 2, 3):
             await worker.publish_event(event_of(number))
@@ -116,7 +116,7 @@ async def _publish(ingest: Broker, worker: Any) -> None:
 
 
 async def _given_up(herd: Herd, worker: Any, receiver: Receiver, dead: Path) -> None:
-    """What is not accepted until its maximum age is in the file; 410 ends the delivery."""
+    """Check that events beyond the maximum age are in the file, and that 410 ends the delivery."""
     receiver.statuses = [500] * 1000
     running = deliver(herd, receiver.url, dead, limits=DeliveryLimits(age=timedelta(0)))
     await worker.publish_event(event_of(6))
@@ -131,7 +131,7 @@ async def _given_up(herd: Herd, worker: Any, receiver: Receiver, dead: Path) -> 
 async def _killed_before_acknowledging(
     running: "asyncio.Task[None]", monkeypatch: pytest.MonkeyPatch, receiver: Receiver, worker: Any
 ) -> None:
-    """The program ends after the receiver has accepted event 4, and before its acknowledgement."""
+    """Check a program that ends after the receiver accepted event 4, and before its acknowledgement."""
     killed, ack = asyncio.Event(), ReceivedEvent.ack
 
     async def kill(received: ReceivedEvent) -> None:
@@ -150,7 +150,7 @@ async def _killed_before_acknowledging(
 
 
 async def _refused_address(herd: Herd, worker: Any, receiver: Receiver, dead: Path) -> None:
-    """Without permission for private addresses nothing is sent to the loopback, whatever the URL was."""
+    """Check that without permission for private addresses nothing is sent to the loopback, with any URL."""
     lines: list[str] = []
     receiver.ids.clear()
     running = deliver(herd, receiver.url, dead, private=False, report=lines.append)

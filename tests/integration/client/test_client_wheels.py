@@ -1,4 +1,4 @@
-"""The packages installed elsewhere contain everything that an image needs, and no link."""
+"""Packages that are installed from wheels contain everything that an image needs, and no link."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def uv(*words: str | Path) -> None:
-    """Run it without a network, and with nothing but what is installed here."""
+    """Run uv without a network, and with the packages that are installed here."""
     done = subprocess.run(
         [UV, *words, "--offline", "-q", "--python", sys.executable],
         cwd=ROOT,
@@ -28,7 +28,7 @@ def uv(*words: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all packages, each built as an archive of its source first, and installed from its wheel."""
+    """A folder with all packages, each built first as a source archive, and installed from its wheel."""
     built, folder = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("elsewhere")
     for project in PROJECTS:
         uv("build", "--no-build-isolation", "-o", built, project)
@@ -40,7 +40,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(code: str, packages: Path, *words: str) -> str:
-    """What a program says that finds our packages there, before any that are installed in place."""
+    """Run a program that finds the packages there before any that are installed in place."""
     env = {"PYTHONPATH": str(packages), "PATH": os.environ["PATH"], "HOME": str(packages)}
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *words],
@@ -55,7 +55,7 @@ def run(code: str, packages: Path, *words: str) -> str:
 
 
 def test_image_folder_is_written_by_installed_packages(elsewhere: Path, tmp_path: Path) -> None:
-    """The folder's Dockerfile is the one in `deploy`, and the worker in it can be loaded from there."""
+    """The folder's Dockerfile is that of `deploy`, and the worker in it can be loaded."""
     code = "import sys; from sandherd.cli import main; sys.exit(main())"
     run(code, elsewhere, "image", "context", str(tmp_path / "made"))
     dockerfile = (tmp_path / "made" / "Dockerfile").read_text()
@@ -69,7 +69,7 @@ def test_image_folder_is_written_by_installed_packages(elsewhere: Path, tmp_path
 
 
 def test_data_files_are_in_the_packages(elsewhere: Path) -> None:
-    """The locks of toolchains, the migrations and the script of a runtime are installed."""
+    """The lock files of toolchains, the migrations and the script of a runtime are installed."""
     code = "from sandherd.admin.toolchains import KINDS, lock_of; print(*[lock_of(kind) for kind in KINDS], sep='\\n')"
     locks = run(code, elsewhere).splitlines()
     assert locks

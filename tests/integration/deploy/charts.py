@@ -18,20 +18,20 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "sandherd"
 RELEASE, NAMESPACE = "herd", "agents"
 PODS = "herd-sandherd"
-"""What the names of its objects begin with."""
+"""The prefix of the names of its objects."""
 GIVEN: Json = {
     "image": {"registry": "registry.example.org/team"},
     "nats": {"url": "nats://nats.nats.svc:4222"},
     "database": {"secret": {"name": "the-database"}},
     "sandboxes": {"image": "registry.example.org/team/agents:7"},
 }
-"""All that has to be given."""
+"""The required values."""
 SERVICES = ("spawner", "event-ingest", "monitor", "message-relay", "gateway")
 PARTS = (*SERVICES, "provision", "migrate", "migrate-after", "test")
 
 
 def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Helm's own command."""
+    """Run helm."""
     beside = Path(sys.executable).parent / "helm"
     command = str(beside) if beside.exists() else shutil.which("helm") or "helm"
     return subprocess.run(
@@ -40,7 +40,7 @@ def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
-    """As helm puts one file of values over another: null removes what is there."""
+    """Merge a file of values over another as helm does: null removes a value."""
     both = {key: value for key, value in under.items() if over.get(key, value) is not None}
     for key, value in over.items():
         if value is None and key in under:
@@ -51,7 +51,7 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
 
 
 def template_result(values: Mapping[str, Any], chart: Path = CHART) -> subprocess.CompletedProcess[str]:
-    """What helm makes of the least values with these over them."""
+    """The chart rendered by helm with the required values and these."""
     return _template_result(json.dumps(merged(GIVEN, values)), chart)
 
 
@@ -61,7 +61,7 @@ def _template_result(given: str, chart: Path) -> subprocess.CompletedProcess[str
 
 
 def rendered(values: Mapping[str, Any] | None = None, chart: Path = CHART) -> list[Json]:
-    """All objects. They are everybody's: leave them as they are."""
+    """All rendered objects. They are shared: do not change them."""
     return _rendered(json.dumps(merged(GIVEN, values or {})), chart)
 
 
@@ -69,12 +69,12 @@ def rendered(values: Mapping[str, Any] | None = None, chart: Path = CHART) -> li
 def _rendered(given: str, chart: Path) -> list[Json]:
     done = _template_result(given, chart)
     assert done.returncode == 0, done.stderr
-    # Twenty times as fast as the one in Python alone, which is what takes the time here.
+    # Twenty times as fast as the pure Python loader, which would take most of the time here.
     return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document]
 
 
 def refusal(values: Mapping[str, Any]) -> str:
-    """What helm says of values that can't work."""
+    """The error of helm for invalid values."""
     done = template_result(values)
     assert done.returncode != 0, "they were taken"
     return done.stderr
@@ -90,7 +90,7 @@ def called(objects: list[Json], kind: str, name: str) -> Json:
 
 
 def pods(objects: list[Json]) -> Iterator[tuple[str, Json]]:
-    """What each pod that these objects make is for, with what is further in a job's name, and its template."""
+    """The template of each pod of these objects, by its component and the rest of a job's name."""
     for one in of_kind(objects, "Deployment", "Job", "Pod"):
         template = one if one["kind"] == "Pod" else one["spec"]["template"]
         name, part = one["metadata"]["name"], template["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -98,5 +98,5 @@ def pods(objects: list[Json]) -> Iterator[tuple[str, Json]]:
 
 
 def variables(container: Json) -> Json:
-    """The variables of a container: texts as they are, Secrets by their names."""
+    """The variables of a container: texts as they are, and the names of Secrets."""
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}

@@ -1,4 +1,4 @@
-"""Which fields of custom resources there are, of those that we use: by their projects' references, in our own words."""
+"""The fields of the custom resources that we use, after their projects' references."""
 
 from typing import Any
 
@@ -99,7 +99,7 @@ FIELDS: dict[str, Any] = {
 
 
 def fits(item: Json) -> None:
-    """Raises `AssertionError` for a field that is not known, or holds something else than it should."""
+    """Raises `AssertionError` for a field that is unknown, or has a value of another type."""
     kind = f"{item['apiVersion']} {item['kind']}"
     assert item.keys() == {"apiVersion", "kind", "metadata", "spec"}, kind
     assert item["metadata"].keys() <= {"name", "namespace", "labels", "annotations"}, kind

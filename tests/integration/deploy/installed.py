@@ -42,7 +42,7 @@ class Installed:
         self.children: dict[str, ChildProcess] = {}
 
     def secrets(self) -> dict[str, Path]:
-        """As docs/kubernetes.md has them made: one for each folder of `sandherd identity init`."""
+        """The Secrets as docs/kubernetes.md creates them: one for each folder of `sandherd identity init`."""
         own = {f"sandherd-{name}": self.herd / "creds" / name for name in (*SERVICES, "provisioner")}
         return {
             **own,
@@ -65,7 +65,7 @@ class Installed:
         return child
 
     async def probe(self, name: str, kind: str) -> tuple[int, str]:
-        """What a probe of a pod is answered: its status, and its body."""
+        """The reply to a probe of a pod: its status and its body."""
         (container,) = self.pods[name]["spec"]["containers"]
         requested = container[kind]["httpGet"]
         assert requested["port"] == container["ports"][0]["name"]
@@ -75,18 +75,18 @@ class Installed:
         return await asyncio.to_thread(get, f"http://127.0.0.1:{self.node.ports[name]}{path}")
 
     async def account(self, name: str) -> str:
-        """The public key of an account, as the notes of the chart have it looked up."""
+        """The public key of an account, found as the notes of the chart say."""
         found = await self.jsz(f"http://127.0.0.1:{self.monitor}/jsz?accounts=true")
         return next(str(one["id"]) for one in found if one["name"] == name)
 
     async def jsz(self, url: str) -> list[Json]:
-        """What the broker's monitoring port says of accounts."""
+        """The broker's monitoring data about accounts."""
         status, text = await asyncio.to_thread(get, url)
         assert status == 200
         return list(json.loads(text)["account_details"])
 
     async def test(self) -> tuple[int, str]:
-        """`helm test`: its status, and what it says."""
+        """Run `helm test`; returns its status and its output."""
         done = await asyncio.to_thread(self.node.run, self.pods["test"])
         return done.returncode, done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""Values of all kinds, such that any two choices stand together in one line of them."""
+"""Values of all kinds, such that any two choices are together in one line."""
 
 import itertools
 from typing import Any
@@ -101,11 +101,11 @@ CHOICES: dict[str, list[Json]] = {
         },
     ],
 }
-"""Every choice of a kind meets every choice of each other kind in one of the lines below."""
+"""The choices of each kind; each meets every choice of each other kind in one of the lines below."""
 
 
 def lines() -> list[Json]:
-    """Values such that any two choices stand together somewhere: all pairs, without all combinations."""
+    """Values such that any two choices are together in a line: all pairs, without all combinations."""
     sizes = [range(len(choices)) for choices in CHOICES.values()]
     missing = {
         ((a, i), (b, j))

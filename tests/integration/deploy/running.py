@@ -1,4 +1,4 @@
-"""A node of the tests' own: what a rendered pod says is started as a process, with its files, variables and port."""
+"""A node for tests: the command of a rendered pod is started as a process, with its files, variables and port."""
 
 import os
 import subprocess
@@ -13,24 +13,24 @@ from tests.integration.deploy.charts import Json
 from tests.patience import PATIENCE
 
 ENTRY = {"cli": "sandherd"}
-"""What an image starts: `sandherd-<service>`, but for this one."""
+"""The command of an image is `sandherd-<service>`, except for this one."""
 
 
 class Node:
-    """Where pods run. `secrets` are folders by their Secrets' names, as `kubectl create secret` takes them."""
+    """The node of the pods. `secrets` are folders by names of Secrets, as `kubectl create secret` takes them."""
 
     def __init__(self, folder: Path, objects: list[Json], secrets: Mapping[str, Path]) -> None:
         self._folder = folder
         self._maps = {one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "ConfigMap"}
         self._secrets = secrets
         self.ports: dict[str, int] = {}
-        """Of each pod's component, in place of the port for probes that all of them have on a cluster."""
+        """The port of each pod's component, in place of the same port for probes in a cluster."""
 
     def command(self, pod: Json) -> ChildCommand:
-        """The one container of a pod, as a process that gets only the settings of the pod."""
+        """The only container of a pod as a process that gets only the pod's settings."""
         (container,) = pod["spec"]["containers"]
         places = {mount["mountPath"]: self._files(pod, mount["name"]) for mount in container["volumeMounts"]}
-        home = places.pop("/tmp")  # what a test is given, as a kubeconfig, may be below ours
+        home = places.pop("/tmp")  # what a test passes, such as a kubeconfig, may be below ours
         variables = {one["name"]: self._value(one) for one in container.get("env", [])}
         variables = {name: placed(value, places) for name, value in variables.items()}
         component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -45,7 +45,7 @@ class Node:
         return ChildCommand(arguments=self._arguments(container), log=log, environment=environment)
 
     def run(self, pod: Json) -> subprocess.CompletedProcess[str]:
-        """A pod that ends by itself."""
+        """Run a pod that ends by itself."""
         command = self.command(pod)
         return subprocess.run(
             command.arguments,
@@ -57,7 +57,7 @@ class Node:
         )
 
     def start(self, pod: Json) -> ChildProcess:
-        """A pod that goes on."""
+        """Start a pod that continues."""
         child = ChildProcess(self.command(pod))
         child.start()
         return child
@@ -71,7 +71,7 @@ class Node:
         return [str(beside / ENTRY.get(image, f"sandherd-{image}")), *container.get("args", [])]
 
     def _address(self, text: str) -> str:
-        """`herd-sandherd-monitor:8000` as it is reached here."""
+        """The local address for an address such as `herd-sandherd-monitor:8000`."""
         found = [port for name, port in self.ports.items() if text.rpartition(":")[0].endswith(f"-{name}")]
         return f"127.0.0.1:{found[0]}" if found else text
 
@@ -93,7 +93,7 @@ class Node:
 
 
 def placed(value: str, places: Mapping[str, Path]) -> str:
-    """A path in the pod as it is here."""
+    """The local path for a path in the pod."""
     for mounted, folder in places.items():
         if value == mounted or value.startswith(f"{mounted}/"):
             return str(folder) + value.removeprefix(mounted)

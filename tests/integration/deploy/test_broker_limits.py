@@ -1,6 +1,6 @@
-"""What the brokers of Compose and of the NATS chart grant to a program without a credential, in the running server.
+"""The limits of Compose's and the NATS chart's brokers for programs without a credential, in the running server.
 
-Missing until then: the limits were tested on the local stack only, and by their presence in a file.
+Until then the limits were tested on the local stack only, and by their presence in a file.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def of_compose(folder: Path) -> Json:
 
 
 def of_chart(folder: Path) -> Json:
-    """As the chart makes it of our values, with one server."""
+    """The configuration that the chart makes of our values, with one server."""
     values = yaml.safe_load((ROOT / "deploy/nats/values.yaml").read_text())["config"]
     accounts: Json = json.loads((folder / "herd/nats/accounts.json").read_text())
     patches = {one["path"].removeprefix("/"): one["value"] for one in values["patch"]}
@@ -61,7 +61,7 @@ class Server:
         return found
 
     def closed(self) -> int:
-        """How many closed connections it remembers."""
+        """The number of closed connections that it remembers."""
         url = f"http://127.0.0.1:{self.monitor}/connz?state=closed&limit=1"
         with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
             return int(json.load(reply)["total"])
@@ -86,7 +86,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 async def closed_with(port: int, sent: bytes) -> bytes:
-    """All that the server sends to a connection which then is silent, until it closes it."""
+    """All that the server sends to a silent connection until it closes it."""
     received = b""
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -102,9 +102,9 @@ async def closed_with(port: int, sent: bytes) -> bytes:
 
 
 async def test_unauthenticated_connections_are_few_small_and_short(server: Server) -> None:
-    """Connections, what is held for one, and the time to authenticate are limited, and each silent one is closed.
+    """Connections, their buffers and the time to authenticate are limited, and each silent connection is closed.
 
-    Also one that has sent a part of a request for a websocket, and one whose websocket is silent.
+    A connection with a part of a request for a websocket, and a silent websocket, are closed as well.
     """
     limits = server.variables()
     assert limits["max_connections"] == Capacity().connections
@@ -128,7 +128,7 @@ async def test_unauthenticated_connections_are_few_small_and_short(server: Serve
 
 
 async def test_refused_connections_are_not_remembered_without_limit(server: Server) -> None:
-    """The server keeps all that a CONNECT stated, 30 KB here, also if it was refused: of the newest ones only."""
+    """The server stores all that a CONNECT stated, 30 KB here, even if refused, but only of the newest ones."""
     connect = b"CONNECT " + json.dumps({"jwt": "x", "name": "<" * 30_000}).encode() + b"\r\n"
     for _ in range(12):
         replies = await asyncio.gather(*(closed_with(server.port, connect) for _ in range(100)))

@@ -51,12 +51,12 @@ CHART_KEYS: Json = {
     "podDisruptionBudget": {"enabled": None},
     "natsBox": {"enabled": None},
 }
-"""Values that the official chart knows, of those that we give; read in its values.yaml, as it can't be fetched here."""
+"""The official chart's values that we set, from its values.yaml, as the chart can't be downloaded here."""
 
 
 @pytest.fixture
 async def bare(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker in operator mode with nothing made in it."""
+    """A broker in operator mode with nothing created in it."""
     broker = Broker(tmp_path)
     broker.initialise()
     await broker.nats.start()
@@ -65,7 +65,7 @@ async def bare(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def test_every_value_of_the_nats_chart_exists() -> None:
-    """The chart would silently ignore a misspelt one."""
+    """Every value exists: the chart would silently ignore a misspelt one."""
     assert unknown(VALUES, CHART_KEYS) == []
 
 
@@ -108,7 +108,7 @@ CONTAINER: Json = {
     "livenessProbe": {"httpGet": {"path": "/healthz?js-enabled-only=true", "port": "monitor"}},
     "volumeMounts": [{"name": "config", "mountPath": "/etc/nats-config"}],
 }
-"""What that chart makes of its container before it is patched, as far as our patches touch it."""
+"""The container of that chart before it is patched, as far as our patches concern it."""
 
 
 def test_chart_accepts_the_pod_with_its_guard(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_chart_accepts_the_pod_with_its_guard(tmp_path: Path) -> None:
 
 
 def check_pod(spec: Json, pvc: str) -> None:
-    """The oldest cluster that the chart takes, and the newest whose schemas there are, know every field."""
+    """Check that the oldest supported cluster, and the newest with known schemas, know every field."""
     claim = {"metadata": {"name": pvc}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     whole = {"metadata": {"labels": {"app": "nats"}}, "spec": spec}
     selector = {"matchLabels": {"app": "nats"}}
@@ -149,7 +149,7 @@ def check_pod(spec: Json, pvc: str) -> None:
 
 
 def patched(document: Json, patches: list[Json]) -> Json:
-    """As RFC 6902 has it, for the operations that our values use. A path that is not there raises `KeyError`."""
+    """Apply a patch by RFC 6902, with the operations that our values use. Raises `KeyError` for a missing path."""
     whole: Json = copy.deepcopy(document)
     for patch in patches:
         *parents, last = patch["path"].removeprefix("/").split("/")
@@ -171,7 +171,7 @@ def made(folder: Path) -> Json:
 
 
 def test_server_accepts_the_charts_configuration(tmp_path: Path) -> None:
-    """Merged as the chart does, with the accounts: the real server finds no fault in it."""
+    """The real server accepts the configuration as the chart merges it, with the accounts."""
     given = VALUES["config"]
     size = int(given["jetstream"]["fileStore"]["maxSize"].removesuffix("Gi")) * 1024**3
     config: Json = {
@@ -199,7 +199,7 @@ def test_server_accepts_the_charts_configuration(tmp_path: Path) -> None:
 
 
 def test_nack_manifests_declare_every_stream_bucket_and_consumer() -> None:
-    """Each is declared once, with existing fields, in an existing account."""
+    """Each stream, bucket and consumer is declared once, with existing fields, in an existing account."""
     for one in [*MANIFESTS, ACCOUNT]:
         fits(one)
     names = [one["spec"].get("name") or one["spec"]["durableName"] for one in MANIFESTS]
@@ -212,7 +212,7 @@ def test_nack_manifests_declare_every_stream_bucket_and_consumer() -> None:
 
 
 async def test_nack_creates_what_the_services_expect(bare: Broker, tmp_path: Path) -> None:
-    """On a real broker, created with the provisioner's credential: no service reports a problem."""
+    """On a real broker, created with the provisioner's credential, they lead to no service's problem."""
     file = tmp_path / "provisioner.creds"
     write_secret(file, Registrar(bare.identity).mint_stream_changer())
     client = await nats.connect(bare.url, user_credentials=str(file))
@@ -232,7 +232,7 @@ async def test_nack_creates_what_the_services_expect(bare: Broker, tmp_path: Pat
 
 
 def stream(spec: Json) -> StreamConfig:
-    """By NACK's reference of the fields; on the one server that there is here."""
+    """A stream by NACK's reference of the fields, on the only server here."""
     again = spec.get("republish")
     return StreamConfig(
         name=spec["name"],

@@ -17,9 +17,9 @@ TELEMETRY = {"collector", "prometheus", "grafana"}
 
 @pytest.mark.parametrize("profiles", ["", "telemetry", "telemetry,cli"])
 def test_compose_configuration_is_complete(profiles: str) -> None:
-    """With every profile all references resolve, and nothing has to be set but the socket's group.
+    """With every profile all references resolve, and only the socket's group has to be set.
 
-    Whatever a sandbox has the broker or a service log, the files of no container grow without limit.
+    The log files of no container grow without limit, whatever a sandbox makes the broker or a service log.
     """
     found = Compose(DOCKER_GID="0", COMPOSE_PROFILES=profiles)("config")
     assert (found.returncode, found.stderr) == (0, "")
@@ -37,7 +37,7 @@ def test_missing_docker_gid_is_reported_with_its_command() -> None:
 
 
 def test_telemetry_runs_only_with_its_profile() -> None:
-    """Collector, Prometheus and Grafana are what the profile adds, and no more."""
+    """The profile adds collector, Prometheus and Grafana, and nothing else."""
     services = yaml.safe_load(Compose(DOCKER_GID="0").checked_output("config"))["services"]
     assert {name for name, part in services.items() if part.get("profiles") == ["telemetry"]} == TELEMETRY
     assert {name for name, part in services.items() if part.get("profiles") == ["cli"]} == {"cli"}
@@ -60,7 +60,7 @@ def test_settings_reach_their_services() -> None:
 
 
 def test_git_proxy_is_on_the_network_of_sandboxes_only_with_its_file() -> None:
-    """Its address is permitted in settings; the spawner's metrics are served on the network of the services alone."""
+    """Settings permit its address; the spawner's metrics are served on the network of the services alone."""
     files = ("--file", "docker-compose.yml", "--file", "deploy/compose/git-proxy.yml")
     before, spawner = (
         yaml.safe_load(Compose(DOCKER_GID="0").checked_output(*words, "config"))["services"]["spawner"]
@@ -77,7 +77,7 @@ def test_git_proxy_is_on_the_network_of_sandboxes_only_with_its_file() -> None:
 
 
 def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
-    """Read-only, in no other container, and in no variable, which `docker inspect` would show; empty if none is set."""
+    """The file is read-only, in no other container, and in no variable, which `docker inspect` would show."""
     files = ("SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY", "SANDHERD_SIGNING_KEY")
     named: Any = {name: f"/etc/{name}" for name in files}
     none: Any = {}
@@ -94,7 +94,7 @@ def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
 
 
 def test_mirrors_outlive_the_container() -> None:
-    """They are in the volume of the spawner's home; hosts and sizes are passed on."""
+    """Mirrors are in the volume of the spawner's home; hosts and sizes are passed on."""
     given: Any = {"SANDHERD_REPOSITORY_HOSTS": "git.example.org", "SANDHERD_MAX_REPOSITORY_MB": "99"}
     given |= {"SANDHERD_PULL_REQUESTS": "draft", "SANDHERD_MERGE_POLICY": "queue"}
     spawner = yaml.safe_load(Compose(DOCKER_GID="0", **given).checked_output("config"))["services"]["spawner"]
@@ -108,21 +108,21 @@ def test_mirrors_outlive_the_container() -> None:
 
 
 def test_built_images_are_not_named_as_a_users() -> None:
-    """`docker compose build` names each build: the name of SANDBOX_IMAGE would replace the user's."""
+    """`docker compose build` names each build itself: SANDBOX_IMAGE's name would replace the user's image."""
     found = yaml.safe_load(Compose(DOCKER_GID="7", SANDBOX_IMAGE="team/agents:1").checked_output("config"))["services"]
     built = {part["image"] for part in found.values() if "build" in part}
     assert all(image.startswith("sandherd/") for image in built), built
 
 
 def test_servers_have_a_raised_file_limit() -> None:
-    """The limit of broker, database and services is above what the broker accepts."""
+    """The file limits of broker, database and services are higher than what the broker accepts."""
     services = yaml.safe_load(Compose(DOCKER_GID="0").checked_output("config"))["services"]
     for name in ("nats", "postgres", *SERVICES):
         assert int(services[name]["ulimits"]["nofile"]) * 0.6 > Capacity().connections, name
 
 
 def test_broker_guard_can_write_only_its_verdict() -> None:
-    """No engine's socket, no other process namespace, no key and no other credential; the broker's files read-only."""
+    """The guard has no engine's socket, other process namespace, key or other credential; its files are read-only."""
     services = yaml.safe_load(Compose(DOCKER_GID="0").checked_output("config"))["services"]
     guard, broker = services["store-guard"], services["nats"]
     assert not {"pid", "privileged", "cap_add", "network_mode", "group_add"} & guard.keys()
@@ -133,7 +133,7 @@ def test_broker_guard_can_write_only_its_verdict() -> None:
 
 
 def mount_text(mount: Any) -> str:
-    """Newer versions of Compose print a mapping."""
+    """The text of a mount: newer versions of Compose print a mapping."""
     if isinstance(mount, str):
         return mount
     return f"{mount['source']}:{mount['target']}:{'ro' if mount.get('read_only') else 'rw'}"

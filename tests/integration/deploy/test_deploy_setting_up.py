@@ -38,7 +38,7 @@ from tests.preloaded_cli import preloaded_sandherd
 
 
 class Deployed:
-    """A nats-server that was started with what `sandherd identity init` wrote."""
+    """A nats-server that was started with the files of `sandherd identity init`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
@@ -48,7 +48,7 @@ class Deployed:
         )
 
     def command(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """`sandherd …`, with no other environment than this."""
+        """Run `sandherd …` with only this environment."""
         variables = {"PATH": os.environ["PATH"], "NATS_URL": self.url, "SANDHERD_HOME": str(self.folder / "home")}
         command = [str(preloaded_sandherd()), *words]
         return subprocess.run(
@@ -56,7 +56,7 @@ class Deployed:
         )
 
     def init(self, *more: str) -> list[dict[str, str]]:
-        """Make it, or make it again."""
+        """Run `sandherd identity init`, also repeatedly."""
         ports = ["--port", str(self.port), "--websocket-port", str(free_port()), "--monitor-port", str(free_port())]
         data = ["--data", str(self.folder / "data")]
         done = self.command("identity", "init", str(self.folder / "herd"), *data, *ports, *more, "-o", "json")
@@ -64,7 +64,7 @@ class Deployed:
         return list(json.loads(done.stdout))
 
     def provision(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """`sandherd provision`, with its credential."""
+        """Run `sandherd provision` with its credential."""
         return self.command("provision", *words, SANDHERD_CREDENTIALS=str(self.creds("provisioner")))
 
     def creds(self, name: str) -> Path:
@@ -72,7 +72,7 @@ class Deployed:
         return self.folder / "herd/creds" / name / CREDENTIALS
 
     def bus(self, name: str) -> AbstractAsyncContextManager[Bus]:
-        """A connection with that credential."""
+        """A connection with this credential."""
         who = bearer(self.creds(name).read_text())
         inbox = INBOX if name == "provisioner" else who.inbox
         outside = name == "provisioner"
@@ -83,7 +83,7 @@ class Deployed:
         return Bus.open(self.url, name=name, identity=identity, inbox=inbox, patience=10, api=api)
 
     def admin(self) -> AbstractAsyncContextManager[Bus]:
-        """The whole JetStream API, as a user with the root keys."""
+        """A connection with the whole JetStream API, as a user with the root keys has it."""
         token, seed = parts_of(Registrar(Deployment(self.folder / "herd").identity).mint_stream_admin())
         return Bus.open(
             self.url,
@@ -109,7 +109,7 @@ def deployed() -> Iterator[Deployed]:
 
 
 async def test_broker_is_set_up_by_two_commands(deployed: Deployed) -> None:
-    """After `identity init` and `provision` alone, and a spawner, each service reports no problem."""
+    """After `identity init`, `provision` and the start of a spawner each service reports no problem."""
     done = deployed.provision("-o", "json")
     assert done.returncode == 0, done.stderr
     states = {row["thing"]: row["state"] for row in json.loads(done.stdout)}
@@ -126,7 +126,7 @@ async def test_broker_is_set_up_by_two_commands(deployed: Deployed) -> None:
 
 
 async def test_different_stream_is_changed_with_the_root_keys_only(deployed: Deployed) -> None:
-    """The provisioner's credential names it and the remedy, and changes nothing; either remedy changes it, once."""
+    """The provisioner's credential names the stream and the remedies, each of which changes it; it changes nothing."""
     deployed.provision()
     keys = ["--identity", str(deployed.folder / "herd/identity")]
     for allow_changes in (False, True):
@@ -167,7 +167,7 @@ async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: 
     older.write_text(json.dumps({**claims, "nats": {**claims["nats"], "imports": []}}))
     before = json.loads((deployed.folder / "herd/nats/accounts.json").read_text())["resolver_preload"]
     made = read_claims(before[claims["sub"]])["iat"]
-    while int(time.time()) <= made:  # a token differs by the second that it was made in
+    while int(time.time()) <= made:  # tokens differ only by the second of their creation
         await asyncio.sleep(0.05)
     changed = {row["path"].rpartition("/herd/")[2] for row in deployed.init() if row["state"] != "kept"}
     assert changed == {"identity/broker", "identity/spawner", "nats"}
@@ -211,7 +211,7 @@ async def test_unreachable_or_foreign_broker_is_reported_in_one_line(deployed: D
 
 
 def test_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
-    """A file in its place, a broken key, a hostile project: exit status 1 or 2, and the remedy."""
+    """A file in its place, an invalid key and an invalid project lead to status 1 or 2, and the remedy."""
     (tmp_path / "file").touch()
     found = Deployed(tmp_path)
     done = found.command("identity", "init", str(tmp_path / "file"))
@@ -227,7 +227,7 @@ def test_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 async def test_starting_spawner_pushes_the_sandbox_account(deployed: Deployed) -> None:
-    """The account has the rights of its keys after an upgrade, and all earlier revocations."""
+    """After an upgrade the account has the permissions of its keys, and all earlier revocations."""
     deployed.provision()
     spawner, revoked, now = deployed.folder / "herd/identity/spawner", Key.new(KeyKind.USER).public, int(time.time())
     async with deployed.bus("spawner") as bus:
@@ -243,13 +243,13 @@ async def test_starting_spawner_pushes_the_sandbox_account(deployed: Deployed) -
     async with compose(settings).running(), asyncio.timeout(PATIENCE):
         while (claims := claims_in(held)).get("limits", {}).get("conn") != 4711:
             await asyncio.sleep(0.05)
-        async with deployed.bus("provisioner") as bus:  # and it has created the consumers, which no other program did
+        async with deployed.bus("provisioner") as bus:  # and it has created the consumers, which no other program has
             assert {str(done.did) for done in await create_missing(bus.js)} == {"kept"}
     assert revoked in claims["revocations"]
 
 
 def claims_in(path: Path) -> dict[str, Any]:
-    """The claims in a token that the server keeps; none while it writes the file."""
+    """The claims in a token that the server stores; none while it writes the file."""
     try:
         return dict(read_claims(path.read_text())["nats"])
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""docs/backup.md on the chart: the documented services are stopped, and as many are started again."""
+"""docs/backup.md with the chart: the documented services are stopped, and the same number is started again."""
 
 import re
 
@@ -6,7 +6,7 @@ from tests.integration.deploy.charts import RELEASE, ROOT, SERVICES, rendered
 
 
 def test_backup_stops_and_restarts_all_services() -> None:
-    """The release's label selects them, and nothing else that would be scaled."""
+    """The release's label selects the services, and nothing else that would be scaled."""
     page = (ROOT / "docs/backup.md").read_text()
     stops, starts = re.findall(r"^\$ kubectl scale deployment -n sandherd -l (.*) --replicas=(.*)$", page, re.MULTILINE)
     label, _, release = stops[0].partition("=")

@@ -1,4 +1,4 @@
-"""The HTTP API on the chart: its Service, and what `gateway` in the values adds."""
+"""The HTTP API in the chart: its Service, and what `gateway` in the values adds."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ INGRESS: dict[str, Any] = {"enabled": True, "host": "api.example.org", "tlsSecre
 
 
 def test_api_has_a_service_and_knows_its_names() -> None:
-    """It is reached inside of the cluster by the names of its Service, and no other service has the port."""
+    """Clients in the cluster reach it by the names of its Service, and no other service has the port."""
     objects = rendered({"gateway": {"hosts": ["more.example"]}})
     (port,) = called(objects, "Service", "gateway-api")["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (80, "api")
@@ -24,14 +24,14 @@ def test_api_has_a_service_and_knows_its_names() -> None:
 
 
 def test_downloads_fit_into_the_temporary_folder() -> None:
-    """The gateway has files there while it sends them; Kubernetes evicts a pod whose folder is above its limit."""
+    """The gateway stores files there while it sends them; Kubernetes evicts a pod whose folder exceeds its limit."""
     pod = called(rendered({}), "Deployment", "gateway")["spec"]["template"]["spec"]
     (folder,) = [volume["emptyDir"] for volume in pod["volumes"] if volume["name"] == "tmp"]
     assert int(folder["sizeLimit"].removesuffix("Mi")) * 1024 * 1024 > SPACE
 
 
 def test_ingress_has_tls_or_is_refused() -> None:
-    """Tokens are sent with each request: there is no Ingress without a certificate, also for the pages."""
+    """Tokens are sent with each request, so there is no Ingress without a certificate, also for the pages."""
     objects = rendered({"gateway": {"ingress": INGRESS}})
     spec = called(objects, "Ingress", "gateway-api")["spec"]
     assert spec["tls"] == [{"hosts": ["api.example.org"], "secretName": "api-tls"}]
@@ -43,7 +43,7 @@ def test_ingress_has_tls_or_is_refused() -> None:
 
 
 def test_policy_and_scaling_are_the_gateways() -> None:
-    """Its API port is open to the named peers; with scaling, the Deployment begins with the least replicas."""
+    """Its API port is open to the named peers; with scaling, the Deployment begins with the minimum of replicas."""
     peers = [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]
     objects = rendered({"gateway": {"from": peers, "autoscaling": {"enabled": True, "min": 3, "max": 9, "cpu": 50}}})
     (rule,) = called(objects, "NetworkPolicy", "api")["spec"]["ingress"]
@@ -56,7 +56,7 @@ def test_policy_and_scaling_are_the_gateways() -> None:
 
 
 def test_sign_in_by_a_provider_is_the_gateways() -> None:
-    """It alone gets the client's secret, as a file, and may connect to the provider; the spawner knows the issuer."""
+    """Only the gateway gets the client's secret, as a file, and reaches the provider; the spawner knows the issuer."""
     values = {
         "gateway": {"oidc": {"secret": "sign-in", "to": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}},
         "settings": {"oidc_issuer": "https://id.example.org", "oidc_grants": ["engineers=p1:work"]},

@@ -1,4 +1,4 @@
-"""The chart's network: reachability computed from the policies as a cluster would."""
+"""The chart's network: reachability is computed from the policies as in a cluster."""
 
 import ipaddress
 from typing import Any
@@ -37,13 +37,13 @@ def ours(name: str) -> Place:
 
 
 def reaches(objects: list[Json], one: Place, other: Place, port: int, protocol: str = "TCP") -> bool:
-    """Whether both ends let it through."""
+    """Whether the policies of both ends permit the connection."""
     out = may(objects, one, "egress", "to", other, port, protocol)
     return out and may(objects, other, "ingress", "from", one, port, protocol)
 
 
 def may(objects: list[Json], who: Place, way: str, side: str, other: Place, port: int, protocol: str) -> bool:
-    """A policy that selects a pod denies its other traffic; each selecting policy permits what it names."""
+    """Whether policies permit it: a policy that selects a pod denies all but what it and other policies name."""
     picking = [
         one
         for one in of_kind(objects, "NetworkPolicy")
@@ -84,7 +84,7 @@ def all_that_reach(objects: list[Json], other: Place, port: int) -> set[str]:
 
 
 def test_each_component_reaches_only_what_it_needs() -> None:
-    """Broker, database and cluster are reachable for their clients only."""
+    """Broker, database and cluster are reachable only for their clients."""
     objects = rendered({"telemetry": {"otlpEndpoint": "http://collector.monitoring:4318"}})
     assert all_that_reach(objects, NATS, BROKER) == {*SERVICES, "provision"}
     assert all_that_reach(objects, NATS, 8222) == set()
@@ -97,7 +97,7 @@ def test_each_component_reaches_only_what_it_needs() -> None:
 
 
 def test_component_without_a_policy_is_closed() -> None:
-    """The default is deny in both directions, whatever else the release contains."""
+    """A component without a policy is closed in both directions, whatever else the release contains."""
     new = Place(NAMESPACE, {**labels_of("monitor"), "app.kubernetes.io/component": "new"})
     objects = rendered({"monitoring": {"enabled": True}})
     assert not any(
@@ -107,12 +107,12 @@ def test_component_without_a_policy_is_closed() -> None:
 
 
 def test_only_a_spawner_of_pods_reaches_the_cluster() -> None:
-    """With another runtime it has neither a token nor a route."""
+    """With another runtime the spawner has neither a token nor a route to the cluster."""
     assert all_that_reach(rendered({"settings": {"runtime": "remote"}}), SERVER, API) == set()
 
 
 def test_only_tests_and_monitoring_reach_the_services() -> None:
-    """No other service or pod reaches them; with monitoring the named readers do, else any in the cluster."""
+    """No other service or pod reaches them; with monitoring the named readers do, or any in the cluster."""
     reader = Place("monitoring", {"app": "prometheus"})
     named = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     for values, readers in (
@@ -129,7 +129,7 @@ def test_only_tests_and_monitoring_reach_the_services() -> None:
 
 @pytest.mark.parametrize("namespace", ["", NAMESPACE])
 def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
-    """The chart closes them before there are any, and the spawner's own policy opens what the settings permit."""
+    """The chart closes sandboxes before any exist, and the spawner's policy opens what the settings permit."""
     objects = rendered({"sandboxes": {"namespace": namespace}})
     where = namespace or f"{NAMESPACE}-sandboxes"
     box = Place(where, {**manifests.MANAGED, HERD: "herd"})
@@ -147,7 +147,7 @@ def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
 
 
 def test_other_pods_of_the_namespace_are_not_restricted() -> None:
-    """A broker or a database beside the services is not closed by the chart's policies."""
+    """A broker or a database beside the services is not affected by the chart's policies."""
     beside = Place(NAMESPACE, {"app.kubernetes.io/name": "nats", "app.kubernetes.io/instance": "nats"})
     assert reaches(rendered(), STRANGER, beside, BROKER)
     assert reaches(rendered(), beside, STRANGER, 80)
@@ -165,7 +165,7 @@ def test_other_pods_of_the_namespace_are_not_restricted() -> None:
     ],
 )
 def test_broker_policy_equals_the_endpoints_of_the_spawner(address: str) -> None:
-    """Chart and spawner follow one rule: what the services may reach is what sandboxes may."""
+    """Chart and spawner have one rule: sandboxes may reach the broker's endpoints as the services may."""
     policy = next(
         one
         for one in of_kind(rendered({"nats": {"url": address}}), "NetworkPolicy")
@@ -176,7 +176,7 @@ def test_broker_policy_equals_the_endpoints_of_the_spawner(address: str) -> None
 
 
 def test_job_has_its_own_network_policy() -> None:
-    """Before an upgrade only hooks are new: the earlier release's policies may name another broker or database."""
+    """Before an upgrade only hooks are new: the policies of the earlier release may name another broker or database."""
     objects = rendered({"nats": {"url": "nats://nats.elsewhere:4333"}, "networkPolicy": {"database": {"port": 6432}}})
     for job in of_kind(objects, "Job"):
         part = job["spec"]["template"]["metadata"]["labels"]
@@ -191,12 +191,12 @@ def test_job_has_its_own_network_policy() -> None:
 
 
 def comes_before(one: Json, job: Json) -> bool:
-    """Whether this is made by helm at every moment at which the job is, and earlier."""
+    """Whether helm creates this earlier than the job, at every event at which it creates the job."""
     notes, of_job = one["metadata"].get("annotations", {}), job["metadata"]["annotations"]
     moments, wanted = (set(annotations.get("helm.sh/hook", "").split(",")) for annotations in (notes, of_job))
     return wanted <= moments and int(notes["helm.sh/hook-weight"]) < int(of_job["helm.sh/hook-weight"])
 
 
 def test_policies_can_be_disabled() -> None:
-    """A network may enforce none, or have others."""
+    """The policies can be disabled, as a network may enforce none, or have others."""
     assert of_kind(rendered({"networkPolicy": {"enabled": False}}), "NetworkPolicy") == []

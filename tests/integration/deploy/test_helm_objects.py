@@ -1,4 +1,4 @@
-"""The chart: every object is one that a cluster takes, and finds what it is for."""
+"""The chart: a cluster accepts every object, and each object selects what it is for."""
 
 import json
 import re
@@ -31,13 +31,13 @@ from tests.integration.deploy.custom import fits
 from tests.integration.deploy.matrix import KEDA, MATRIX
 
 VERSIONS = ("1.29", "1.37")
-"""The oldest cluster that the chart takes, and the newest whose schemas there are."""
+"""The oldest supported cluster, and the newest with known schemas."""
 CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
 
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_every_object_fits_the_clusters_schema(values: Json) -> None:
-    """Every field is known for any values; and no two objects have the same name."""
+    """Every field is known for any values, and no two objects have the same name."""
     objects = rendered(values)
     for one in objects:
         taken(json.dumps(one))
@@ -48,7 +48,7 @@ def test_every_object_fits_the_clusters_schema(values: Json) -> None:
 
 @cache
 def taken(text: str) -> None:
-    """Most objects are the same whatever is chosen, and the validator reads all schemas for each."""
+    """The different objects: most are the same for any values, and the validator reads all schemas for each."""
     one = json.loads(text)
     if one["kind"] in CUSTOM:
         fits(one)
@@ -74,7 +74,7 @@ def test_selectors_match_existing_pods(values: Json) -> None:
 
 
 def test_disruption_budgets_never_block_a_drain() -> None:
-    """A budget lets one replica go, also the only one, and also an unready one."""
+    """A budget permits the eviction of one replica, even of the only one or of one that is not ready."""
     objects = rendered({"services": {"monitor": {"replicas": 1}}})
     budgets = of_kind(objects, "PodDisruptionBudget")
     assert {one["metadata"]["labels"]["app.kubernetes.io/component"] for one in budgets} == set(SERVICES)
@@ -84,7 +84,7 @@ def test_disruption_budgets_never_block_a_drain() -> None:
 
 
 def test_provisioning_precedes_new_code() -> None:
-    """Streams and tables are created before an install and an upgrade, and an old job does not interfere."""
+    """Streams and tables are created before an install and an upgrade, without interference of an old job."""
     for name in ("provision", "migrate"):
         job = called(rendered(), "Job", name)
         notes = job["metadata"]["annotations"]
@@ -95,7 +95,7 @@ def test_provisioning_precedes_new_code() -> None:
 
 @pytest.mark.parametrize("values", [{}, {"setup": {"migrate": False}}, {"setup": {"provision": False}}])
 def test_job_has_its_service_account_at_each_hook(values: Json) -> None:
-    """Both are hooks, and succeeded ones are deleted: the account is created before, at each of the same events."""
+    """Both are hooks, and successful ones are deleted: at each event the account is created before the job."""
     objects = rendered(values)
     jobs = of_kind(objects, "Job")
     assert jobs
@@ -108,7 +108,7 @@ def test_job_has_its_service_account_at_each_hook(values: Json) -> None:
 
 
 def test_later_migrations_follow_new_code() -> None:
-    """The job has the same rights, and follows the new services; either kind can be disabled."""
+    """The job has the same permissions, and follows the new services; either kind of migrations can be disabled."""
     before, after = (called(rendered(), "Job", name) for name in ("migrate", "migrate-after"))
     notes = after["metadata"]["annotations"]
     assert set(notes["helm.sh/hook"].split(",")) == {"post-install", "post-upgrade"}
@@ -122,7 +122,7 @@ def test_later_migrations_follow_new_code() -> None:
 
 
 def test_a_pod_can_be_waited_for_while_its_node_fetches_the_image() -> None:
-    """The settings that the chart brings along agree with each other, and are settings."""
+    """The settings that the chart adds agree with each other, and are valid."""
     text = called(rendered(), "ConfigMap", "settings")["data"]["sandherd.yaml"]
     settings = load(yaml.safe_load(text), {}).settings
     assert settings.spawn_timeout > settings.kubernetes_pending_timeout
@@ -130,7 +130,7 @@ def test_a_pod_can_be_waited_for_while_its_node_fetches_the_image() -> None:
 
 
 def test_new_settings_start_new_pods() -> None:
-    """A changed setting is a changed pod; else it would hold for whichever pod is started next."""
+    """A changed setting changes the pod; else it would apply only to the pods that start later."""
 
     def marks(values: Json) -> set[str]:
         found = of_kind(rendered(values), "Deployment")
@@ -141,7 +141,7 @@ def test_new_settings_start_new_pods() -> None:
 
 
 def test_sandboxes_are_in_a_namespace_that_outlives_the_release() -> None:
-    """It enforces the restricted standard, and `helm uninstall` does not end running agents in it."""
+    """The namespace enforces the restricted standard, and `helm uninstall` does not end the agents in it."""
     (namespace,) = of_kind(rendered(), "Namespace")
     assert namespace["metadata"]["name"] == f"{NAMESPACE}-sandboxes"
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -150,7 +150,7 @@ def test_sandboxes_are_in_a_namespace_that_outlives_the_release() -> None:
 
 
 def test_helm_lint_passes(tmp_path: Path) -> None:
-    """`helm lint --strict` passes with the least values and with everything on."""
+    """`helm lint --strict` passes with the required values and with everything enabled."""
     for number, values in enumerate(({}, {"monitoring": {"enabled": True}, "autoscaling": KEDA})):
         file = tmp_path / f"{number}.yaml"
         file.write_text(json.dumps(merged(GIVEN, values)))
@@ -160,7 +160,7 @@ def test_helm_lint_passes(tmp_path: Path) -> None:
 
 
 def test_notes_name_the_next_commands(tmp_path: Path) -> None:
-    """Their commands name this release and its namespace. Helm shows them after an install; here they are an object."""
+    """The commands name this release and its namespace. Helm shows them after an install; here they are an object."""
     chart = tmp_path / "sandherd"
     shutil.copytree(CHART, chart)
     include = '{{ include (print $.Template.BasePath "/NOTES.txt") . | quote }}'
@@ -176,7 +176,7 @@ def test_notes_name_the_next_commands(tmp_path: Path) -> None:
 
 
 def test_alerts_and_dashboards_are_included_verbatim(tmp_path: Path) -> None:
-    """Text that resembles a template in them is none."""
+    """Texts in them that resemble templates stay as they are."""
     chart = tmp_path / "sandherd"
     shutil.copytree(CHART, chart)
     rule = {"alert": "A", "expr": "up == 0", "annotations": {"summary": "{{ $labels.pod }} is {{ $value }}"}}
@@ -196,7 +196,7 @@ def test_alerts_and_dashboards_are_included_verbatim(tmp_path: Path) -> None:
 
 
 def test_scraped_metrics_have_herd_and_service() -> None:
-    """Every alert and dashboard selects by `job` and `service`; and the alerts' links use the configured address."""
+    """Every alert and dashboard selects by `job` and `service`; the alerts' links use the configured address."""
     for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
         containers = {"enabled": True, "kind": kind, "runbooks": "https://git.example.org/herd/docs/runbooks"}
         objects = rendered({"monitoring": containers})
@@ -213,6 +213,6 @@ def test_scraped_metrics_have_herd_and_service() -> None:
 
 
 def test_rendered_texts_have_no_empty_values() -> None:
-    """No template leaves an empty place in its text."""
+    """No template leaves an empty value in its text."""
     for values in ({}, {"autoscaling": KEDA, "monitoring": {"enabled": True}}):
         assert not re.search(r"<no value>|<nil>|%!", template_result(values).stdout)

@@ -1,4 +1,4 @@
-"""docs/helm.md, and docs/upgrade.md on it: following their commands, which are run, leads to all that is required."""
+"""docs/helm.md, and docs/upgrade.md with it: running their commands creates all that is required."""
 
 import json
 import os
@@ -28,11 +28,11 @@ if words[:1] == ["upgrade"] and "deploy/helm/sandherd" in words:
     sys.stderr.write(done.stderr)
     sys.exit(done.returncode)
 """
-"""A kubectl and a helm that write down what they were asked; our own chart is really rendered."""
+"""A kubectl and a helm that write down their arguments; our own chart is really rendered."""
 
 
 NEED_A_BROKER = ("sandherd run", "port-forward", "sandherd provision")
-"""Commands that are left out here; `provision --identity` is run by test_deploy_setting_up.py."""
+"""Commands that are not run here; test_deploy_setting_up.py runs `provision --identity`."""
 
 
 class Followed:
@@ -71,7 +71,7 @@ class Followed:
         return done.stdout
 
     def secrets(self) -> dict[str, set[str]]:
-        """Each Secret that was made, and its keys."""
+        """Each Secret that was created, and its keys."""
         found = {}
         for words in self.requested:
             if words[:4] == ["kubectl", "create", "secret", "generic"]:
@@ -81,7 +81,7 @@ class Followed:
 
 
 def keys(folder: Path, given: str) -> set[str]:
-    """As kubectl takes it: a folder's files, or key=file."""
+    """The keys of a Secret from kubectl's arguments: a folder's files, or key=file."""
     key, equals, path = given.partition("=")
     if equals:
         assert (folder / path).is_file()
@@ -109,7 +109,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
 
 
 def test_every_secret_that_the_chart_names_was_made(followed: Followed) -> None:
-    """With the keys that are mounted or read; and none is made without a user."""
+    """Each has the keys that are mounted or read, and none is created without a user."""
     made = followed.secrets()
     assert made.pop("sandherd-store-guard") == {"nats.creds", "watcher.creds"}, "for the pods of the broker"
     named = {name for _, pod in pods(followed.objects) for name in wanted(pod)}
@@ -118,7 +118,7 @@ def test_every_secret_that_the_chart_names_was_made(followed: Followed) -> None:
 
 
 def wanted(pod: Json) -> list[tuple[str, str]]:
-    """Each Secret of a pod, with the key that is asked for: in a variable, or as the file that a variable names."""
+    """Each Secret of a pod, with the key that it uses: in a variable, or as the file that a variable names."""
     (container,) = pod["spec"]["containers"]
     variables = container.get("env", [])
     refs = [one["valueFrom"]["secretKeyRef"] for one in variables if "valueFrom" in one]
@@ -133,26 +133,26 @@ def wanted(pod: Json) -> list[tuple[str, str]]:
 
 
 def test_the_page_s_broker_is_the_only_one_that_is_reached(followed: Followed) -> None:
-    """Its name is such that the policies know its namespace: by another, any address would do that has the port."""
+    """By its name the policies know the broker's namespace: with another name any address with the port would do."""
     (policy,) = [one for one in followed.objects if one["metadata"]["name"] == "sandherd-broker"]
     (rule,) = policy["spec"]["egress"]
     assert rule["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "nats"}}}]
 
 
 def test_the_root_s_keys_stay_where_they_are(followed: Followed) -> None:
-    """No command takes them anywhere; and what is public needs no Secret."""
+    """No command copies the root keys anywhere, and public data needs no Secret."""
     words = " ".join(word for line in followed.requested for word in line)
     assert "identity/root" not in words
     (nats,) = [line for line in followed.requested if line[:4] == ["helm", "upgrade", "--install", "nats"]]
     merge = (followed.folder / nats[-1]).read_text()
     assert json.loads(merge)["config"]["merge"].keys() == {"operator", "system_account", "resolver_preload"}
-    # Not the word "SEED", which random text in a token can contain.
+    # Not the word "SEED", which the random text of a token may contain.
     assert not re.search(r"-----BEGIN|\bS[OAUNCX][A-Z2-7]{56}\b", merge)
 
 
 @pytest.mark.parametrize("page", [PAGE, UPGRADE], ids=["helm.md", "upgrade.md"])
 def test_every_command_may_be_repeated(page: str) -> None:
-    """An upgrade repeats those of the install: what is there is no error."""
+    """An upgrade repeats the commands of the install: an existing object is no error."""
     made = [line for line in commands(page) if "kubectl create" in line]
     assert made
     for line in made:
@@ -168,7 +168,7 @@ def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> Non
 
 
 def test_an_upgrade_as_its_page_says_is_one_of_what_was_installed(followed: Followed) -> None:
-    """What is there is kept, the chart is the same release's, and both kinds of migrations are in it."""
+    """The upgrade keeps what exists, uses the chart of the same release, and has both kinds of migrations."""
     assert re.search(r"\bunchanged\b", followed.upgrade_output)
     assert not re.search(r"\bchanged\b", followed.upgrade_output)
     assert objects(followed.upgraded) == followed.objects

@@ -1,4 +1,4 @@
-"""What a platform asks of the chart: its own labels, quotas, digests, names, and an end that leaves nothing behind."""
+"""Requirements of a platform for the chart: its own labels, quotas, digests, names, and a complete removal."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ QUOTA = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"cpu": "1", "m
 
 
 def test_every_container_can_have_the_limits_that_a_quota_wants() -> None:
-    """Those of jobs and of the test too: else such a quota refuses their pods."""
+    """Containers of jobs and of the test have limits, too: else such a quota refuses their pods."""
     services = {name: {"resources": QUOTA} for name in SERVICES}
     objects = rendered({"services": services, "setup": {"resources": QUOTA}, "test": {"resources": QUOTA}})
     for _, pod in pods(objects):
@@ -38,7 +38,7 @@ def test_every_container_can_have_the_limits_that_a_quota_wants() -> None:
 
 
 def test_an_image_is_pinned_by_its_own_digest() -> None:
-    """The others are pulled by their tag."""
+    """The other images are pulled by their tag."""
     digest = "sha256:" + "a" * 64
     objects = rendered({"image": {"digests": {"cli": digest, "monitor": digest}, "tag": "next"}})
     images = {name: pod["spec"]["containers"][0]["image"] for name, pod in pods(objects)}
@@ -52,7 +52,7 @@ def test_an_image_is_pinned_by_its_own_digest() -> None:
     [([53], []), ([5353], ["openshift-dns"]), ([53], ["169.254.20.10", "kube-system/k8s-app=kube-dns", "fd00::a"])],
 )
 def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: list[str]) -> None:
-    """The chart opens it for the one, and the spawner, by its settings, for the other."""
+    """The chart opens DNS for services, and the spawner, by its settings, for sandboxes."""
     objects = rendered({"networkPolicy": {"dns": {"ports": ports, "servers": servers}}})
     (rule,) = called(objects, "NetworkPolicy", "names")["spec"]["egress"]
     by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.DnsServers(servers, ports))["spec"]["egress"][0]
@@ -63,7 +63,7 @@ def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: lis
 
 
 def test_a_service_can_be_placed_and_annotated_by_itself() -> None:
-    """Its values replace those for all; another service is as before."""
+    """Its values replace those for all; other services do not change."""
     own: Json = {
         "nodeSelector": {"pool": "own"},
         "tolerations": [],
@@ -87,7 +87,7 @@ def test_a_service_can_be_placed_and_annotated_by_itself() -> None:
 
 
 def test_the_namespace_of_sandboxes_is_as_a_platform_wants_it() -> None:
-    """Labels, a version of the standard, a quota and limits of each pod."""
+    """The namespace has labels, a version of the standard, a quota, and limits for each pod."""
     limits = [{"type": "Container", "max": {"memory": "8Gi"}}]
     values = {
         "namespaceLabels": {"team": "a"},
@@ -113,7 +113,7 @@ def test_the_namespace_of_sandboxes_is_as_a_platform_wants_it() -> None:
     ],
 )
 def test_only_in_a_namespace_of_its_own_a_release_has_fixed_names(sandboxes: Json, name: str) -> None:
-    """So that another release can take them over there, and that several can have sandboxes in any other."""
+    """In a shared namespace names differ, so that several releases can be there; else another release can take over."""
     objects = rendered({"sandboxes": {**sandboxes, "quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
     confining = [one for one in of_kind(objects, "ResourceQuota", "LimitRange", "NetworkPolicy") if is_retained(one)]
     assert [one["metadata"]["name"] for one in confining] == [name] * 3
@@ -124,7 +124,7 @@ def is_retained(one: Json) -> bool:
 
 
 def test_connections_to_the_broker_have_their_authority_and_certificate() -> None:
-    """Those of services and of the job that makes streams; sandboxes have others, which only the spawner sees."""
+    """Services and the job that creates streams have them; sandboxes have others, which only the spawner sees."""
     tls = {"secret": "services", "ca": "ca.pem", "cert": "tls.crt", "key": "tls.key"}
     objects = rendered({"nats": {"url": "tls://nats.nats.svc:4222", "tls": tls, "sandboxTls": {"secret": "boxes"}}})
     seen = {name: (variables(pod["spec"]["containers"][0]), mounted(pod)) for name, pod in pods(objects)}
@@ -141,21 +141,21 @@ def test_connections_to_the_broker_have_their_authority_and_certificate() -> Non
 
 
 def mounted(pod: Json) -> dict[str, str]:
-    """Where the Secrets of a pod are, by their names."""
+    """The paths of a pod's Secrets, by their names."""
     places = {one["name"]: one["mountPath"] for one in pod["spec"]["containers"][0]["volumeMounts"]}
     secrets = {one["name"]: one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one}
     return {secret: places[name] for name, secret in secrets.items()}
 
 
 def test_further_requested_objects_are_made() -> None:
-    """With templates in its texts."""
+    """The objects may have templates in their texts."""
     more = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}
     made = of_kind(rendered({"extraObjects": [more]}), "ConfigMap")
     assert f"{RELEASE}-more" in {one["metadata"]["name"] for one in made}
 
 
 def test_agents_that_still_run_stay_confined_when_the_release_is_removed() -> None:
-    """All that is in their namespace stays, except the spawner's rights; and nothing else does."""
+    """Everything in their namespace stays, except the spawner's permissions; and nothing else stays."""
     objects = rendered({"sandboxes": {"quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
     stored = {one["kind"] for one in objects if "helm.sh/resource-policy" in one["metadata"].get("annotations", {})}
     assert stored == {"Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange"}
@@ -164,7 +164,7 @@ def test_agents_that_still_run_stay_confined_when_the_release_is_removed() -> No
 
 
 def test_hook_objects_are_deleted_after_success() -> None:
-    """Helm removes no hooks with a release: those that have succeeded are gone by then, a failed job after a day."""
+    """Helm removes no hooks with a release: successful ones are already deleted, a failed job after a day."""
     for one in rendered():
         notes = one["metadata"].get("annotations", {})
         if "helm.sh/hook" in notes and one["kind"] != "ServiceAccount":
@@ -174,7 +174,7 @@ def test_hook_objects_are_deleted_after_success() -> None:
 
 
 def test_retained_objects_have_names_independent_of_the_release() -> None:
-    """So it takes them over instead of adding a second quota."""
+    """The next release takes them over instead of adding a second quota."""
     names = [stored(release) for release in (RELEASE, "other")]
     assert names[0] == names[1]
     assert len(names[0]) == 3
@@ -200,7 +200,7 @@ SCALING: dict[str, Json] = {
 @pytest.mark.parametrize("service", SCALING)
 @pytest.mark.parametrize(("live", "expected"), [(None, 2), (1, 2), (6, 6)])
 def test_scaling_never_lowers_the_replicas_that_there_are(service: str, live: int | None, expected: int) -> None:
-    """The real helm asks a cluster for them, and begins with `min` where there is none."""
+    """The real helm reads the number from a cluster, and begins with `min` if there is none."""
     with Cluster() as cluster:
         cluster.api.open_to_all = True
         if live is not None:

@@ -1,4 +1,4 @@
-"""Projects whose sandboxes have a namespace of their own: its objects, and the spawner's setting."""
+"""Projects whose sandboxes have their own namespace: its objects, and the spawner's setting."""
 
 import json
 
@@ -32,7 +32,7 @@ def places(kind: str) -> dict[str, Json]:
 
 
 def test_each_namespace_has_what_confines_its_sandboxes() -> None:
-    """The spawner's rights, a policy that closes it, and a quota; a value of the project replaces that of all."""
+    """Each has the spawner's permissions, a policy that closes it, and a quota; a project's value replaces all's."""
     for kind in ("Role", "RoleBinding", "NetworkPolicy", "ResourceQuota"):
         assert places(kind).keys() == {USUAL, "agents-of-team", "guests"}
     quotas = {name: one["spec"]["hard"] for name, one in places("ResourceQuota").items()}
@@ -43,7 +43,7 @@ def test_each_namespace_has_what_confines_its_sandboxes() -> None:
 
 
 def test_only_a_namespace_that_exists_is_not_created() -> None:
-    """The others hold pods to the standard, with the labels of all; names are fixed only in those."""
+    """Created namespaces enforce the standard, with the labels of all; only in them names are fixed."""
     created = {one["metadata"]["name"]: one["metadata"]["labels"] for one in of_kind(objects(), "Namespace")}
     assert created.keys() == {USUAL, "agents-of-team"}
     for labels in created.values():
@@ -53,7 +53,7 @@ def test_only_a_namespace_that_exists_is_not_created() -> None:
 
 
 def test_the_spawner_gets_the_namespaces_as_a_valid_setting() -> None:
-    """As its settings; nothing if there is no such project."""
+    """The setting is valid, and absent without such a project."""
     environment = variables(called(objects(), "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
     text = environment["SANDHERD_KUBERNETES_NAMESPACES"]
     assert json.loads(text) == {"team": "agents-of-team", "guests": "guests"}
@@ -63,7 +63,7 @@ def test_the_spawner_gets_the_namespaces_as_a_valid_setting() -> None:
 
 
 def test_projects_that_can_not_work_are_refused() -> None:
-    """Two in one namespace, the one of all others, a name that is none, and a broker that does not resolve there."""
+    """Two in one namespace, the namespace of all others, an invalid name, and an unresolvable broker are refused."""
     two = {"a": {"namespace": "one"}, "b": {"namespace": "one"}}
     assert "sandboxes.projects.b.namespace: one is the namespace of project a" in refuse(two)
     assert "is the namespace of all other projects" in refuse({"a": {"namespace": USUAL}})

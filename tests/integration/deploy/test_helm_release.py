@@ -41,9 +41,9 @@ async def installed(postgres: str) -> AsyncIterator[Installed]:
 
 @pytest.mark.timeout(900)
 async def test_a_release_works(installed: Installed) -> None:
-    """Every probe is answered as it should be, `helm test` shows what is unhealthy, and a task is done in a pod.
+    """Every probe has the right reply, `helm test` shows what is unhealthy, and a task completes in a pod.
 
-    One test, as all of it rests on one start: the jobs first, then each service with what its own pod says.
+    It is one test, as everything needs one start: the jobs first, then each service as its own pod says.
     """
     await all_ready(installed)
     await what_comes_after_new_code_is_done(installed)
@@ -66,7 +66,7 @@ async def all_ready(installed: Installed) -> None:
 
 
 async def what_comes_after_new_code_is_done(installed: Installed) -> None:
-    """The second kind of migrations, while the services of this version are connected."""
+    """Check the second kind of migrations, while the services of this version are connected."""
     done = await asyncio.to_thread(installed.node.run, installed.pods["migrate-after"])
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -77,7 +77,7 @@ async def well(installed: Installed, name: str) -> bool:
 
 
 async def keda_finds_what_waits(installed: Installed) -> None:
-    """Asked as KEDA asks: by the account's key, which is found as the notes say, for every consumer that is named."""
+    """Check KEDA's request for each named consumer: with the account's key, found as the notes say."""
     account = await installed.account("HERD")
     values = {"enabled": True, "monitor": f"127.0.0.1:{installed.monitor}", "account": account}
     for scaled in of_kind(rendered({"autoscaling": values}), "ScaledObject"):
@@ -93,7 +93,7 @@ async def keda_finds_what_waits(installed: Installed) -> None:
 
 
 async def a_task_is_done_with_the_rights_of_the_role(installed: Installed) -> None:
-    """Each call that the spawner makes is one that its Role allows: a cluster would refuse any other."""
+    """Check that the Role permits each call of the spawner: a cluster would refuse any other."""
     creds = installed.herd / "creds/client-default/nats.creds"
     context = Context(nats_url=installed.url, credentials=creds, home=installed.folder, project="default")
     async with Herd.connect(context) as herd:
@@ -102,7 +102,7 @@ async def a_task_is_done_with_the_rights_of_the_role(installed: Installed) -> No
         views: list[TaskView] = []
 
         async def ended() -> bool:
-            with suppress(HerdError):  # it is not there yet
+            with suppress(HerdError):  # it does not exist yet
                 views[:] = [await herd.task(task)]
             return bool(views and views[0].ended_at)
 
@@ -126,7 +126,7 @@ async def gone(installed: Installed) -> bool:
 
 
 def right(method: str, path: str) -> tuple[str, str, str] | None:
-    """What a call takes: group, resource and verb. Who may look which kinds there are is not ours to say."""
+    """The group, resource and verb of a call. Discovery of kinds is not in our rules."""
     plain, _, query = path.partition("?")
     found = re.fullmatch(r"/(?:api|apis/([^/]+))/[^/]+/namespaces/([^/]+)/([^/]+)(?:/([^/]+))?(?:/([^/]+))?", plain)
     if found is None:
@@ -138,7 +138,7 @@ def right(method: str, path: str) -> tuple[str, str, str] | None:
 
 
 async def a_lost_consumer_is_seen_by_the_readiness_probe(installed: Installed) -> None:
-    """It receives no messages, although all else is healthy: it is not restarted, and gets no requests."""
+    """Check that a service without its consumer is not restarted, but gets no requests, although it is healthy."""
     path = installed.folder / "all.creds"
     write_secret(path, Registrar(Deployment(installed.herd).identity).mint_stream_admin())
     async with Bus.open(

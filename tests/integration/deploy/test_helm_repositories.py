@@ -1,4 +1,4 @@
-"""Git repositories in the chart: where mirrors are, who has the credentials, and who may connect to forges."""
+"""Git repositories in the chart: the place of mirrors, the credentials, and the connections to forges."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def spawner(values: Json) -> Json:
 
 
 def settings_of(values: Json) -> Any:
-    """The settings that the spawner reads, with the variables of its container that are texts."""
+    """The settings that the spawner reads from the textual variables of its container."""
     text = called(rendered(values), "ConfigMap", "settings")["data"]["sandherd.yaml"]
     (container,) = spawner(values)["containers"]
     plain = {name: value for name, value in variables(container).items() if isinstance(value, str)}
@@ -54,7 +54,7 @@ def settings_of(values: Json) -> Any:
 
 
 def test_only_the_spawner_reaches_forges_and_only_if_enabled() -> None:
-    """By default there is no rule; with addresses or ports of its own, no other is reachable."""
+    """By default there is no rule; with configured addresses or ports no others are reachable."""
     assert all_that_reach(rendered(), OUTSIDE, HTTPS) == {"spawner"}, "the API server, without its addresses"
     api = {"networkPolicy": {"apiServer": {"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}]}}}
     assert all_that_reach(rendered(api), OUTSIDE, HTTPS) == set()
@@ -69,7 +69,7 @@ def test_only_the_spawner_reaches_forges_and_only_if_enabled() -> None:
 
 
 def test_tasks_name_forges_only_if_the_spawner_reaches_them() -> None:
-    """Otherwise they are refused, with the setting's name, instead of waiting for a connection that is dropped."""
+    """Otherwise tasks are refused with the setting's name, instead of waiting for a dropped connection."""
     assert settings_of({}).repository_hosts == []
     assert "github.com" in settings_of({"repositories": {"enabled": True}}).repository_hosts
     hosts = {"settings": {"repository_hosts": ["git.example.org"]}, "repositories": {"enabled": True}}
@@ -77,7 +77,7 @@ def test_tasks_name_forges_only_if_the_spawner_reaches_them() -> None:
 
 
 def test_credentials_of_forges_are_the_spawners_alone() -> None:
-    """The token is a variable from its Secret, the others are files; without Secrets there is none of them."""
+    """The token is a variable from its Secret, the others are files; without Secrets there are none."""
     found = {name: pod["spec"] for name, pod in pods(rendered(FORGES))}
     environments = {name: variables(spec["containers"][0]) for name, spec in found.items()}
     assert environments["spawner"]["GITHUB_TOKEN"] == {"secretKeyRef": {"name": "github", "key": "token"}}
@@ -106,7 +106,7 @@ def test_credentials_of_forges_are_the_spawners_alone() -> None:
 
 
 def test_sandboxes_reach_the_git_proxy_and_nothing_else_of_the_spawner() -> None:
-    """The Service, the port of the pod, and the policies of both sides fit together; no other pod may connect."""
+    """The Service, the pod's port, and the policies of both sides agree; no other pod may connect."""
     places = {"projects": {"team": {"namespace": "agents-of-team"}}}
     values: Json = {"repositories": {"enabled": True, "gitProxy": {"enabled": True}}, "sandboxes": places}
     objects = rendered(values)
@@ -132,7 +132,7 @@ def test_sandboxes_reach_the_git_proxy_and_nothing_else_of_the_spawner() -> None
 
 
 def test_git_proxy_is_off_by_default_and_refused_where_it_could_not_work() -> None:
-    """Without it there is no port; outside of the cluster it is reached by TLS, from a server that is named."""
+    """Without it there is no port; from outside of the cluster it needs TLS and a named server."""
     assert settings_of({}).git_proxy_url is RepositorySettings().git_proxy_url is None
     assert [one["name"] for one in spawner({})["containers"][0]["ports"]] == ["http"]
     proxy: Json = {"repositories": {"gitProxy": {"enabled": True}}}
@@ -172,7 +172,7 @@ def test_git_proxy_is_off_by_default_and_refused_where_it_could_not_work() -> No
     ],
 )
 def test_mirrors_have_a_volume_of_their_own(mirrors: Json, volume: Json) -> None:
-    """It is mounted where the spawner puts them, so that they do not fill the rest of its home; only there."""
+    """The volume is mounted only where the spawner stores mirrors, so that they do not fill its home."""
     values: Json = {"repositories": {"enabled": True, "mirrors": mirrors}}
     spec = spawner(values)
     (found,) = [one for one in spec["volumes"] if one["name"] == "mirrors"]

@@ -1,4 +1,4 @@
-"""Rights in the chart: none is excessive in the cluster, in Secrets, or by the pod standard."""
+"""Permissions in the chart: none is excessive in the cluster, in Secrets, or by the pod standard."""
 
 from typing import Final
 
@@ -26,7 +26,7 @@ VOLUMES = {"emptyDir", "secret", "configMap", "ephemeral", "persistentVolumeClai
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_every_pod_is_restricted(values: Json) -> None:
-    """Kubernetes' own standard of that name is met, and further: no file of the image is writable."""
+    """Every pod meets Kubernetes' restricted standard, and no file of the image is writable."""
     for _, pod in pods(rendered(values)):
         whole = pod["spec"]["securityContext"]
         assert whole["runAsNonRoot"] is True
@@ -59,7 +59,7 @@ def test_only_the_spawner_has_a_token(values: Json) -> None:
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_only_the_spawner_may_create_pods_in_the_namespaces_of_sandboxes(values: Json) -> None:
-    """The rights are those that the code names; no other part has any, and none is for the whole cluster."""
+    """The permissions are those that the code names; no other part has any, and none is for the whole cluster."""
     objects = rendered(values)
     assert of_kind(objects, "ClusterRole", "ClusterRoleBinding") == []
     bindings = of_kind(objects, "RoleBinding")
@@ -81,7 +81,7 @@ def test_only_the_spawner_may_create_pods_in_the_namespaces_of_sandboxes(values:
 
 
 def test_each_component_sees_only_its_own_secrets() -> None:
-    """A credential of another part, or the database, is in no other pod; signing keys are with the spawner alone."""
+    """No pod has another part's credential or database access; only the spawner has signing keys."""
     seen = {name: set(secrets(pod)) for name, pod in pods(rendered({**FORGES, "services": {"spawner": MODEL}}))}
     assert seen == {
         "spawner": {"sandherd-spawner", "sandherd-spawner-keys", "models", *FORGE_SECRETS},
@@ -105,7 +105,7 @@ def secrets(pod: Json) -> list[str]:
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_chart_creates_and_contains_no_secret(values: Json) -> None:
-    """Secrets are the operator's to provide; secret settings are in no ConfigMap and no variable."""
+    """The operator provides Secrets; no ConfigMap and no variable has a secret setting."""
     objects = rendered(values)
     assert of_kind(objects, "Secret") == []
     hidden = {name: variable.name for name, variable in environment_names().items() if variable.secret}
@@ -120,7 +120,7 @@ def test_chart_creates_and_contains_no_secret(values: Json) -> None:
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_named_secrets_are_readable_by_the_pods_group_only(values: Json) -> None:
-    """Their files are readable by the pod's group, and by no other."""
+    """Only the group of the pod can read their files."""
     for _, pod in pods(rendered(values)):
         for volume in pod["spec"]["volumes"]:
             if "secret" in volume:

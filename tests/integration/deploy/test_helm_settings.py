@@ -1,4 +1,4 @@
-"""Settings in the chart's values: it refuses those that the settings refuse, and takes the others."""
+"""Settings in the chart's values: it refuses those that the settings refuse, and accepts the others."""
 
 import json
 
@@ -28,7 +28,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
 def test_what_the_settings_refuse_the_chart_refuses(name: str, text: str) -> None:
-    """Else a service would find it out when it starts, in a pod that is restarted again and again."""
+    """Otherwise a service would find the error at its start, in a pod that is restarted repeatedly."""
     with pytest.raises(ContractError):
         load({name: [text]}, {})
     assert f"settings.{name}.0" in refusal({"settings": {name: [text]}})
@@ -49,7 +49,7 @@ TOGETHER: list[tuple[Json, str]] = [
 
 @pytest.mark.parametrize(("settings", "where"), TOGETHER, ids=[json.dumps(settings)[:60] for settings, _ in TOGETHER])
 def test_what_the_settings_refuse_together_the_chart_refuses(settings: Json, where: str) -> None:
-    """Names of profiles, and values that depend on others."""
+    """Names of profiles, and values that depend on others, are checked."""
     with pytest.raises(ContractError):
         load(settings, {})
     assert where in refusal({"settings": settings})
@@ -65,20 +65,20 @@ def test_what_the_settings_refuse_together_the_chart_refuses(settings: Json, whe
     ],
 )
 def test_what_the_settings_take_together_the_chart_takes(settings: Json) -> None:
-    """Values that are close to those that are refused."""
+    """The chart accepts values that are close to refused ones."""
     load(settings, {})
     assert template_result({"settings": settings}).returncode == 0
 
 
 @pytest.mark.parametrize("text", ["llm", "llm/app=gateway@8080", "10.0.0.0/8@443", "203.0.113.7", "2001:db8::/32@443"])
 def test_what_the_settings_take_the_chart_takes(text: str) -> None:
-    """And it is rendered as it was given."""
+    """The value is rendered as it was given."""
     load({"kubernetes_egress": [text]}, {})
     assert template_result({"settings": {"kubernetes_egress": [text]}}).returncode == 0
 
 
 def test_a_number_that_only_the_settings_know_is_refused() -> None:
-    """As a size of the Runtime API."""
+    """Such a number is a size of the Runtime API."""
     with pytest.raises(ContractError):
         load({"remote_resource_factor": 3}, {})
     assert "settings.remote_resource_factor" in refusal({"settings": {"remote_resource_factor": 3}})

@@ -1,4 +1,4 @@
-"""What is given to the chart: little, and what can't work is refused with its place and what is expected there."""
+"""The chart needs few values, and refuses invalid ones with their place and what is permitted."""
 
 import json
 import re
@@ -101,14 +101,14 @@ WRONG: list[tuple[Json, str, str]] = [
 
 @pytest.mark.parametrize(("values", "where", "what"), WRONG, ids=[json.dumps(values)[:60] for values, _, _ in WRONG])
 def test_what_can_not_work_is_refused(values: Json, where: str, what: str) -> None:
-    """Before anything is made, with the place of the value and what is allowed there."""
+    """An invalid value is refused before anything is created, with its place and what is permitted."""
     error = refusal(values)
     line = next((line for line in error.splitlines() if where in line), "")
     assert what in line, error
 
 
 def test_a_handful_of_values_is_enough() -> None:
-    """Four. Without them helm names all that are missing at once."""
+    """Four values are enough. Without them helm names all that are missing at once."""
     assert sum(1 for _ in leaves(GIVEN)) == 4
     done = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE)
     for missing in ("image: registry is required", "nats: url is required", "secret: name is required"):
@@ -124,7 +124,7 @@ def leaves(values: Any) -> Any:
 
 
 def test_limit_range_of_the_page_is_valid_by_the_schema() -> None:
-    """It is a list, and what the page shows as one can be copied into the values."""
+    """A limit range is a list, and the page's example can be copied into the values."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     validator = Draft202012Validator(schema["$defs"]["LimitRange"])
     (shown,) = re.findall(r"`limitRange` is a list.*?`(\[.*?\])`", (ROOT / "docs" / "helm.md").read_text(), re.DOTALL)
@@ -133,7 +133,7 @@ def test_limit_range_of_the_page_is_valid_by_the_schema() -> None:
 
 
 def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
-    """By its own name, whenever it is added to the code; but for secrets, addresses and paths."""
+    """Every setting has its own name in the values, except secrets, addresses and paths."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     settings = schema["$defs"]["Settings"]["properties"]
     facts = yaml.safe_load((CHART / "files" / "facts.yaml").read_text())
@@ -145,13 +145,13 @@ def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
 
 
 def test_every_service_of_the_code_is_in_the_chart() -> None:
-    """A service that is added is not forgotten here."""
+    """A service that is added to the code must be in the chart."""
     assert tuple(yaml.safe_load((CHART / "files" / "facts.yaml").read_text())["services"]) == SERVICES
     assert yaml.safe_load((CHART / "values.yaml").read_text())["services"].keys() == set(SERVICES)
 
 
 def test_a_large_number_is_written_out() -> None:
-    """OpenShift's users are over a thousand million; a template writes those of a file as 1.00065e+09 of itself."""
+    """A user id of OpenShift is over a thousand million, which a template would write as 1.00065e+09."""
     lag = {"services": {"event-ingest": {"min": 1, "max": 2, "lag": 2_000_000}}}
     account = {"enabled": True, "monitor": "nats:8222", "account": "A" * 56}
     error = template_result(
@@ -166,7 +166,7 @@ def test_a_large_number_is_written_out() -> None:
 
 
 def test_the_chart_is_of_this_version() -> None:
-    """It fetches the images that are built of the same code."""
+    """The chart uses the images that are built from the same code."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
@@ -175,7 +175,7 @@ def test_the_chart_is_of_this_version() -> None:
 
 
 def test_a_release_is_called_as_one_likes() -> None:
-    """A name that contains it already does not get it twice, and a long one is cut where a cluster would refuse it."""
+    """A name that contains the chart's does not get it twice, and a long one is cut as a cluster requires."""
     given = json.dumps(GIVEN)
     for release, begin in (("sandherd", "sandherd-"), ("a" * 53, "a" * 31 + "-sandherd-")):
         done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", stdin=given)
@@ -186,7 +186,7 @@ def test_a_release_is_called_as_one_likes() -> None:
 
 
 def test_variables_out_of_secrets_reach_the_service_that_asks() -> None:
-    """And no other: a model's key is for the spawner, which hands it to sandboxes."""
+    """Only that service gets them: a model's key is for the spawner, which passes it to sandboxes."""
     values = {"services": {"spawner": {"secretEnv": {"MODEL_KEY": {"secret": "models", "key": "anthropic"}}}}}
     objects = rendered(values)
     wrong_values = {

@@ -1,6 +1,6 @@
 """The probes of Compose and of the chart's values, run verbatim against a real nats-server that fails.
 
-What an engine or a kubelet does with their exit status is played here: it ends the server, and starts it again.
+The test does what an engine or a kubelet does with their exit status: it ends the server, and starts it again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tests.patience import PATIENCE
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1200)]
 MIB = 1024 * 1024
 FOUND_WITHIN = 30.0
-"""Seconds until the probes fail; asserted by `make soak`, as it depends on the machine."""
+"""Seconds until the probes fail; only `make soak` asserts it, as it depends on the machine."""
 PROBES = {
     patch["path"]: patch["value"]
     for patch in yaml.safe_load((ROOT / "deploy/nats/values.yaml").read_text())["container"]["patch"]
@@ -62,7 +62,7 @@ class Probed:
         self.guard.start()
 
     async def run(self, command: list[str]) -> int:
-        """The exit status of a probe; its paths, its port and its process 1 are those of this server."""
+        """The exit status of a probe, whose paths, port and process 1 are those of this server."""
         script = command[-1].replace("/run/store-guard", str(self.state.parent)).replace("$$", "$")
         script = script.replace(":8222/", f":{self.monitor}/").replace(" 1; ", f" {self.deployed.child.pid}; ", 2)
         path = f"{self.folder / 'bin'}:/usr/bin:/bin"
@@ -85,10 +85,10 @@ class Probed:
     async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
         async with asyncio.timeout(seconds):
             while not await condition():
-                await asyncio.sleep(0.1)  # a file and another process: they send no notifications
+                await asyncio.sleep(0.1)  # a file and another process send no notifications
 
     async def publish(self) -> bool:
-        """As the spawner, and noted if it was acknowledged."""
+        """Publish as the spawner, and note whether it was acknowledged."""
         msg_id = f"event-{len(self.stored)}"
         try:
             async with self.deployed.bus("spawner") as bus:
@@ -103,7 +103,7 @@ class Probed:
         return not await self.publish()
 
     async def restart(self) -> None:
-        """As a kubelet: end it, and start it again."""
+        """End the server and start it again, as a kubelet does."""
         await self.deployed.child.stop(grace=5)
         self.deployed.child.start()
 
@@ -126,7 +126,7 @@ async def probed() -> AsyncIterator[Probed]:
 
 
 async def test_probes_find_a_server_that_does_not_store(probed: Probed) -> None:
-    """The server is not ready while its disk is full, and restarted once it is not; the same when every write fails.
+    """The server is not ready while its disk is full or every write fails, and is restarted once that helps.
 
     It is ready before anything is provisioned. No acknowledged message is lost. A guard that has ended restarts
     nothing.
@@ -146,7 +146,7 @@ async def test_probes_find_a_server_that_does_not_store(probed: Probed) -> None:
 
 @pytest.mark.long
 async def test_probes_find_a_server_without_file_descriptors(probed: Probed) -> None:
-    """The guard can't count another container's: writes are not acknowledged for 15 s."""
+    """The guard can't count another container's descriptors: no write is acknowledged for 15 s."""
     probed.start_guard()
     await probed.until(probed.ready)
     assert probed.deployed.provision().returncode == 0
@@ -156,7 +156,7 @@ async def test_probes_find_a_server_without_file_descriptors(probed: Probed) -> 
 @pytest.mark.long
 @pytest.mark.parametrize("failure", ["full disk", "failing writes", "no descriptors"])
 async def test_probes_find_a_failure_within_half_a_minute(probed: Probed, failure: str) -> None:
-    """From the first unstored message until Compose's health check and the chart's readiness probe fail."""
+    """The time is that from the first unstored message until Compose's and the chart's probes fail."""
     probed.start_guard()
     await probed.until(probed.ready)
     assert probed.deployed.provision().returncode == 0
@@ -172,13 +172,13 @@ async def test_probes_find_a_failure_within_half_a_minute(probed: Probed, failur
     await probed.until(probed.refuses)
     begun = asyncio.get_running_loop().time()
     await probed.until(lambda: negated(probed.ready()))
-    # The check of Compose ends the server once that helps: it is run last, and once it has failed.
+    # The check of Compose ends the server once that helps: it is run last, and only after a failure.
     await probed.until(lambda: negated(probed.healthy()))
     assert asyncio.get_running_loop().time() - begun < FOUND_WITHIN
 
 
 async def descriptors_used_up(probed: Probed) -> None:
-    """It may open no file that it has not open now."""
+    """Permit the server no further open file."""
     pid = probed.deployed.child.pid
     used, (_, hard) = len(list(Path(f"/proc/{pid}/fd").iterdir())), resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, hard))
@@ -201,7 +201,7 @@ async def full_disk(probed: Probed) -> None:
 
 
 async def failing_writes(probed: Probed) -> None:
-    """By the health check of Compose, which ends the server itself."""
+    """Make every write fail; the health check of Compose ends the server itself."""
     pid = probed.deployed.child.pid
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
     await probed.until(probed.refuses)
@@ -209,7 +209,7 @@ async def failing_writes(probed: Probed) -> None:
     while probed.deployed.child.alive:
         assert not (await probed.healthy() and not await probed.publish())
     probed.deployed.child.start()
-    # An engine checks 5 s after the start; a check at this moment would still read the verdict that ended the last one.
+    # An engine checks 5 s after the start; a check now would still read the verdict that ended the last server.
     await probed.until(probed.ready)
     await probed.until(probed.healthy)
     await probed.until(probed.publish)
@@ -217,7 +217,7 @@ async def failing_writes(probed: Probed) -> None:
 
 async def no_descriptors(probed: Probed) -> None:
     async def exhausted() -> bool:
-        # Again and again: a connection that ends leaves its descriptor to the next one.
+        # Repeatedly: a connection that ends leaves its descriptor to the next one.
         await descriptors_used_up(probed)
         return not await probed.ready()
 
@@ -229,7 +229,7 @@ async def no_descriptors(probed: Probed) -> None:
 
 
 async def ended_guard(probed: Probed) -> None:
-    """Its last verdict expires, whatever it was: the server is not ready, and left alone."""
+    """Check that the last verdict of an ended guard expires: the server is not ready, and left alone."""
     await probed.guard.kill()
     old = probed.state.stat().st_mtime - 60
     for verdict in ("ok", "restart"):

@@ -24,7 +24,7 @@ BROKER_FILES = {"cert": "broker.crt", "key": "broker.key", "ca": "ca.crt"}
 
 
 class EncryptedHerd:
-    """A broker with TLS that was set up by commands, and the services as processes."""
+    """A broker with TLS that commands have set up, and the services as processes."""
 
     def __init__(self, folder: Path, database: str) -> None:
         self.folder, self.database, self.port = folder, database, free_port()
@@ -53,7 +53,7 @@ class EncryptedHerd:
             self._start(name, [str(SANDHERD.with_name(f"sandherd-{name}"))], self._service(name))
 
     def command(self, words: str, credential: str, certificate: str | None) -> subprocess.CompletedProcess[str]:
-        """`sandherd …` with this credential and certificate."""
+        """Run `sandherd …` with this credential and certificate."""
         environ = self._environment(credential, certificate) | {"SANDHERD_HOME": str(self.folder / "user")}
         command = [str(preloaded_sandherd()), *words.split()]
         return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE)
@@ -104,7 +104,7 @@ async def encrypted(own_directory: Path, postgres: str) -> AsyncIterator[Encrypt
 
 
 async def test_task_completes_over_tls(encrypted: EncryptedHerd) -> None:
-    """From `run` to the agent's end and its audit; without a client certificate, a client is refused by the broker."""
+    """A task runs from `run` to its audit; the broker refuses a client without a certificate."""
     ran = await asyncio.to_thread(encrypted.command, "run hello -- echo hello", "client-default", "client")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "task.completed" in ran.stdout

@@ -18,7 +18,7 @@ from tests.doubles.forges.github import GitHub
 
 @dataclass
 class Answer:
-    """A response."""
+    """A response of the API."""
 
     status: int
     headers: dict[str, str]
@@ -27,7 +27,7 @@ class Answer:
 
 
 class Api:
-    """Sends requests as a client with this token would."""
+    """Sends requests as a client with this token."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, token: str) -> None:
         self._session, self._url, self._token = session, url, token
@@ -81,7 +81,7 @@ async def opened(api: Api, shop: Repository) -> dict[str, Any]:
 
 
 def run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run git as a client of the forge does, without any configuration of this host."""
+    """Run git as a client of the forge does, without this host's configuration."""
     environment = {
         "PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0",
         "GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.com",
@@ -95,7 +95,7 @@ def run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 async def push_from_clone(
     folder: Path, url: str, repository: Repository, token: str, branch: str
 ) -> subprocess.CompletedProcess[str]:
-    """Commit in a clone, and push to this branch with a token, if there is one."""
+    """Commit in a clone, and push to this branch, with a token if there is one."""
     await asyncio.to_thread(run_git, folder.parent, "clone", "-q", str(repository.git.path), str(folder))
     await asyncio.to_thread(run_git, folder, "commit", "-q", "--allow-empty", "-m", "change")
     helper = f"!f() {{ echo username=oauth2; echo password={token}; }}; f"

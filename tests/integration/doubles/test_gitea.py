@@ -62,7 +62,7 @@ async def test_branch_to_merge(gitea_api: Api, hosted: Repository, style: str) -
 
 
 async def test_mergeable_is_false_while_it_is_checked(gitea_api: Api, gitea: Gitea) -> None:
-    """Never null; a merge meanwhile gets 405 and the text to try again."""
+    """`mergeable` is never null; a merge before it is known gets 405 and the text to try again."""
     gitea.checking = 2
     made = await gitea_api("POST", PULLS, NEW)
     sha = made.json["head"]["sha"]
@@ -74,7 +74,7 @@ async def test_mergeable_is_false_while_it_is_checked(gitea_api: Api, gitea: Git
 
 
 async def test_moved_head_and_conflict_are_409(gitea_api: Api, gitea: Gitea, hosted: Repository) -> None:
-    """Only the text distinguishes them."""
+    """Both are 409, and only the text distinguishes them."""
     gitea.checking = 0
     old = (await gitea_api("POST", PULLS, NEW)).json["head"]["sha"]
     new = hosted.git.commit("feature/sum", {"sum.py": "total = 2\n"})
@@ -87,7 +87,7 @@ async def test_moved_head_and_conflict_are_409(gitea_api: Api, gitea: Gitea, hos
 
 
 async def test_required_checks_approvals_and_drafts_are_405(gitea_api: Api, gitea: Gitea, hosted: Repository) -> None:
-    """In this order: checks, approvals; a title with WIP is a draft."""
+    """Merges are refused in this order: checks, approvals; a title with WIP is a draft."""
     gitea.checking = 0
     gitea.protect(hosted, "main", checks=["ci"], approvals=1)
     sha = (await gitea_api("POST", PULLS, NEW)).json["head"]["sha"]
@@ -110,7 +110,7 @@ async def test_required_checks_approvals_and_drafts_are_405(gitea_api: Api, gite
 
 
 async def test_branches_labels_reviewers_and_statuses(gitea_api: Api, gitea: Gitea, hosted: Repository) -> None:
-    """What else a pull request consists of."""
+    """The other parts of a pull request can be read and written."""
     await gitea_api("POST", PULLS, NEW)
     made = await gitea_api("POST", "/repos/team/shop/labels", {"name": "agent", "color": "#00aabb"})
     named = await gitea_api("POST", "/repos/team/shop/issues/1/labels", {"labels": [made.json["id"], "missing"]})
@@ -135,7 +135,7 @@ async def test_branches_labels_reviewers_and_statuses(gitea_api: Api, gitea: Git
 
 
 async def test_tokens_and_scopes(gitea_api: Api, gitea: Gitea, clock: Clock) -> None:
-    """401 without a valid token; 403 names the missing scope."""
+    """A request without a valid token gets 401; 403 names the missing scope."""
     assert (await gitea_api("GET", "/user", Authorization="")).status == 401
     assert (await gitea_api("GET", "/user", token=gitea.token("grace"))).json["login"] == "grace"
     reader = gitea.token("ada", {"repository": "read"})
@@ -148,7 +148,7 @@ async def test_tokens_and_scopes(gitea_api: Api, gitea: Gitea, clock: Clock) -> 
 
 
 async def test_pushes(gitea: Gitea, hosted: Repository, tmp_path: Path) -> None:
-    """With a token of the right scope only, and not to a protected branch."""
+    """A push needs a token with the right scope, and is refused for a protected branch."""
     gitea.protect(hosted, "main")
     url = f"{gitea.url}/team/shop.git"
     reader = gitea.token("ada", {"repository": "read"})
@@ -162,7 +162,7 @@ async def test_pushes(gitea: Gitea, hosted: Repository, tmp_path: Path) -> None:
 
 
 async def test_faults(gitea_api: Api, gitea: Gitea, hosted: Repository) -> None:
-    """The same as for GitHub: a lost response has taken effect."""
+    """Faults are the same as GitHub's: a request whose response is lost has taken effect."""
     gitea.lose("repo_create_pull_request")
     with pytest.raises(aiohttp.ClientError):
         await gitea_api("POST", PULLS, NEW)

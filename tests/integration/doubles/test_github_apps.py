@@ -38,7 +38,7 @@ def _tokens(app: App) -> str:
 
 @pytest.mark.parametrize("form", ["opaque", "stateless"])
 async def test_installation_token(api: Api, shop: Repository, github: GitHub, clock: Clock, form: Any) -> None:
-    """It is limited to the chosen repository and permissions, and is valid for an hour; in both forms."""
+    """A token of either form has the chosen repository and permissions, and is valid for an hour."""
     github.create_repository("team/other")
     app = github.install_app(form=form)
     found = await api("GET", "/repos/team/shop/installation", token=jwt(app, clock.now()))
@@ -60,7 +60,7 @@ async def test_installation_token(api: Api, shop: Repository, github: GitHub, cl
 
 
 async def test_token_revokes_itself(api: Api, shop: Repository, github: GitHub) -> None:
-    """It is not valid afterwards; a user's token is not revoked that way."""
+    """The token is not valid afterwards; a user's token is not revoked that way."""
     token = github.installation_token(github.install_app())
     assert (await api("DELETE", "/installation/token", token=token)).status == 204
     assert (await api("GET", "/repos/team/shop", token=token)).status == 401
@@ -87,7 +87,7 @@ async def test_bot_is_the_author(api: Api, shop: Repository, github: GitHub, clo
 async def test_invalid_jwt_is_401(
     api: Api, shop: Repository, github: GitHub, clock: Clock, changes: dict[str, Any], text: str
 ) -> None:
-    """Expired, too long, of another issuer, or from the future."""
+    """A JWT that is expired, too long, of another issuer, or from the future is refused."""
     app = github.install_app()
     refused = await api("POST", _tokens(app), {}, token=jwt(app, clock.now(), **changes))
     assert refused.status == 401
@@ -95,7 +95,7 @@ async def test_invalid_jwt_is_401(
 
 
 async def test_jwt_of_another_key_is_401(api: Api, shop: Repository, github: GitHub, clock: Clock) -> None:
-    """A signature is verified."""
+    """The signature is verified."""
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -104,7 +104,7 @@ async def test_jwt_of_another_key_is_401(api: Api, shop: Repository, github: Git
 
 
 async def test_token_beyond_the_installation_is_422(api: Api, shop: Repository, github: GitHub, clock: Clock) -> None:
-    """Neither a permission nor a repository that the installation lacks."""
+    """A token can't have a permission or a repository that the installation lacks."""
     github.create_repository("team/other")
     app = github.install_app(repositories=frozenset({"team/shop"}))
     for sent in ({"permissions": {"workflows": "write"}}, {"repositories": ["other"]}):
@@ -113,7 +113,7 @@ async def test_token_beyond_the_installation_is_422(api: Api, shop: Repository, 
 
 
 async def test_suspended_installation_is_403(api: Api, shop: Repository, github: GitHub, clock: Clock) -> None:
-    """And a token of a user is none of an app."""
+    """A user's token has no access to an app either."""
     app = github.install_app(suspended=clock.now())
     assert (await api("POST", _tokens(app), {}, token=jwt(app, clock.now()))).status == 403
     assert (await api("POST", _tokens(app), {})).status == 401
@@ -121,7 +121,7 @@ async def test_suspended_installation_is_403(api: Api, shop: Repository, github:
 
 @pytest.mark.parametrize("kind", ["classic", "fine_grained", "oauth"])
 async def test_tokens_of_people(api: Api, shop: Repository, github: GitHub, kind: Any, clock: Clock) -> None:
-    """Each kind has its form; one that has expired or was revoked gets 401."""
+    """Each kind of token has its form; one that has expired or was revoked gets 401."""
     token = github.person_token("grace", kind, expires=clock.now() + timedelta(days=1))
     assert (await api("GET", "/user", token=token)).json["login"] == "grace"
     clock.advance(86_401)
@@ -132,14 +132,14 @@ async def test_tokens_of_people(api: Api, shop: Repository, github: GitHub, kind
 
 
 async def test_no_token_is_401_and_an_app_has_no_user(api: Api, shop: Repository, github: GitHub) -> None:
-    """Repositories are private."""
+    """Repositories are private, so that a request without a token gets 401."""
     assert (await api("GET", "/repos/team/shop", Authorization="")).status == 401
     refused = await api("GET", "/user", token=github.installation_token(github.install_app()))
     assert refused.status == 403
 
 
 async def test_labels_need_one_of_two_permissions(api: Api, opened: dict[str, Any], github: GitHub) -> None:
-    """A token with `pull_requests` labels a pull request, and no issue."""
+    """A token with `pull_requests` can label a pull request, but no issue."""
     issue = github.open_issue(github.repositories["team/shop"], "Sums are wrong")
     token = github.person_token("ada", "fine_grained", permissions={"pull_requests": "write"})
     statuses = [

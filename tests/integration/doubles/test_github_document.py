@@ -33,14 +33,14 @@ def _with(**more: Any) -> Any:
 
 @pytest.fixture
 async def lenient(github: GitHub) -> AsyncIterator[GitHub]:
-    """GitHub whose violations are looked at in the test, and do not fail it."""
+    """GitHub whose violations the test reads, so that they do not fail it."""
     yield github
     github.violations.clear()
     github.invalid_requests.clear()
 
 
 def _found(github: GitHub) -> str:
-    """What the test would fail with."""
+    """The errors with which the test would fail."""
     with pytest.raises(ViolationError) as raised:
         github.verify()
     return str(raised.value)
@@ -60,7 +60,7 @@ def _found(github: GitHub) -> str:
 async def test_wrong_response_fails_the_test(
     monkeypatch: pytest.MonkeyPatch, api: Api, lenient: GitHub, shop: Repository, changed: Any, text: str
 ) -> None:
-    """A field that is missing, has another type or format, or is unknown: 500, and an error that names it."""
+    """A field that is missing, unknown, or of another type or format leads to 500, and an error that names it."""
     monkeypatch.setattr(PullShapes, "pull", changed)
     new = {"title": "Sum", "head": "feature/sum", "base": "main"}
     assert (await api("POST", "/repos/team/shop/pulls", new)).status == 500
@@ -68,7 +68,7 @@ async def test_wrong_response_fails_the_test(
 
 
 async def test_closing_raises_what_was_found() -> None:
-    """A test need not ask: it fails when GitHub is closed, and with its own error if it has one."""
+    """A test need not check: it fails when GitHub is closed, and with its own error if it has one."""
 
     async def use(error: Exception | None = None) -> None:
         async with GitHub() as github:
@@ -83,7 +83,7 @@ async def test_closing_raises_what_was_found() -> None:
 
 
 async def test_undocumented_status_fails_the_test(lenient: GitHub) -> None:
-    """A status that the document doesn't have for the operation."""
+    """A status that the document lacks for the operation is a violation."""
     call = Call("GET", "/repos/team/shop/pulls", "pulls/list", lenient.clock.now())
     lenient.check_reply(call, Reply(418, {"message": "I am a teapot"}))
     assert "418 is not documented for pulls/list" in _found(lenient)
@@ -92,7 +92,7 @@ async def test_undocumented_status_fails_the_test(lenient: GitHub) -> None:
 async def test_crash_of_the_double_fails_the_test(
     monkeypatch: pytest.MonkeyPatch, api: Api, lenient: GitHub, shop: Repository
 ) -> None:
-    """An exception in a route is not only a 500 for the client."""
+    """An exception in a route also fails the test, and is not only a 500 for the client."""
     monkeypatch.setattr(PullShapes, "full_repository", lambda *_: 1 / 0)
     assert (await api("GET", "/repos/team/shop")).status == 500
     assert "ZeroDivisionError" in _found(lenient)
@@ -111,7 +111,7 @@ async def test_crash_of_the_double_fails_the_test(
 async def test_invalid_request_is_422_and_fails_the_test(
     api: Api, lenient: GitHub, shop: Repository, method: str, path: str, sent: Any, text: str
 ) -> None:
-    """GitHub's refusal for the client, and an error for its author."""
+    """The client gets GitHub's refusal, and the test's author an error."""
     refused = await api(method, path, sent)
     assert refused.status == 422
     assert refused.json["message"].startswith("Invalid request.\n\n")
@@ -119,13 +119,13 @@ async def test_invalid_request_is_422_and_fails_the_test(
 
 
 async def test_invalid_path_is_404_and_fails_the_test(api: Api, lenient: GitHub, shop: Repository) -> None:
-    """A number that is none."""
+    """A path parameter that is not a number gets 404."""
     assert (await api("GET", "/repos/team/shop/pulls/one")).status == 404
     assert "'one' is no value" in _found(lenient)
 
 
 async def test_invalid_request_on_purpose(api: Api, github: GitHub, shop: Repository) -> None:
-    """A test that sends one on purpose says so."""
+    """A test that sends an invalid request on purpose declares it."""
     github.permits_invalid_requests = True
     assert (await api("POST", "/repos/team/shop/pulls", {})).status == 422
 
@@ -140,20 +140,20 @@ async def test_invalid_request_on_purpose(api: Api, github: GitHub, shop: Reposi
 async def test_unknown_names_fail_the_test(
     api: Api, lenient: GitHub, shop: Repository, method: str, path: str, sent: Any, text: str
 ) -> None:
-    """GitHub ignores a parameter or field that it doesn't know; a client's spelling mistake is found here."""
+    """GitHub ignores an unknown parameter or field; here it is found as a client's spelling mistake."""
     lenient.open_issue(shop, "Sums are wrong")
     assert (await api(method, path, sent)).status in {200, 201}
     assert text in _found(lenient)
 
 
 async def test_operation_that_is_not_served_fails_the_test(api: Api, lenient: GitHub, shop: Repository) -> None:
-    """404, and an error that names it."""
+    """The client gets 404, and the test an error that names the operation."""
     assert (await api("GET", "/repos/team/shop/stargazers")).status == 404
     assert "GET /repos/team/shop/stargazers is not served" in _found(lenient)
 
 
 async def test_versions(api: Api, opened: dict[str, Any], lenient: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version has its own document: 2026-03-10 lacks what older clients read, and sending it is a violation."""
+    """Each version has its document: 2026-03-10 lacks fields of older clients, and sending one is a violation."""
     assert {"merge_commit_sha", "assignee"} <= set(opened)
     new = {"X_GitHub_Api_Version": "2026-03-10"}
     for path in ("/repos/team/shop/pulls/1", "/repos/team/shop", "/rate_limit", "/repos/team/shop/issues/1"):
@@ -168,7 +168,7 @@ async def test_versions(api: Api, opened: dict[str, Any], lenient: GitHub, monke
 
 
 async def test_body_that_is_no_json_is_400(github: GitHub, shop: Repository) -> None:
-    """With GitHub's text."""
+    """The response is 400 with GitHub's text."""
     headers = {"Authorization": f"Bearer {github.person_token()}"}
     url = f"{github.api_url}/repos/team/shop/pulls"
     async with aiohttp.request("POST", url, data=b"{", headers=headers) as response:
@@ -176,7 +176,7 @@ async def test_body_that_is_no_json_is_400(github: GitHub, shop: Repository) -> 
 
 
 def test_excerpt_has_what_it_refers_to() -> None:
-    """An excerpt is a document of its own; an operation that the document lacks is an error."""
+    """An excerpt is a complete document; an operation that the document lacks is an error."""
     whole = {
         "openapi": "3.0.3",
         "info": {"title": "t", "version": "1"},
@@ -193,7 +193,7 @@ def test_excerpt_has_what_it_refers_to() -> None:
 
 
 def test_longest_template_is_found_first() -> None:
-    """A ref may contain slashes, so that templates overlap."""
+    """A ref may contain slashes, so that templates overlap; the longest is used."""
     paths = {
         "/repos/a/b/commits/feature/sum/check-runs": "checks/list-for-ref",
         "/repos/a/b/commits/feature/sum": "repos/get-commit",

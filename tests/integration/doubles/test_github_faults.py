@@ -1,4 +1,4 @@
-"""The double of GitHub: what its document does not describe is sent when a test asks for it."""
+"""The double of GitHub: responses that its document does not describe, which a test requests."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ NEW = {"title": "Sum", "head": "feature/sum", "base": "main"}
 
 @pytest.mark.parametrize("gets", [0, 3])
 async def test_mergeable_is_null_as_often_as_a_test_says(api: Api, shop: Repository, github: GitHub, gets: int) -> None:
-    """Also after a push, which starts the computation again."""
+    """`mergeable` is null for the scripted number of gets, also after a push, which starts the computation again."""
     github.unknown_gets = gets
     await api("POST", PULLS, NEW)
 
@@ -33,7 +33,7 @@ async def test_mergeable_is_null_as_often_as_a_test_says(api: Api, shop: Reposit
 
 
 async def test_pulls_do_not_see_a_new_branch(api: Api, shop: Repository) -> None:
-    """422 as often as the test requested, while git and the refs have the branch; and again after a push."""
+    """They get 422 as often as scripted, while git and the refs have the branch; and again after a push."""
     shop.unseen = 2
     assert [(await api("POST", PULLS, NEW)).status for _ in range(3)] == [422, 422, 201]
     assert (await api("GET", "/repos/team/shop/branches/feature/sum")).status == 200
@@ -45,7 +45,7 @@ async def test_pulls_do_not_see_a_new_branch(api: Api, shop: Repository) -> None
 
 @pytest.mark.parametrize("text", github_faults.REFUSED_MERGES)
 async def test_each_text_of_a_refused_merge(api: Api, opened: dict[str, Any], github: GitHub, text: str) -> None:
-    """405 with this text, once; the merge after it succeeds."""
+    """A merge gets 405 with this text, once; the next merge succeeds."""
     github.refuse("pulls/merge", github_faults.refused_merge(text))
     refused = await api("PUT", f"{PULLS}/1/merge", {"sha": opened["head"]["sha"]})
     assert (refused.status, refused.json["message"]) == (405, text)
@@ -54,7 +54,7 @@ async def test_each_text_of_a_refused_merge(api: Api, opened: dict[str, Any], gi
 
 @pytest.mark.parametrize("status", [403, 429])
 async def test_secondary_limit(api: Api, shop: Repository, github: GitHub, status: int) -> None:
-    """403 or 429 with `retry-after`, and nothing is done."""
+    """The response is 403 or 429 with `retry-after`, and the request has no effect."""
     github.refuse("pulls/create", github_faults.secondary_limit(30, status))
     refused = await api("POST", PULLS, NEW)
     assert (refused.status, refused.headers["retry-after"]) == (status, "30")
@@ -64,7 +64,7 @@ async def test_secondary_limit(api: Api, shop: Repository, github: GitHub, statu
 
 
 async def test_primary_limit_ends_with_the_hour(api: Api, shop: Repository, github: GitHub, clock: Clock) -> None:
-    """403 with `x-ratelimit-remaining: 0` until the time in `x-ratelimit-reset`; /rate_limit is free."""
+    """The response is 403 with `x-ratelimit-remaining: 0` until `x-ratelimit-reset`; /rate_limit does not count."""
     github.limit = 2
     assert [(await api("GET", PULLS)).status for _ in range(3)] == [200, 200, 403]
     refused = await api("GET", PULLS)
@@ -77,7 +77,7 @@ async def test_primary_limit_ends_with_the_hour(api: Api, shop: Repository, gith
 
 
 async def test_unchanged_list_is_304_and_free(api: Api, shop: Repository, github: GitHub) -> None:
-    """With the ETag of the last response, until something changes."""
+    """With the ETag of the last response, a list is 304 until something changes, and does not count."""
     first = await api("GET", PULLS)
     again = await api("GET", PULLS, If_None_Match=first.headers["etag"])
     assert (again.status, again.text) == (304, "")
@@ -87,7 +87,7 @@ async def test_unchanged_list_is_304_and_free(api: Api, shop: Repository, github
 
 
 async def test_lost_response_has_taken_effect(api: Api, shop: Repository, github: GitHub) -> None:
-    """The connection is closed, and there is a pull request."""
+    """The connection is closed, and the pull request exists."""
     github.lose("pulls/create")
     with pytest.raises(aiohttp.ClientError):
         await api("POST", PULLS, NEW)
@@ -95,7 +95,7 @@ async def test_lost_response_has_taken_effect(api: Api, shop: Repository, github
 
 
 async def test_dropped_request_has_no_effect(api: Api, shop: Repository, github: GitHub) -> None:
-    """The connection is closed, and there is none."""
+    """The connection is closed, and there is no pull request."""
     github.break_off("pulls/create", Way.DROPPED)
     with pytest.raises(aiohttp.ClientError):
         await api("POST", PULLS, NEW)
@@ -103,7 +103,7 @@ async def test_dropped_request_has_no_effect(api: Api, shop: Repository, github:
 
 
 async def test_body_that_is_cut_off(api: Api, shop: Repository, github: GitHub) -> None:
-    """Half of the body comes, then the connection is closed."""
+    """Half of the body is sent, then the connection is closed."""
     github.break_off("pulls/create", Way.CUT)
     with pytest.raises(aiohttp.ClientError):
         await api("POST", PULLS, NEW)
@@ -118,7 +118,7 @@ async def test_slow_response_waits_for_the_test(
     fault = github.break_off("pulls/create", way)
     sent = asyncio.create_task(api("POST", PULLS, NEW))
     await fault.reached.wait()
-    await api("GET", "/repos/team/shop")  # a whole response that is not hit comes first
+    await api("GET", "/repos/team/shop")  # a whole response without the fault comes first
     assert (sent.done(), list(shop.pulls)) == (False, done)
     fault.released.set()
     assert (await sent).status == 201
@@ -126,7 +126,7 @@ async def test_slow_response_waits_for_the_test(
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 async def test_server_errors(api: Api, shop: Repository, github: GitHub, status: int) -> None:
-    """As often as the test requested, after the requested number of other requests."""
+    """They occur as often as scripted, after the scripted number of other requests."""
     github.refuse("pulls/list", Reply(status, {"message": "Server Error"}), times=2, skip=1)
     assert [(await api("GET", PULLS)).status for _ in range(3)] == [200, status, status]
     assert github.faults.unused() == []
@@ -134,7 +134,7 @@ async def test_server_errors(api: Api, shop: Repository, github: GitHub, status:
 
 
 async def test_page_instead_of_json(api: Api, shop: Repository, github: GitHub) -> None:
-    """HTML, also with status 200."""
+    """The response is HTML, also with status 200."""
     github.refuse("pulls/list", html(200))
     page = await api("GET", PULLS)
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -142,7 +142,7 @@ async def test_page_instead_of_json(api: Api, shop: Repository, github: GitHub) 
 
 
 async def test_scripted_limit_and_refused_token(api: Api, shop: Repository, github: GitHub) -> None:
-    """The primary limit as 429, with the time of its end, and 401 for a token that was valid."""
+    """The primary limit is 429 with the time of its end; a token that was valid gets 401."""
     github.refuse("pulls/create", github_faults.primary_limit(4_000_000_000, 429))
     github.refuse("pulls/create", github_faults.bad_credentials())
     limited = await api("POST", PULLS, NEW)
@@ -153,14 +153,14 @@ async def test_scripted_limit_and_refused_token(api: Api, shop: Repository, gith
 
 
 async def test_replaced_response_has_taken_effect(api: Api, shop: Repository, github: GitHub) -> None:
-    """A proxy's error page after the change was made."""
+    """A proxy's error page is sent after the change was made."""
     github.faults.add(Fault("pulls/create", Way.REPLACED, html(502)))
     assert (await api("POST", PULLS, NEW)).status == 502
     assert list(shop.pulls) == [1]
 
 
 async def test_huge_and_nested_bodies(api: Api, shop: Repository, github: GitHub) -> None:
-    """A body of 8 MB, and JSON that is nested more deeply than Python's parser goes."""
+    """A body has 8 MB, or JSON that is nested more deeply than Python's parser permits."""
     github.refuse("pulls/list", huge(8_000_000))
     assert len((await api("GET", PULLS)).text) == 8_000_000
     github.refuse("pulls/list", nested(200_000))
@@ -169,13 +169,13 @@ async def test_huge_and_nested_bodies(api: Api, shop: Repository, github: GitHub
 
 
 async def test_scripted_conflict_of_a_moved_head(api: Api, opened: dict[str, Any], github: GitHub) -> None:
-    """409 though the head did not move."""
+    """The response is 409 though the head did not move."""
     github.refuse("pulls/merge", github_faults.moved_head())
     assert (await api("PUT", f"{PULLS}/1/merge", {"sha": opened["head"]["sha"]})).status == 409
 
 
 async def test_expired_token_in_the_middle(api: Api, shop: Repository, github: GitHub, clock: Clock) -> None:
-    """An installation's token is valid for an hour of the test's clock, then 401."""
+    """An installation's token is valid for an hour of the test's clock, then gets 401."""
     token = github.installation_token(github.install_app())
     clock.advance(3599)
     assert (await api("GET", PULLS, token=token)).status == 200
@@ -187,7 +187,7 @@ async def test_expired_token_in_the_middle(api: Api, shop: Repository, github: G
 async def test_calls_are_counted_and_hasty_writes_found(
     api: Api, opened: dict[str, Any], github: GitHub, clock: Clock
 ) -> None:
-    """By operation; writes less than a second of the clock apart are pairs, reads are not."""
+    """Calls are counted by operation; two writes within a second of the clock are a pair, reads are not."""
     await api("GET", f"{PULLS}/1")
     clock.advance(1)
     await api("PATCH", f"{PULLS}/1", {"title": "Sums"})

@@ -46,7 +46,7 @@ async def clone(tmp_path: Path, github: GitHub, shop: Repository) -> Clone:
 
 
 async def test_pushed_branch_is_seen_by_the_api(clone: Clone, api: Api, github: GitHub) -> None:
-    """A push with a token creates the branch, and a pull request of it is merged for git, too."""
+    """A push with a token creates the branch, and git sees the merge of its pull request."""
     pushed = await clone.git("push", "-q", "origin", "fix", token=github.person_token("ada"))
     assert pushed.returncode == 0, pushed.stderr
     assert (await api("GET", "/repos/team/shop/branches/fix")).status == 200
@@ -58,14 +58,14 @@ async def test_pushed_branch_is_seen_by_the_api(clone: Clone, api: Api, github: 
 
 @pytest.mark.parametrize("token", ["", "ghp_invalid"])
 async def test_push_without_a_valid_token_is_refused(clone: Clone, shop: Repository, token: str) -> None:
-    """401, and no branch."""
+    """The push gets 401, and there is no branch."""
     pushed = await clone.git("push", "-q", "origin", "fix", token=token)
     assert pushed.returncode != 0
     assert shop.git.head("fix") is None
 
 
 async def test_read_permission_fetches_and_does_not_push(clone: Clone, github: GitHub, shop: Repository) -> None:
-    """403 with GitHub's text."""
+    """The push gets 403 with GitHub's text."""
     token = github.person_token("ada", "fine_grained", permissions={"contents": "read"})
     assert (await clone.git("fetch", "-q", "origin", token=token)).returncode == 0
     pushed = await clone.git("push", "-q", "origin", "fix", token=token)
@@ -74,7 +74,7 @@ async def test_read_permission_fetches_and_does_not_push(clone: Clone, github: G
 
 
 async def test_token_of_another_repository_finds_none(clone: Clone, github: GitHub) -> None:
-    """404, as if the repository did not exist."""
+    """The response is 404, as if the repository did not exist."""
     github.create_repository("team/other")
     token = github.person_token("ada", "fine_grained", repositories=frozenset({"team/other"}))
     fetched = await clone.git("fetch", "-q", "origin", token=token)
@@ -95,7 +95,7 @@ async def test_expired_installation_token_is_refused(clone: Clone, github: GitHu
 async def test_protected_branch_refuses_pushes(
     clone: Clone, github: GitHub, shop: Repository, ruleset: bool, code: str
 ) -> None:
-    """For every user: the hook refuses the ref, and others are updated by the same push."""
+    """The hook refuses the ref for every user, but the push updates other refs."""
     shop.protect("main", ruleset=ruleset)
     before = shop.git.head("main")
     pushed = await clone.git("push", "-q", "origin", "fix:main", "fix", token=github.person_token("ada"))
@@ -109,7 +109,7 @@ async def test_protected_branch_refuses_pushes(
 
 
 async def test_workflows_need_their_permission(clone: Clone, github: GitHub, shop: Repository) -> None:
-    """A push with a change of a workflow is refused without the permission, and accepted with it."""
+    """A push that changes a workflow is refused without the permission, and accepted with it."""
     await clone.commit({".github/workflows/ci.yml": "on: push\n"})
     refused = await clone.git("push", "-q", "origin", "fix", token=github.installation_token(github.install_app()))
     assert "without `workflows` permission" in refused.stderr
@@ -132,7 +132,7 @@ async def test_stale_push_is_refused_by_compare_and_set(clone: Clone, github: Gi
 
 
 async def test_push_whose_response_is_lost_has_taken_effect(clone: Clone, github: GitHub, shop: Repository) -> None:
-    """Git ends with an error, and the branch is there."""
+    """Git fails, and the branch exists."""
     github.lose("transport/receive-pack")
     pushed = await clone.git("push", "-q", "origin", "fix", token=github.person_token("ada"))
     assert pushed.returncode != 0

@@ -20,7 +20,7 @@ async def mutate(api: Api, name: str, selection: str, token: str = "", **sent: A
 
 
 async def test_merge_queue(api: Api, opened: dict[str, Any], github: GitHub, shop: Repository) -> None:
-    """A pull request is enqueued, and merged or removed later, when the test says so."""
+    """A pull request is enqueued, and later merged or removed, when the test decides."""
     entry = "mergeQueueEntry { state position }"
     refused = await mutate(api, "enqueuePullRequest", entry, pullRequestId=opened["node_id"])
     assert (refused.status, refused.json["errors"][0]["type"]) == (200, "UNPROCESSABLE")
@@ -40,7 +40,7 @@ async def test_merge_queue(api: Api, opened: dict[str, Any], github: GitHub, sho
 
 
 async def test_auto_merge(api: Api, opened: dict[str, Any], github: GitHub, shop: Repository) -> None:
-    """It is refused where it is off (the default) or not needed, and merges when the requirements are met."""
+    """Auto-merge is refused if it is off (the default) or not needed, and merges when the requirements are met."""
     wanted = {"pullRequestId": opened["node_id"], "mergeMethod": "SQUASH"}
 
     async def enabled() -> Answer:
@@ -59,7 +59,7 @@ async def test_auto_merge(api: Api, opened: dict[str, Any], github: GitHub, shop
 
 
 async def test_drafts(api: Api, opened: dict[str, Any]) -> None:
-    """REST can't change a draft."""
+    """A draft is changed by GraphQL; REST can't do that."""
     changed = await mutate(api, "convertPullRequestToDraft", "pullRequest { isDraft }", pullRequestId=opened["node_id"])
     assert changed.json["data"]["convertPullRequestToDraft"]["pullRequest"]["isDraft"] is True
     assert (await api("GET", PULL)).json["draft"] is True
@@ -68,7 +68,7 @@ async def test_drafts(api: Api, opened: dict[str, Any]) -> None:
 
 
 async def test_signed_commit(api: Api, opened: dict[str, Any], shop: Repository) -> None:
-    """A commit by GraphQL is verified, and one by git is not; a branch that moved is refused."""
+    """GitHub verifies a commit by GraphQL, but not one by git; it refuses a branch that has moved."""
     shop.protect("main", signatures=True)
     refused = await api("PUT", f"{PULL}/merge", {"sha": opened["head"]["sha"]})
     assert "verified signatures" in refused.json["message"]
@@ -93,7 +93,7 @@ async def test_signed_commit(api: Api, opened: dict[str, Any], shop: Repository)
 async def test_permissions(
     api: Api, opened: dict[str, Any], github: GitHub, token: dict[str, str], code: str | None
 ) -> None:
-    """The same as for REST; also the token itself."""
+    """Permissions, and the check of the token, are the same as for REST."""
     fine = github.person_token("ada", "fine_grained", permissions=token)
     reply = await mutate(
         api, "convertPullRequestToDraft", "pullRequest { id }", token=fine, pullRequestId=opened["node_id"]
@@ -103,7 +103,7 @@ async def test_permissions(
 
 
 async def test_query(api: Api, opened: dict[str, Any]) -> None:
-    """A pull request as GraphQL shows it; a field that the schema lacks is an invalid request."""
+    """GraphQL shows a pull request; a field that the schema lacks is an invalid request."""
     query = """query($n: Int!) { repository(owner: "team", name: "shop") { pullRequest(number: $n) {
         id state mergeable isInMergeQueue headRefOid autoMergeRequest { enabledAt } } } }"""
     shown = (await api("POST", "/graphql", {"query": query, "variables": {"n": 1}})).json
@@ -114,7 +114,7 @@ async def test_query(api: Api, opened: dict[str, Any]) -> None:
 
 
 async def test_invalid_query_fails_the_test(api: Api, github: GitHub, shop: Repository) -> None:
-    """The client gets errors, and the test an error of its own."""
+    """The client gets errors, and the test its own error."""
     reply = await api("POST", "/graphql", {"query": "query { repository { nme } }"})
     assert "errors" in reply.json
     assert any("nme" in one for one in github.invalid_requests)

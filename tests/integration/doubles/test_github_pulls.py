@@ -1,4 +1,4 @@
-"""The double of GitHub: pull requests, from the branch to the merge, in real git."""
+"""The double of GitHub: pull requests from the branch to the merge, in real git."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PULL = "/repos/team/shop/pulls/1"
 
 
 async def test_mergeable_is_unknown_until_the_second_get(api: Api, opened: dict[str, Any], github: GitHub) -> None:
-    """After a change, `mergeable` is null for as many gets as the test requested, then git decides."""
+    """After a change `mergeable` is null for the scripted number of gets, then git decides."""
     assert opened["mergeable"] is None
     first, second = await api("GET", PULL), await api("GET", PULL)
     assert [first.json["mergeable"], first.json["mergeable_state"]] == [None, "unknown"]
@@ -21,7 +21,7 @@ async def test_mergeable_is_unknown_until_the_second_get(api: Api, opened: dict[
 
 @pytest.mark.parametrize("method", ["merge", "squash", "rebase"])
 async def test_merge_is_done_in_git(api: Api, opened: dict[str, Any], shop: Repository, method: str) -> None:
-    """Each method moves the base branch to the commit that the response names, with the files of the branch."""
+    """Each method moves the base branch to the commit in the response, with the files of the branch."""
     shop.git.commit("main", {"other.py": "other\n"}, "other")
     merged = await api("PUT", f"{PULL}/merge", {"sha": opened["head"]["sha"], "merge_method": method})
     assert merged.status == 200, merged.text
@@ -34,7 +34,7 @@ async def test_merge_is_done_in_git(api: Api, opened: dict[str, Any], shop: Repo
 
 
 async def test_moved_head_is_409(api: Api, opened: dict[str, Any], shop: Repository) -> None:
-    """A merge with the commit that the client saw is refused after a push, and changes nothing."""
+    """A merge of a commit from before a push is refused, and changes nothing."""
     shop.git.commit("feature/sum", {"sum.py": "total = 2\n"})
     before = shop.git.head("main")
     refused = await api("PUT", f"{PULL}/merge", {"sha": opened["head"]["sha"]})
@@ -54,7 +54,7 @@ async def test_conflict_is_405(api: Api, shop: Repository, opened: dict[str, Any
 
 
 async def test_required_checks_and_reviews(api: Api, shop: Repository, opened: dict[str, Any], github: GitHub) -> None:
-    """A merge is refused until required checks have succeeded and reviews are there; no check is no success."""
+    """A merge is refused until required checks have succeeded and reviews exist; no check is no success."""
     shop.protect("main", checks=["ci"], approvals=1, ruleset=False)
     sha = opened["head"]["sha"]
 
@@ -99,7 +99,7 @@ async def test_draft_and_closed_are_405(api: Api, opened: dict[str, Any], shop: 
 
 
 async def test_second_pull_request_of_a_branch_is_422(api: Api, opened: dict[str, Any]) -> None:
-    """A second one is refused with GitHub's list of errors, and a list by head and base finds the first."""
+    """A second one is refused with GitHub's list of errors; a list by head and base finds the first."""
     again = await api("POST", "/repos/team/shop/pulls", {"title": "Sum", "head": "feature/sum", "base": "main"})
     assert again.status == 422
     assert again.json["message"] == "Validation Failed"
@@ -127,21 +127,21 @@ async def test_invalid_pull_request_is_422(
 
 
 async def test_branch_without_commits_is_422(api: Api, shop: Repository) -> None:
-    """A branch at the commit of its base has no pull request."""
+    """A branch at the commit of its base can't have a pull request."""
     shop.git.move("empty", str(shop.git.head("main")), None)
     refused = await api("POST", "/repos/team/shop/pulls", {"title": "x", "head": "empty", "base": "main"})
     assert refused.json["errors"][0]["message"] == "No commits between main and empty"
 
 
 async def test_deleted_branch_closes_its_pull_request(api: Api, opened: dict[str, Any]) -> None:
-    """As on GitHub, and a deleted branch can't be deleted again."""
+    """The pull request is closed as on GitHub, and a deleted branch can't be deleted again."""
     assert (await api("DELETE", "/repos/team/shop/git/refs/heads/feature/sum")).status == 204
     assert (await api("GET", PULL)).json["state"] == "closed"
     assert (await api("DELETE", "/repos/team/shop/git/refs/heads/feature/sum")).status == 422
 
 
 async def test_update_branch_takes_effect_later(api: Api, opened: dict[str, Any], shop: Repository) -> None:
-    """202 comes first; the merge of the base into the head is visible after a get."""
+    """The response is 202; the merge of the base into the head is visible after a get."""
     shop.git.commit("main", {"other.py": "other\n"})
     assert (await api("PUT", f"{PULL}/update-branch", {})).status == 202
     assert shop.git.head("feature/sum") == opened["head"]["sha"]
@@ -151,7 +151,7 @@ async def test_update_branch_takes_effect_later(api: Api, opened: dict[str, Any]
 
 
 async def test_labels_reviewers_comments_and_issues(api: Api, opened: dict[str, Any], github: GitHub) -> None:
-    """The parts of a pull request that are issues on GitHub, and reviewers, who must be collaborators."""
+    """Labels, comments and issues belong to pull requests, and so do reviewers, who must be collaborators."""
     labelled = await api("POST", "/repos/team/shop/issues/1/labels", {"labels": ["agent", "agent"]})
     assert [one["name"] for one in labelled.json] == ["agent"]
     assert (await api("POST", "/repos/team/shop/issues/1/comments", {"body": "Checked."})).status == 201
@@ -169,7 +169,7 @@ async def test_labels_reviewers_comments_and_issues(api: Api, opened: dict[str, 
 async def test_checks_and_statuses_are_two_lists(
     api: Api, opened: dict[str, Any], shop: Repository, github: GitHub
 ) -> None:
-    """A check run is no commit status, and without any the combined status is `pending`."""
+    """A check run is no commit status, and without statuses the combined status is `pending`."""
     sha = opened["head"]["sha"]
     assert (await api("GET", f"/repos/team/shop/commits/{sha}/status")).json["state"] == "pending"
     shop.report_check(sha, "ci", "failure", github.clock.now())
@@ -207,7 +207,7 @@ async def test_lists_have_pages(api: Api, shop: Repository) -> None:
 
 
 async def test_blind_and_unguarded_merges_are_recorded(api: Api, opened: dict[str, Any], github: GitHub) -> None:
-    """A client that merges while `mergeable` is null, or without `sha`, is found out."""
+    """A client that merges while `mergeable` is null, or without `sha`, is recorded."""
     assert (await api("PUT", f"{PULL}/merge", {})).status == 200
     assert len(github.blind_merges) == len(github.unguarded_merges) == 1
 
@@ -233,7 +233,7 @@ async def test_refs(api: Api, shop: Repository) -> None:
 
 
 async def test_branches_and_repository(api: Api, shop: Repository) -> None:
-    """The repository says what merges it permits, and a branch whether it is protected."""
+    """The repository has the permitted merges, and a branch states whether it is protected."""
     shop.protect("main", checks=["ci"])
     shown = (await api("GET", "/repos/team/shop")).json
     assert (shown["default_branch"], shown["allow_squash_merge"], shown["allow_auto_merge"]) == ("main", True, False)
@@ -244,7 +244,7 @@ async def test_branches_and_repository(api: Api, shop: Repository) -> None:
 
 
 async def test_merges_of_branches(api: Api, shop: Repository) -> None:
-    """201 with the commit, then 204, and 409 for a conflict."""
+    """A merge is 201 with the commit, then 204, and 409 for a conflict."""
     merge = {"base": "feature/sum", "head": "main"}
     shop.git.commit("main", {"other.py": "1\n"})
     assert (await api("POST", "/repos/team/shop/merges", merge)).status == 201

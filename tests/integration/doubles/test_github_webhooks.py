@@ -22,7 +22,7 @@ class Receiver:
         self.url, self.received = "", list[tuple[str, str, Any]]()
 
     async def receive(self, request: web.Request) -> web.Response:
-        """Accept what is signed with the secret."""
+        """Accept a delivery that is signed with the secret."""
         expected = "sha256=" + hmac.new(SECRET.encode(), await request.read(), hashlib.sha256).hexdigest()
         if not hmac.compare_digest(expected, request.headers.get("X-Hub-Signature-256", "")):
             return web.Response(status=401)
@@ -34,7 +34,7 @@ class Receiver:
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    """It listens."""
+    """A receiver that listens."""
     made, app = Receiver(), web.Application(client_max_size=1 << 20)
     app.router.add_post("/", made.receive)
     runner = web.AppRunner(app)
@@ -46,7 +46,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def test_deliveries(api: Api, opened: dict[str, Any], github: GitHub, receiver: Receiver) -> None:
-    """The test decides when a delivery is sent, and how often; a repetition has the same id."""
+    """The test decides when and how often a delivery is sent; a repetition has the same id."""
     await api("PUT", "/repos/team/shop/pulls/1/merge", {"sha": opened["head"]["sha"]})
     opening, closing = github.webhooks.deliveries
     for delivery in (closing, opening, closing):
@@ -60,6 +60,6 @@ async def test_deliveries(api: Api, opened: dict[str, Any], github: GitHub, rece
 
 @pytest.mark.parametrize("forged", [{"secret": "another"}, {"secret": SECRET, "signature": ""}])
 async def test_forged_delivery(opened: dict[str, Any], github: GitHub, receiver: Receiver, forged: Any) -> None:
-    """Another secret or no signature."""
+    """A delivery with another secret or without a signature is refused."""
     assert await github.webhooks.send(github.webhooks.deliveries[0], receiver.url, **forged) == 401
     assert receiver.received == []

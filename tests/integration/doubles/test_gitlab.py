@@ -47,7 +47,7 @@ async def gitlab_api(gitlab: GitLab, project: Repository) -> AsyncIterator[Api]:
 
 @pytest.mark.parametrize("squash", [False, True])
 async def test_branch_to_merge(gitlab_api: Api, project: Repository, squash: bool) -> None:
-    """A merge request is created once, found by its branches, and merged in git; its branch is removed if wanted."""
+    """A merge request is created once, found by its branches, and merged in git; its branch is removed if requested."""
     made = await gitlab_api("POST", MRS, {**NEW, "labels": "agent,x"})
     assert (made.status, made.json["labels"]) == (201, ["agent", "x"]), made.text
     again = await gitlab_api("POST", MRS, NEW)
@@ -65,7 +65,7 @@ async def test_branch_to_merge(gitlab_api: Api, project: Repository, squash: boo
 
 
 async def test_status_is_checking_first(gitlab_api: Api, gitlab: GitLab) -> None:
-    """Straight after the creation a merge gets 422."""
+    """A merge right after the creation gets 422."""
     gitlab.checking = 2
     made = await gitlab_api("POST", MRS, NEW)
     assert (made.json["detailed_merge_status"], made.json["merge_status"]) == ("checking", "checking")
@@ -76,7 +76,7 @@ async def test_status_is_checking_first(gitlab_api: Api, gitlab: GitLab) -> None
 
 
 async def test_moved_head_is_409_and_conflict_is_405(gitlab_api: Api, gitlab: GitLab, project: Repository) -> None:
-    """The status shows a conflict; the merge's own text does not."""
+    """The status shows a conflict; the text of the merge's response does not."""
     gitlab.checking = 0
     old = (await gitlab_api("POST", MRS, NEW)).json["sha"]
     new = project.git.commit("feature/sum", {"sum.py": "total = 2\n"})
@@ -89,7 +89,7 @@ async def test_moved_head_is_409_and_conflict_is_405(gitlab_api: Api, gitlab: Gi
 
 
 async def test_reasons_of_405(gitlab_api: Api, gitlab: GitLab, project: Repository) -> None:
-    """Draft, approvals and pipeline: each has its status, and the same refusal."""
+    """Draft, approvals and pipeline each have their status, and the same refusal."""
     gitlab.checking = 0
     settings = gitlab.settings["team/shop"]
     settings.approvals, settings.pipeline = 1, True
@@ -111,7 +111,7 @@ async def test_reasons_of_405(gitlab_api: Api, gitlab: GitLab, project: Reposito
 
 
 async def test_merge_waits_for_the_pipeline(gitlab_api: Api, gitlab: GitLab, project: Repository) -> None:
-    """200, and still open; it is merged when the pipeline succeeds."""
+    """The response is 200, and the merge request stays open until the pipeline succeeds."""
     gitlab.checking, gitlab.settings["team/shop"].pipeline = 0, True
     sha = (await gitlab_api("POST", MRS, NEW)).json["sha"]
     gitlab.report_pipeline(project, sha, None)
@@ -123,7 +123,7 @@ async def test_merge_waits_for_the_pipeline(gitlab_api: Api, gitlab: GitLab, pro
 
 
 async def test_approvals(gitlab_api: Api, gitlab: GitLab, project: Repository) -> None:
-    """Not by the author, not twice, and only of the head."""
+    """An approval by the author, a second one, and one of an earlier head are refused."""
     gitlab.settings["team/shop"].approvals = 1
     sha, grace = (await gitlab_api("POST", MRS, NEW)).json["sha"], gitlab.token("grace")
     assert (await gitlab_api("POST", f"{MRS}/1/approve", {})).status == 401
@@ -147,7 +147,7 @@ async def test_branches_and_protection(gitlab_api: Api, gitlab: GitLab) -> None:
 
 
 async def test_tokens_and_scopes(gitlab_api: Api, gitlab: GitLab, clock: Clock) -> None:
-    """401 without a valid token, 403 with a scope that only reads; `PRIVATE-TOKEN` is as good as `Authorization`."""
+    """A request gets 401 without a valid token, and 403 with a read-only scope; `PRIVATE-TOKEN` works as well."""
     assert (await gitlab_api("GET", "/user", Authorization="")).status == 401
     own = await gitlab_api("GET", "/user", Authorization="", PRIVATE_TOKEN=gitlab.token("grace"))
     assert own.json["username"] == "grace"
@@ -160,7 +160,7 @@ async def test_tokens_and_scopes(gitlab_api: Api, gitlab: GitLab, clock: Clock) 
 
 
 async def test_pushes(gitlab: GitLab, project: Repository, tmp_path: Path) -> None:
-    """With a token of the right scope only, and not to a protected branch."""
+    """A push needs a token with the right scope, and is refused for a protected branch."""
     gitlab.protect(project, "main")
     url = f"{gitlab.url}/team/shop.git"
     reader, writer = (gitlab.token("ada", (scope,)) for scope in ("read_repository", "write_repository"))
@@ -194,7 +194,7 @@ async def test_python_gitlab_understands_it(gitlab: GitLab, project: Repository)
 
 
 async def test_faults(gitlab_api: Api, gitlab: GitLab, project: Repository) -> None:
-    """The same as for GitHub: a lost response has taken effect, and a limit is a text."""
+    """Faults are the same as GitHub's: a lost response has taken effect, and a limit is a text."""
     gitlab.lose("create_merge_request")
     with pytest.raises(aiohttp.ClientError):
         await gitlab_api("POST", MRS, NEW)

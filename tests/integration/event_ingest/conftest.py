@@ -1,4 +1,4 @@
-"""A history that is written without a broker, sources that publish on a real one, and the service between them."""
+"""A history that is written without a broker, sources that publish on a real one, and event-ingest between them."""
 
 import asyncio
 from collections import defaultdict
@@ -43,7 +43,7 @@ SPEAKERS = {
 
 
 class Script:
-    """Writes the events of a herd: each source numbered from 1, a second apart."""
+    """Creates the events of a herd: each source is numbered from 1, and its events are a second apart."""
 
     def __init__(self) -> None:
         self.numbers: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -87,7 +87,7 @@ class Script:
         ]
 
     def asking(self, sandbox: str, approval: str, *, project: str = "default", **requested: Any) -> list[Envelope[Any]]:
-        """An agent asks for leave, and the relay says so."""
+        """An agent requests an approval, and message-relay publishes the request."""
         given = requested.pop("input", {"command": "rm -r build"})
         own = self.agent(
             "agent.approval_requested", sandbox, project=project, approval_id=approval, tool="Bash", input=given
@@ -105,7 +105,7 @@ class Script:
         return self.agent("agent.heartbeat", sandbox, project=project, timestamp=self.clock)
 
     def life(self, task: str, sandbox: str, *, project: str = "default") -> list[Envelope[Any]]:
-        """What the spawner says of one task that ends well."""
+        """The events that the spawner publishes about one task that completes."""
         task_event = partial(self.spawner, entity=task, project=project, taskid=task)
         own = partial(self.spawner, entity=sandbox, project=project, taskid=task, sandboxid=sandbox, runtime="process")
         return [
@@ -130,7 +130,7 @@ def delivered(events: Iterable[Envelope[Any]], first: int = 1) -> list[Delivery]
 
 
 class History:
-    """A database and what writes it, without a broker."""
+    """A database, and the part of event-ingest that writes it, without a broker."""
 
     def __init__(self, database: Database, url: str) -> None:
         self.database = database
@@ -141,7 +141,7 @@ class History:
     delivered = staticmethod(delivered)
 
     async def deliver(self, events: Sequence[Envelope[Any]]) -> list[Outcome]:
-        """Store events, as one batch."""
+        """Store events as one batch."""
         deliveries = delivered(events, self.place)
         self.place += len(deliveries)
         return list(await self.ingest.handle(deliveries))
@@ -151,7 +151,7 @@ class History:
             return [dict(row) for row in await connection.fetch(statement, *values)]
 
     async def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The read tables, whole."""
+        """All rows of the read tables."""
         keys = {
             "tasks": "project, task",
             "sandboxes": "project, sandbox",
@@ -177,7 +177,7 @@ async def opened_history(url: str) -> AsyncIterator[History]:
 
 @pytest.fixture
 def open_history() -> Any:
-    """For tests that run a loop of their own."""
+    """A function that opens histories, for tests that run their own loop."""
     return opened_history
 
 
@@ -193,7 +193,7 @@ async def history(postgres: str) -> AsyncIterator[History]:
 
 
 class Herd:
-    """A broker, voices on it with their own credentials, and askers."""
+    """A broker, connections that publish with their own credentials, and connections that send requests."""
 
     def __init__(self, broker: Broker, postgres: str, stack: AsyncExitStack) -> None:
         self.broker = broker
@@ -204,14 +204,14 @@ class Herd:
 
     async def bus(self, principal: Principal, *, project: str = "default", sandbox: str = "") -> Bus:
         key = principal, project, sandbox
-        async with self._opening.hold(key):  # many that publish at once share one connection
+        async with self._opening.hold(key):  # publishers that work at the same time share one connection
             if key not in self._buses:
                 opening = self.broker.bus(principal, project=project, sandbox=sandbox)
                 self._buses[key] = await self._stack.enter_async_context(opening)
         return self._buses[key]
 
     async def emit(self, events: Iterable[Envelope[Any]]) -> None:
-        """Publish each with the credential of who may say it, until the broker has all."""
+        """Publish each event with its source's credential, until the broker has all of them."""
         await asyncio.gather(*[self._publish_event(event) for event in events])
 
     async def _publish_event(self, event: Envelope[Any]) -> None:
@@ -224,7 +224,7 @@ class Herd:
         return await self.bus(principal)
 
     async def voices(self, events: Sequence[Envelope[Any]]) -> None:
-        """Open the connections first, one after the other."""
+        """Open the connections in advance, one after the other."""
         for event in events:
             await self._voice(event)
 
@@ -252,7 +252,7 @@ class Herd:
 
 @pytest.fixture
 async def world(herd: Broker, postgres: str) -> AsyncIterator[Herd]:
-    """The broker and the database, with nothing in between but the service that changes streams for event-ingest."""
+    """The broker and the database, without event-ingest, but with the service that changes streams for it."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(stream_admin(herd))
         yield Herd(herd, postgres, stack)
@@ -260,6 +260,6 @@ async def world(herd: Broker, postgres: str) -> AsyncIterator[Herd]:
 
 @pytest.fixture
 async def running(world: Herd) -> AsyncIterator[Herd]:
-    """The same, with event-ingest at work."""
+    """The broker, the database, and a running event-ingest."""
     async with world.service().running():
         yield world

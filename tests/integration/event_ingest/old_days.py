@@ -20,14 +20,14 @@ from sandherd.bus.consumers.consumer import DONE
 from sandherd.telemetry.meters import Meters
 
 OLD = 100
-"""How many days ago the old events are from; 90 is the default retention."""
+"""The age in days of the old events; the default retention is 90."""
 POLICY = RetentionPolicy(90)
 _VERSION_7 = 7 << 76 | 2 << 62
-"""The bits that make a UUID one of version 7."""
+"""The bits that make a UUID version 7."""
 
 
 class OldDays:
-    """A history with partitions of old days, whose upgrade was long ago."""
+    """A history with partitions of old days, and an upgrade of long ago."""
 
     def __init__(self, history: Any, connection: Any) -> None:
         self.history = history
@@ -37,7 +37,7 @@ class OldDays:
         self.ids = 0
 
     async def store(self, events: list[Any], day: date) -> None:
-        """Store events with ids of a day."""
+        """Store events whose ids are of a day."""
         moved = [event.model_copy(update={"id": self._id(day)}) for event in events]
         outcomes = await self.history.deliver(moved)
         assert [one for one in outcomes if one != DONE] == []
@@ -47,7 +47,7 @@ class OldDays:
         return UUID(int=bounds(day)[0].int | _VERSION_7 | self.ids)
 
     async def run(self, policy: RetentionPolicy = POLICY, archive: ArchiveStore | None = None) -> CollectorRegistry:
-        """One run of the retention; returns its metrics."""
+        """Run the retention once; returns its metrics."""
         registry = CollectorRegistry()
         meters = Meters(registry)
         stored = None if archive is None else HistoryArchive(archive, meters)
@@ -55,7 +55,7 @@ class OldDays:
         return registry
 
     async def reduce(self, policy: RetentionPolicy, archive: ArchiveStore | None = None) -> CollectorRegistry:
-        """One run of what removes events with a shorter retention; returns its metrics."""
+        """Run the removal of events with a shorter retention once; returns its metrics."""
         registry = CollectorRegistry()
         meters = Meters(registry)
         stored = None if archive is None else HistoryArchive(archive, meters)
@@ -67,14 +67,14 @@ class OldDays:
         return day in {one.day for one in await read_partitions(self.connection)}
 
     async def counts(self) -> dict[str, int]:
-        """The stored events by project."""
+        """The number of stored events of each project."""
         rows = await self.history.rows("select project, count(*) from events group by project")
         return {row["project"]: row["count"] for row in rows}
 
 
 @asynccontextmanager
 async def opened_old_days(history: Any) -> AsyncIterator[OldDays]:
-    """The partitions from 101 to 93 days ago exist."""
+    """Open a history with the partitions from 101 to 93 days ago."""
     connection = await asyncpg.connect(history.url)
     try:
         found = OldDays(history, connection)

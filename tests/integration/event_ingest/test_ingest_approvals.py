@@ -25,7 +25,7 @@ async def names(history: Any, project: str = "default", **question: Any) -> list
 
 
 async def test_waiting_approval_shows_everything_needed_to_decide(history: Any, script: Any) -> None:
-    """Agent, task, call, whole input, reason, time limit and default are shown."""
+    """A waiting approval shows agent, task, call, whole input, reason, time limit and default."""
     due = script.clock + timedelta(minutes=10)
     events = script.asking("sbx-1", "a1", reason="cleans up", expires_at=due, on_timeout="deny")
     await history.deliver([*script.life("task-1", "sbx-1"), *events])
@@ -37,7 +37,7 @@ async def test_waiting_approval_shows_everything_needed_to_decide(history: Any, 
 
 
 async def test_decided_approval_shows_who_decided_and_its_delivery(history: Any, script: Any) -> None:
-    """Granted, denied with its reason, expired with its default, and the state of the delivery."""
+    """A decided approval is granted, denied with its reason or expired with its default, with its delivery's state."""
     make_approval = script.approval
     reply = "/sandherd/message-relay/msg-2"
     await history.deliver([event for name in ("a1", "a2", "a3") for event in script.asking("sbx-1", name)])
@@ -55,7 +55,7 @@ async def test_decided_approval_shows_who_decided_and_its_delivery(history: Any,
 
 
 async def test_order_of_approval_events_does_not_matter(history: Any, script: Any) -> None:
-    """Every order of call, request and decision yields the same row, also when all come twice."""
+    """Every order of call, request and decision yields the same row, also when all are delivered twice."""
     expected = [
         [*script.asking("sbx-1", f"a{place}"), script.approval("granted", "sbx-1", f"a{place}", by="ada", answer="m")]
         for place in range(6)
@@ -71,7 +71,7 @@ async def test_order_of_approval_events_does_not_matter(history: Any, script: An
 
 
 async def test_approvals_are_filtered_by_sandbox_name_and_state(history: Any, script: Any) -> None:
-    """Another project's never match; the same name in two sandboxes is two approvals."""
+    """Approvals of another project never match; the same name in two sandboxes is two approvals."""
     expected = [*script.asking("sbx-1", "a1"), *script.asking("sbx-2", "a1"), *script.asking("sbx-2", "a2")]
     expected += [script.approval("denied", "sbx-1", "a1"), *script.asking("sbx-9", "other", project="p2")]
     await history.deliver(expected)
@@ -86,7 +86,7 @@ async def test_approvals_are_filtered_by_sandbox_name_and_state(history: Any, sc
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
 async def test_pages_contain_each_approval_once(history: Any, script: Any, limit: int) -> None:
-    """The newest come first, also where many were requested in one moment and under one name."""
+    """The newest approvals come first, each once, also if many were requested at one moment with one name."""
     expected = [event for place in range(5) for name in ("a", "b") for event in script.asking(f"sbx-{place}", name)]
     at = script.clock
     await history.deliver([event.model_copy(update={"time": at}) for event in expected])
@@ -105,7 +105,7 @@ async def test_pages_contain_each_approval_once(history: Any, script: Any, limit
 
 
 async def test_large_inputs_fit_their_pages(history: Any, script: Any) -> None:
-    """However large inputs are, each page fits, and none is left out."""
+    """However large inputs are, each page fits, and no approval is left out."""
     for place, size in enumerate((1, 40, 2, 45, 3)):
         await history.deliver(script.asking("sbx-1", f"a{place}", input={"content": "é" * 1000 * size}))
     found: list[int] = []
@@ -119,7 +119,7 @@ async def test_large_inputs_fit_their_pages(history: Any, script: Any) -> None:
 
 
 async def test_client_lists_the_approvals_of_its_project(running: Any, script: Any) -> None:
-    """Over the real broker, the list has what waits in the project, and then its decision."""
+    """Over the real broker a client lists the waiting approvals of its project, and then their decisions."""
     expected = script.asking("sbx-1", "a1")
     await running.emit(expected)
     await running.stored(len(expected))

@@ -51,13 +51,13 @@ async def stored(days: OldDays) -> list[tuple[Any, ...]]:
 
 
 def read(statement: str) -> list[Any]:
-    """What DuckDB replies, as users have it."""
+    """The result of a query in DuckDB, as users run it."""
     with duckdb.connect() as connection:
         return connection.execute(statement).fetchall()
 
 
 def archived(archive: DirectoryStore, columns: str = "count(*)") -> Any:
-    """What DuckDB reads from all files."""
+    """The rows that DuckDB reads from all files."""
     return read(f"select {columns} from '{archive.directory}/*/*.parquet'")
 
 
@@ -71,7 +71,7 @@ async def restored(days: OldDays, archive: DirectoryStore, project: str = "") ->
 
 
 async def fill(days: OldDays, script: Any) -> None:
-    """Events of two projects, with texts that are hard to store, on the old day; and one of today."""
+    """Store events of two projects on the old day, with texts that are hard to store, and one of today."""
     odd = script.agent("agent.message", "sbx-1", content='é "\\ 🐑 \ud7ff', content_length=9)
     life = script.life("task-1", "sbx-1")
     await days.store([*life, odd, *script.messages("sbx-2", 3, project="other")], days.old)
@@ -81,7 +81,7 @@ async def fill(days: OldDays, script: Any) -> None:
 async def test_day_is_archived_before_it_is_dropped_and_restored_to_the_letter(
     days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
-    """All columns of all events, as DuckDB reads them and as they are restored; a restored day stays for a week."""
+    """DuckDB and a restore return all columns of all events unchanged; a restored day stays for a week."""
     await fill(days, script)
     before = await stored(days)
     metrics = await days.run(archive=archive)
@@ -105,7 +105,7 @@ async def test_day_is_archived_before_it_is_dropped_and_restored_to_the_letter(
 async def test_restored_day_is_dropped_again_without_being_archived_again(
     days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
-    """Also if only one project was restored, and an event came late: only that is added."""
+    """A restored day is not archived again, even if only one project was restored; a late event is added alone."""
     await fill(days, script)
     await days.run(archive=archive)
     files = archive.manifest(days.old).files
@@ -124,7 +124,7 @@ async def test_restored_day_is_dropped_again_without_being_archived_again(
 async def test_event_that_comes_while_a_day_is_archived_is_not_dropped(
     days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
-    """The drop compares the number of events with that of the archive, and the next run archives the rest."""
+    """The drop compares the number of events with that of the archive, and the next run archives late events."""
     await fill(days, script)
     retained = HistoryArchive(archive, Meters(CollectorRegistry()))
     covered = await retained.archive(days.connection, days.old)
@@ -140,7 +140,7 @@ async def test_event_that_comes_while_a_day_is_archived_is_not_dropped(
 async def test_interrupted_archive_is_written_once(
     days: OldDays, archive: DirectoryStore, script: Any, left: str
 ) -> None:
-    """What a killed run has left before its manifest is deleted: nothing is lost, and no event is there twice."""
+    """Files that a killed run has left without a manifest are deleted: nothing is lost, and no event is there twice."""
     await fill(days, script)
     retained = HistoryArchive(archive, Meters(CollectorRegistry()))
     assert await retained.archive(days.connection, days.old)
@@ -154,7 +154,7 @@ async def test_interrupted_archive_is_written_once(
 
 
 async def test_full_archive_drops_nothing(days: OldDays, tmp_path: Path, script: Any) -> None:
-    """The status and a metric have the reason, nothing is left of the file, and with space the day is archived."""
+    """The status and a metric have the reason, no part of the file is left, and with space the day is archived."""
     await fill(days, script)
     async with small_disk(tmp_path / "small", size=256 * 1024, inodes=64) as disk:
         archive = DirectoryStore(disk.path)
@@ -174,7 +174,7 @@ async def test_full_archive_drops_nothing(days: OldDays, tmp_path: Path, script:
 
 
 async def test_archive_that_is_not_mounted_drops_nothing(days: OldDays, tmp_path: Path, script: Any) -> None:
-    """The directory is not created: it may be that of a file system which is not mounted."""
+    """The directory is not created: a file system that should be there may not be mounted."""
     archive = DirectoryStore(tmp_path / "absent")
     await fill(days, script)
     await days.run(archive=archive)
@@ -185,7 +185,7 @@ async def test_archive_that_is_not_mounted_drops_nothing(days: OldDays, tmp_path
 
 
 def damage(archive: DirectoryStore, day: date, how: str) -> StorageFault:
-    """Damage the first file of a day; returns what is then found."""
+    """Damage the first file of a day; returns the problem that is then found."""
     path = archive.path(day, archive.manifest(day).files[0].name)
     content = bytearray(path.read_bytes())
     if how == "missing":
@@ -203,7 +203,7 @@ def damage(archive: DirectoryStore, day: date, how: str) -> StorageFault:
 async def test_damaged_archive_is_not_restored_and_nothing_is_dropped_for_it(
     days: OldDays, archive: DirectoryStore, script: Any, how: str
 ) -> None:
-    """A restore changes nothing and states why; a restored day with a damaged archive stays in the history."""
+    """A restore from a damaged archive changes nothing and states why; a restored day with one stays in the history."""
     await fill(days, script)
     await days.run(archive=archive)
     await restored(days, archive)
@@ -213,7 +213,7 @@ async def test_damaged_archive_is_not_restored_and_nothing_is_dropped_for_it(
     await days.run(archive=archive)
     assert await stored(days) == complete
     assert len((await status(days, archive)).archive_problems) == 1
-    await days.run()  # without an archive
+    await days.run()  # no archive
     assert not await days.has(days.old)
     with pytest.raises(StorageError) as caught:
         await restore_day(days.connection, archive, days.old, None)
@@ -229,7 +229,7 @@ async def test_damaged_archive_is_not_restored_and_nothing_is_dropped_for_it(
 async def test_file_that_was_written_wrongly_fails_the_verification(
     days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
-    """The values that are read back are compared with those that Postgres has returned, not only the file's bytes."""
+    """The verification compares the values that are read back with those of Postgres, not only the file's bytes."""
     await fill(days, script)
     await HistoryArchive(archive, Meters(CollectorRegistry())).archive(days.connection, days.old)
     [first, second] = archive.manifest(days.old).files
@@ -240,7 +240,7 @@ async def test_file_that_was_written_wrongly_fails_the_verification(
 
 
 async def test_interrupted_restore_is_continued(days: OldDays, archive: DirectoryStore, script: Any) -> None:
-    """A table that is loaded in part is no part of the history, and is completed by the next run."""
+    """A table that is partly loaded is not a part of the history, and the next run completes it."""
     await fill(days, script)
     before = await stored(days)
     await days.run(archive=archive)
@@ -249,7 +249,7 @@ async def test_interrupted_restore_is_continued(days: OldDays, archive: Director
     content = second_path.read_bytes()
 
     class KilledError(Exception):
-        """In place of the end of the process."""
+        """Raised in place of the end of the process."""
 
     class Stopping(DirectoryStore):
         opened_files = 0
@@ -285,7 +285,7 @@ async def test_documented_statements_of_duckdb(days: OldDays, archive: Directory
 
 
 async def test_operator_lists_and_restores(world: Any, history: Any, archive: DirectoryStore, script: Any) -> None:
-    """Through the service: a page of the archive, a restore that is complete some time later, and typed refusals."""
+    """Through the service an operator lists the archive, and restores; errors are typed."""
     async with opened_old_days(history) as days:
         await fill(days, script)
         before = await stored(days)
@@ -327,7 +327,7 @@ async def test_operator_lists_and_restores(world: Any, history: Any, archive: Di
 
 
 async def test_herd_without_an_archive_states_the_setting(world: Any) -> None:
-    """A list and a restore are refused."""
+    """Without an archive a list and a restore are refused, and the error names the setting."""
     async with world.service().running():
         operator = await world.bus(Principal.OPERATOR)
         for request in (ListHistoryArchives(), RestoreHistory(day=date(2026, 8, 21))):

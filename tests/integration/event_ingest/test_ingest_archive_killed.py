@@ -49,8 +49,10 @@ for _ in sys.stdin:
     print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
 """
-"""For each line of its input: the retention of event-ingest as it composes it, in a process of its own, of which the id
-is written, and then the status. All have the same modules, whose import takes most of the time of a start."""
+"""For each line of input, a fork that runs event-ingest's retention and prints its process id, and then the status.
+
+The forks share the loaded modules, whose import takes most of the time of a start.
+"""
 _LOCKS = """
 select count(*) from pg_locks join pg_database on pg_database.oid = database
 where locktype = 'advisory' and datname = current_database()
@@ -64,7 +66,7 @@ STEPS = (
     (Fault.HELD, "PUT manifest.json"),
     (Fault.HELD_REPLY, "PUT manifest.json"),
 )
-"""Where it is killed, one after the other: the last time when the manifest is stored, and the day not yet dropped."""
+"""The requests at which it is killed, one after the other: the last when the manifest is stored, but no day dropped."""
 
 
 @asynccontextmanager
@@ -94,7 +96,7 @@ async def number(process: Process) -> int:
 
 
 async def start(process: Process) -> int:
-    """Start the retention; returns the id of its process."""
+    """Start the retention; returns its process id."""
     assert process.stdin is not None
     process.stdin.write(b"\n")
     return await number(process)
@@ -109,7 +111,7 @@ async def kill(process: Process, child: int) -> None:
 async def test_kill_at_each_step_of_an_archive_loses_nothing_and_archives_nothing_twice(
     history: Any, script: Any, tmp_path: Path
 ) -> None:
-    """A real process and a store with the API of S3: the day is dropped only when all of it is listed, once."""
+    """With a store with the API of S3, the day is dropped only when all of its events are listed, each once."""
     with serving_s3(tmp_path / "s3") as url, s3_network(url) as network:
         async with opened_old_days(history) as days, forking(history.url, network) as process:
             events = [*script.messages("sbx-1", 10), *script.messages("sbx-2", 3, project="other")]
@@ -130,7 +132,7 @@ async def is_dropped(days: OldDays) -> bool:
 
 
 async def kill_at(process: Process, network: S3Network, days: OldDays, fault: Fault, request: str) -> None:
-    """Start the retention, and kill it when it makes a request about the old day that begins so."""
+    """Start the retention, and kill it at its first request about the old day that begins with this text."""
     network.held.clear()
     network.fault = lambda made: fault if made.startswith(request) else None
     child = await start(process)
@@ -140,12 +142,12 @@ async def kill_at(process: Process, network: S3Network, days: OldDays, fault: Fa
 
 
 async def is_free(days: OldDays) -> bool:
-    """Whether another process may archive at once, and not only a minute later."""
+    """Whether another process may archive at once, without waiting for a minute."""
     return not await days.connection.fetchval(_LOCKS)
 
 
 def archived(network: S3Network, days: OldDays) -> list[Any]:
-    """The ids of the events in all files of the day, each of which is listed."""
+    """The ids of the events in all files of the day; each file must be listed."""
     place = S3Place(BUCKET, network.prefix, endpoint=network.url, access_key_id=KEY, secret_access_key=KEY)
     store, found = S3Store(place), []
     files = [file.name for file in store.manifest(days.old).files]

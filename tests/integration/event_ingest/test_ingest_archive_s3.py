@@ -1,4 +1,4 @@
-"""Days are archived in a store with the API of S3, and restored from it, also when it fails as S3 does."""
+"""Days are archived in a store with the API of S3 and restored from it, also when it fails as S3 may fail."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import date
@@ -21,7 +21,7 @@ from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 from tests.patience import PATIENCE
 
 _SHORT = 0.5
-"""Seconds of a request without a reply: whichever it is that ends, the day is not dropped."""
+"""Seconds until a request without a reply fails: whichever request it is, the day is not dropped."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def store(network: S3Network, **changed: Any) -> S3Store:
 
 
 async def fill(days: OldDays, script: Any) -> None:
-    """Events of two projects on the old day."""
+    """Store events of two projects on the old day."""
     await days.store([*script.messages("sbx-1", 10), *script.messages("sbx-2", 3, project="other")], days.old)
 
 
@@ -62,12 +62,12 @@ def archived_ids(archive: S3Store, days: OldDays) -> list[Any]:
 
 
 async def problem(days: OldDays) -> str:
-    """Why the old day is not archived."""
+    """The reason why the old day is not archived."""
     return str(await days.connection.fetchval("select problem from history_archive_problems where day = $1", days.old))
 
 
 async def test_day_is_archived_in_s3_and_restored_to_the_letter(days: OldDays, network: S3Network, script: Any) -> None:
-    """A late event of a restored day is in a further file; nothing is archived twice, or left."""
+    """A restored day's late event is in another file; nothing is archived twice, or left."""
     await fill(days, script)
     archive = store(network)
     before = await days.history.rows("select * from events order by id")
@@ -89,7 +89,7 @@ async def test_day_is_archived_in_s3_and_restored_to_the_letter(days: OldDays, n
 
 
 def failing(fault: Fault, beginning: str) -> Callable[[str], Fault | None]:
-    """Requests that begin so fail."""
+    """Make requests fail that begin with this text."""
     return lambda request: fault if request.startswith(beginning) else None
 
 
@@ -103,11 +103,11 @@ FAULTS = (
     (Fault.CUT, "GET default", "can't be written or read in s3://"),
     (Fault.BUSY, "PUT manifest", "SlowDown"),
 )
-"""Of requests that begin so, and what the problem has."""
+"""The faults: the beginning of the request, and a part of the problem."""
 
 
 async def test_s3_that_fails_drops_nothing(days: OldDays, network: S3Network, script: Any) -> None:
-    """However a request fails: the day stays, its problem names the reason, and afterwards it is archived once."""
+    """However a request fails, the day stays, its problem names the reason, and later it is archived once."""
     await fill(days, script)
     for fault, of, text in FAULTS:
         network.fault = failing(fault, of)
@@ -135,7 +135,7 @@ async def test_s3_that_fails_drops_nothing(days: OldDays, network: S3Network, sc
 def test_wrong_settings_of_s3_are_typed_errors(
     s3_url: str, changed: dict[str, Any], fault: StorageFault, text: str
 ) -> None:
-    """With the place, and without the secret."""
+    """The error for a wrong setting is typed, and has the place without the secret."""
     place = {"bucket": BUCKET, "prefix": "a/b", "endpoint": s3_url, "access_key_id": KEY, "retries": 0}
     archive = S3Store(S3Place(**{**place, "secret_access_key": "hidden", **changed}))
     with pytest.raises(StorageError) as caught:
@@ -147,11 +147,11 @@ def test_wrong_settings_of_s3_are_typed_errors(
 
 
 async def test_damaged_object_is_not_restored(days: OldDays, network: S3Network, script: Any) -> None:
-    """One that is cut, changed or missing, and one that is cut on its way: nothing is loaded."""
+    """Nothing is loaded from an object that is cut, changed or missing, or is cut on its way."""
     await fill(days, script)
     archive = store(network)
     await HistoryArchive(archive, Meters(CollectorRegistry())).archive(days.connection, days.old)
-    await days.run()  # without an archive
+    await days.run()  # no archive
     name = archive.manifest(days.old).files[0].name
     with archive.opened(days.old, name) as opened:
         content = opened.read()
@@ -177,7 +177,7 @@ async def fault_of_restore(days: OldDays, archive: S3Store) -> StorageFault:
 
 
 def test_large_object_is_sent_in_parts_and_abandoned_as_a_whole(network: S3Network) -> None:
-    """More than one part: complete, or absent after an error of the writer or of the store."""
+    """An object of several parts is complete, or absent after an error of the writer or of the store."""
     archive, day = store(network), date(2026, 8, 21)
     pieces = [bytes([number]) * (PART_BYTES // 2) for number in range(6)]
 

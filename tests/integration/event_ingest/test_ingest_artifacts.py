@@ -1,4 +1,4 @@
-"""Artifacts that events refer to are in the artifact store, and not only in the stream that transports them."""
+"""The artifact store has the artifacts that events refer to, which the stream only transports."""
 
 import asyncio
 import hashlib
@@ -41,7 +41,7 @@ OTHER_KEY = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVowMTIzNDU="
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """An existing directory."""
+    """A store whose directory exists."""
     folder = tmp_path / "store"
     folder.mkdir()
     return folder
@@ -56,7 +56,7 @@ def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def publish(
     world: Any, name: str, content: bytes = CONTENT, *, sandbox: str = "sbx-1", project: str = "default"
 ) -> ArtifactRef:
-    """Publish an artifact as a sandbox's worker, with its last chunk first: chunks may come in any order."""
+    """Publish an artifact as a sandbox's worker, the last chunk first: chunks may come in any order."""
     worker = await world.bus(Principal.WORKER, project=project, sandbox=sandbox)
     builder = ArtifactBuilder(project, sandbox, name, "application/octet-stream")
     pieces = [content[at : at + CHUNK_BYTES] for at in range(0, max(1, len(content)), CHUNK_BYTES)]
@@ -67,7 +67,7 @@ async def publish(
 
 
 async def refer(world: Any, script: Any, reference: ArtifactRef, *, sandbox: str = "sbx-1", **fields: Any) -> None:
-    """Publish an event that refers to it."""
+    """Publish an event that refers to an artifact."""
     await world.emit([script.agent("agent.work_saved", sandbox, artifact=reference, files=1, **fields)])
 
 
@@ -93,7 +93,7 @@ async def all_stored(world: Any, count: int) -> None:
 
 
 async def piece(world: Any, artifact: str, index: int = 0, owner: str = "sbx-1") -> bytes:
-    """What the spawner gets for a piece."""
+    """The reply to the spawner's request for a chunk."""
     spawner = await world.bus(Principal.SPAWNER)
     found = await spawner.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), "default")
     return bytes(found.data)
@@ -108,7 +108,7 @@ def files(store: Path) -> list[Path]:
 
 
 async def test_artifact_is_stored_once_by_its_content(world: Any, script: Any, store: Path) -> None:
-    """Two artifacts of a project share a file, which has the content and its digest as name; projects share none."""
+    """Equal artifacts of a project share one file, named by the digest of its content; projects share no file."""
     async with world.service(artifact_store=str(store)).running():
         await refer(world, script, await publish(world, "first"))
         await refer(world, script, await publish(world, "second", sandbox="sbx-2"), sandbox="sbx-2")
@@ -125,7 +125,7 @@ async def test_artifact_is_stored_once_by_its_content(world: Any, script: Any, s
 async def test_client_reads_an_artifact_that_its_stream_no_longer_has(
     world: Any, script: Any, store: Path, tmp_path: Path
 ) -> None:
-    """Also one of which the stream has lost the first chunks; without the artifact store it would be not found."""
+    """A client reads an artifact whose chunks the stream has lost, also only the first ones."""
     settings = world.broker.settings(Principal.SPAWNER, database_url=world.postgres, home=tmp_path)
     credentials = world.broker.credentials(Principal.CLIENT)
     context = Context(nats_url=world.broker.url, credentials=credentials, project="default", home=tmp_path)
@@ -146,7 +146,7 @@ async def test_client_reads_an_artifact_that_its_stream_no_longer_has(
 
 
 async def test_encrypted_content_is_read_with_its_key_only(world: Any, script: Any, store: Path) -> None:
-    """The file has nothing of the content; with another key, or damaged, it is a typed error."""
+    """An encrypted file has nothing of the content; with another key, or damaged, it is a typed error."""
     async with world.service(artifact_store=str(store), artifact_key=KEY).running():
         await refer(world, script, await publish(world, "first"))
         await all_stored(world, 1)
@@ -168,7 +168,7 @@ async def test_encrypted_content_is_read_with_its_key_only(world: Any, script: A
 
 
 async def test_invalid_references_store_nothing_and_harm_nothing(world: Any, script: Any, store: Path) -> None:
-    """Of another project, with another digest, and of chunks that do not exist; a valid one afterwards is stored."""
+    """References to another project, with a wrong digest or without chunks store nothing; a later valid one works."""
     foreign = await publish(world, "foreign", project="other", sandbox="sbx-3")
     forged = (await publish(world, "forged")).model_copy(update={"sha256": "0" * 64})
     absent = ArtifactBuilder("default", "sbx-1", "absent", "text/plain")
@@ -197,7 +197,7 @@ async def test_invalid_references_store_nothing_and_harm_nothing(world: Any, scr
 
 
 async def test_hostile_references_harm_no_other_artifact(world: Any, script: Any, store: Path) -> None:
-    """The last chunk alone of one that claims 4 GiB, and another sandbox's name for other content."""
+    """An artifact of one last chunk that claims 4 GiB, or a name of another sandbox's, harms no other artifact."""
     worker = await world.bus(Principal.WORKER, sandbox="sbx-1")
     count = (4 << 30) // CHUNK_BYTES
     subject = ARTIFACT.fill(project="default", sandbox="sbx-1", artifact="huge")
@@ -215,7 +215,7 @@ async def test_hostile_references_harm_no_other_artifact(world: Any, script: Any
 
 
 async def test_content_that_the_store_has_lost_is_stored_again(world: Any, script: Any, store: Path) -> None:
-    """When the next artifact has it: a row alone is no reason to take it for stored."""
+    """Lost content is stored again with the next artifact that has it: a row alone does not prove that it is stored."""
     async with world.service(artifact_store=str(store)).running():
         await refer(world, script, await publish(world, "first"))
         await all_stored(world, 1)
@@ -228,7 +228,7 @@ async def test_content_that_the_store_has_lost_is_stored_again(world: Any, scrip
 async def test_unavailable_store_is_reported_and_used_again_when_it_is_back(
     world: Any, script: Any, store: Path
 ) -> None:
-    """The status has the reason and the number of artifacts that wait; nothing is written in place of the store."""
+    """The status has the reason and the number of waiting artifacts; nothing is written to another place."""
     store.rmdir()
     async with world.service(artifact_store=str(store)).running():
         await refer(world, script, await publish(world, "first"))
@@ -250,7 +250,7 @@ async def test_unavailable_store_is_reported_and_used_again_when_it_is_back(
 
 
 async def test_interrupted_copy_is_done_again(world: Any, script: Any, store: Path) -> None:
-    """A service that ended between the file and the row, or in the middle of the file, leaves nothing that counts."""
+    """A service that ends between the file and the row, or within the file, leaves nothing that counts."""
     reference = await publish(world, "first")
     folder = store / "default" / reference.sha256[:2]
     folder.mkdir(parents=True)
@@ -263,7 +263,7 @@ async def test_interrupted_copy_is_done_again(world: Any, script: Any, store: Pa
 
 
 async def test_two_replicas_store_each_artifact_once(world: Any, script: Any, store: Path) -> None:
-    """Whichever of them has stored the event."""
+    """Each artifact is stored once, whichever replica has stored its event."""
     first, second = (world.service(artifact_store=str(store)) for _ in range(2))
     async with first.running(), second.running():
         for number in range(10):
@@ -273,7 +273,7 @@ async def test_two_replicas_store_each_artifact_once(world: Any, script: Any, st
 
 
 async def test_project_at_its_limit_gets_no_new_contents(world: Any, script: Any, store: Path) -> None:
-    """The newest artifacts wait, and are stored when there is space; other projects and known contents are stored."""
+    """The newest artifacts wait until there is space; other projects and known contents are stored."""
     large = bytes(700_000)
     async with world.service(artifact_store=str(store), artifact_project_mb=1).running():
         await refer(world, script, await publish(world, "first", large))
@@ -299,9 +299,9 @@ async def test_project_at_its_limit_gets_no_new_contents(world: Any, script: Any
 async def test_content_is_removed_when_no_event_refers_to_it(
     world: Any, script: Any, store: Path, archived: bool
 ) -> None:
-    """When the days of all its events are dropped, or its project's events are removed from these days.
+    """Content is removed with the days of all its events, or when its project's events are removed from these days.
 
-    Not while another artifact has it, and not if they are archived.
+    It stays while another artifact has it, and if the events are archived.
     """
     contents = DirectoryContents(store)
     async with world.service(artifact_store=str(store)).running():
@@ -327,7 +327,7 @@ async def test_content_is_removed_when_no_event_refers_to_it(
 
 
 async def test_content_in_a_bucket_is_written_read_and_deleted(s3_url: str) -> None:
-    """With and without encryption, and pieces are read alone; a bucket that refuses is a typed error."""
+    """A bucket works with and without encryption; chunks are read separately; a bucket's refusal is a typed error."""
     with s3_network(s3_url) as network:
         place = S3Place(
             BUCKET, network.prefix, endpoint=network.url, access_key_id=KEY_ID, secret_access_key=KEY_ID, retries=0

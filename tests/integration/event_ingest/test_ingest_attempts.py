@@ -1,4 +1,4 @@
-"""Attempts, and sandboxes without a task: how the history shows them."""
+"""Attempts, and sandboxes without a task, in the history."""
 
 from datetime import timedelta
 from functools import partial
@@ -16,7 +16,7 @@ async def requested(history: Any, answer: Any, question: Any) -> Any:
 
 
 def _tried_again(script: Any) -> list[Any]:
-    """A task whose first attempt was lost, up to its retry."""
+    """The events of a task whose first attempt was lost, up to its retry."""
     task = partial(script.spawner, entity="task-1", taskid="task-1")
     own = partial(script.spawner, entity="sbx-1", taskid="task-1", sandboxid="sbx-1", runtime="process")
     return [
@@ -40,7 +40,7 @@ def _tried_again(script: Any) -> list[Any]:
 
 
 async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: Any) -> None:
-    """Between two attempts it is pending, with time and reason; then it is the new attempt's alone."""
+    """Between two attempts a task is pending, with time and reason; then it has only the data of the new attempt."""
     submitted = script.clock
     await history.deliver(_tried_again(script))
     [waiting] = (await requested(history, list_tasks, ListPastTasks())).tasks
@@ -69,7 +69,7 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
 
 
 async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: Any) -> None:
-    """Requests and commands of the sandbox are shown; a refused command does not change its state."""
+    """Requests and commands of a sandbox without a task are shown; a refused command does not change its state."""
     own = partial(script.spawner, entity="sbx-1", sandboxid="sbx-1", runtime="process")
     ends = script.clock + timedelta(hours=2)
     await history.deliver([own("sandbox.requested", expires_at=script.clock, profile="python"), own("sandbox.spawned")])
@@ -96,7 +96,7 @@ async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: A
 
 
 async def test_audit_of_a_sandbox_without_a_task_covers_it_alone(running: Any, script: Any) -> None:
-    """One that ended without an agent lacks nothing; a source that publishes about others too is not its own."""
+    """A sandbox that ended without an agent lacks nothing; sources that also publish about others are not included."""
     own = partial(script.spawner, entity="sbx-1", sandboxid="sbx-1", runtime="process")
     found = {"rule": "dead", "age_seconds": 1.0, "limit_seconds": 1.0}
     events = [

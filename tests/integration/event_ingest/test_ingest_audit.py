@@ -1,4 +1,4 @@
-"""The audit finds events that were never published, and those that are not their source's."""
+"""The audit finds events that were never published, and those that are not of their source."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ OF_AGENTS = {"/sandherd/sandbox/sbx-first", "/sandherd/sandbox/sbx-second"}
 
 
 async def settled(running: Any, count: int, **requested: Any) -> Any:
-    """An audit when this number of events is stored, and no event is in transit."""
+    """An audit once this number of events is stored, and none is in transit."""
     await running.stored(count)
     while True:
         audit = await running.ask(GetAudit(**requested))
@@ -19,7 +19,7 @@ async def settled(running: Any, count: int, **requested: Any) -> Any:
 
 
 def ended(script: Any, task: str, sandbox: str, *, unsaid: bool = False) -> list[Any]:
-    """A life of which the spawner says whether something was left unsaid."""
+    """The events of a sandbox's life; the spawner states whether something was not published."""
     *events, last = script.life(task, sandbox)
     return [*events, last.model_copy(update={"data": last.data.model_copy(update={"unsaid": unsaid})})]
 
@@ -29,7 +29,7 @@ def last_word(script: Any, sandbox: str) -> Any:
 
 
 async def test_sandbox_without_a_shutdown_event_is_reported(running: Any, script: Any) -> None:
-    """The agent failed or published nothing that arrived; a recovery completes it."""
+    """A sandbox whose agent failed, or whose events did not arrive, is reported; a recovery completes it."""
     events = [
         *ended(script, "task-1", "sbx-whole"),
         *script.messages("sbx-whole", 2),
@@ -52,7 +52,7 @@ async def test_sandbox_without_a_shutdown_event_is_reported(running: Any, script
 
 
 async def test_number_used_twice_is_a_conflict(running: Any, script: Any) -> None:
-    """Both events are stored, and the audit counts one as foreign to the source; others are unaffected."""
+    """Both events with one number are stored, and the audit counts one as foreign; other sources are unaffected."""
     published_messages = script.messages("sbx-1", 4)
     forged = script.messages("sbx-1", 1)[0].model_copy(update={"sequence": 2})
     await running.emit([*published_messages, forged, *script.messages("sbx-2", 3)])
@@ -62,7 +62,7 @@ async def test_number_used_twice_is_a_conflict(running: Any, script: Any) -> Non
 
 
 async def test_forged_sequence_does_not_hide_missing_events(running: Any, script: Any) -> None:
-    """The forged gap is reported apart from others, with the number that the source claims."""
+    """A gap that a forged number opens is reported separately, with the number that the source claims."""
     forged = script.messages("sbx-1", 2)[1].model_copy(update={"sequence": 2**31 - 1})
     lossy = script.messages("sbx-2", 5)
     await running.emit([forged, *lossy[:2], *lossy[3:]])
@@ -72,7 +72,7 @@ async def test_forged_sequence_does_not_hide_missing_events(running: Any, script
 
 
 async def test_audit_of_a_task_includes_each_of_its_sandboxes(running: Any, script: Any) -> None:
-    """What an earlier attempt's sandbox has not delivered is found by the task's name, and not by another's."""
+    """The audit of a task includes missing events of an earlier attempt's sandbox, and none of another task's."""
     *first, _, _ = script.life("task-1", "sbx-first")
     lost, second = script.messages("sbx-first", 3), script.messages("sbx-second", 2)
     retried = [event for event in script.life("task-1", "sbx-second") if event.subject == "sbx-second"]
@@ -89,7 +89,7 @@ async def test_audit_of_a_task_includes_each_of_its_sandboxes(running: Any, scri
 
 
 async def test_monitor_is_no_source_of_a_sandbox(running: Any, script: Any) -> None:
-    """It publishes about all sandboxes and does not end with one, so it would leave its audit without an end."""
+    """The monitor publishes about all sandboxes and does not end with one, so it is no source of a sandbox's audit."""
     monitor = "/sandherd/monitor/01a1fb38-8ace-7289-a0cc-875f19248904"
     found = {"rule": "idle", "age_seconds": 700, "limit_seconds": 600, "sandboxid": "sbx-1"}
     published = [*script.messages("sbx-1", 2), script.emit("monitor.idle_found", "sbx-1", monitor, **found)]

@@ -1,4 +1,4 @@
-"""Dead letters, as a project may read its own."""
+"""A project may read its own dead letters."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from tests.integration.bus.test_bus_hostile_bytes import TOKENS, send
 
 
 async def test_a_project_reads_its_own_dead_letters_and_no_others(running: Any) -> None:
-    """Also if it is named like a service, or like an action: what follows the project in other subjects."""
+    """A project reads only its own dead letters, also if it is named like a service or an action in subjects."""
     for project in ("default", "other"):
         bus = await running.bus(Principal.WORKER, project=project, sandbox="sbx-1")
         await bus.publish(event_subject(project, "sbx-1", "agent.message"), b"{}", msg_id=project)
@@ -30,7 +30,7 @@ async def test_a_project_reads_its_own_dead_letters_and_no_others(running: Any) 
 
 
 async def test_list_of_dead_letters_holds_no_payloads(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of large letters costs the service no memory for what the page does not show; sizes are those stored."""
+    """A page does not load the payloads of large letters, which it does not show; sizes are those stored."""
     held: list[int] = []
     parse = dead_letters._parse_letter
 
@@ -50,7 +50,7 @@ async def test_list_of_dead_letters_holds_no_payloads(running: Any, monkeypatch:
 async def test_a_page_of_dead_letters_ends_after_reading_enough_of_others(
     running: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many letters other projects have: the next page continues, and the last one has no cursor."""
+    """However many letters other projects have, a page ends after a limit; the last one has no cursor."""
     monkeypatch.setattr(dead_letters, "_WINDOW", 2)
     monkeypatch.setattr(dead_letters, "_WINDOWS", 2)
     bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
@@ -62,7 +62,7 @@ async def test_a_page_of_dead_letters_ends_after_reading_enough_of_others(
 
 
 async def test_messages_of_any_bytes_are_dead_letters(running: Any, script: Any) -> None:
-    """Subjects and headers that no program expects: a letter for each, which can be read, and events are stored."""
+    """A message with any bytes in its subject and headers is a readable dead letter, and events are stored."""
     await send(await running.bus(Principal.WORKER, project="p1", sandbox="sbx-1"))
     await running.emit([script.heartbeat("sbx-1")])
     await running.stored(1)

@@ -1,4 +1,4 @@
-"""What is known of tasks that ended long ago is deleted when no event of them is stored, on a real Postgres."""
+"""Data about tasks that ended long ago is deleted when no event of them is stored, on a real Postgres."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -24,7 +24,7 @@ async def days(history: Any) -> AsyncIterator[OldDays]:
 
 
 async def names(days: OldDays) -> set[str]:
-    """What the tables have, by task and sandbox."""
+    """The tasks and sandboxes that the tables have."""
     rows = await days.history.rows(
         "select task as name from tasks union select sandbox from sandboxes union select sandbox from messages "
         "union select sandbox from approvals union select entity from sources where entity <> ''"
@@ -52,13 +52,13 @@ async def end(days: OldDays, ago: timedelta = timedelta(days=100)) -> None:
 
 
 async def test_ended_tasks_are_deleted_with_all_that_is_known_of_them(days: OldDays, script: Any) -> None:
-    """Not those of which an event is stored, that are held, that have not ended, or whose project stores all forever.
+    """Data stays if an event is stored, the task is held or has not ended, or its project stores everything forever.
 
-    A source that is also about others is complete as before.
+    A source that is also about others stays complete.
     """
     await days.store([*lived(script, 1), *lived(script, 2), *lived(script, 4, "forever")], days.old)
     await days.store(lived(script, 3), days.now.date())
-    await days.store(script.life("task-5", "sbx-5")[:6], days.old)  # it runs
+    await days.store(script.life("task-5", "sbx-5")[:6], days.old)  # it is running
     await end(days)
     await days.connection.execute("delete from events where entity <> 'sbx-3'")
     await days.connection.execute("insert into history_holds (project, task, reason) values ('default', 'task-2', 'x')")
@@ -73,7 +73,7 @@ async def test_ended_tasks_are_deleted_with_all_that_is_known_of_them(days: OldD
     assert monitor["stored"] == 3
     async with days.history.database.reading(heavy=True) as connection:
         verified = await verify_tables(connection, VerifyHistory(), "default", 1_000_000)
-    assert {one.field for one in verified.differences} <= {"state_at"}  # which the test has changed
+    assert {one.field for one in verified.differences} <= {"state_at"}  # the test has changed it
     await days.connection.execute("delete from history_holds")
     await days.connection.execute("delete from events")
     await end(days, timedelta(days=94))

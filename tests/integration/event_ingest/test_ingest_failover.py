@@ -27,7 +27,7 @@ EACH = 100
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
-    """A primary, and a replica that each of its commits waits for."""
+    """A primary, and a replica that must confirm each of its commits."""
     async with PostgresServer(tmp_path / "primary", durable=False) as primary:
         await primary.create_database(DATABASE)
         async with replica_of(primary, tmp_path / "replica") as replica:
@@ -54,7 +54,7 @@ async def _is_stored(url: str, count: int) -> bool:
 async def test_promoted_replica_continues_the_history(
     world: Any, script: Any, pair: tuple[PostgresServer, PostgresServer], *, frozen: bool
 ) -> None:
-    """With both hosts in the URL, what was acknowledged before is in the replica, and what was not is stored once.
+    """With both hosts in the URL, acknowledged events are in the replica, and the others are stored once.
 
     `frozen`: the primary's machine does not respond, so that connections to it begin and never end (`long`: time-outs).
     """
@@ -85,9 +85,9 @@ async def test_promoted_replica_continues_the_history(
 @pytest.mark.faults
 @pytest.mark.long
 async def test_index_that_is_created_on_a_frozen_server_is_given_up(tmp_path: Path) -> None:
-    """A statement without a time limit ends once the database does not respond: it is tried again, at the new primary.
+    """A statement without a time limit ends when the database does not respond, and is repeated at the new primary.
 
-    Its server does not close the connection, as when its machine has failed.
+    The old server does not close the connection, as when its machine has failed.
     """
     async with PostgresServer(tmp_path / "server", durable=False) as server:
         await server.create_database(DATABASE)
@@ -105,7 +105,7 @@ async def test_index_that_is_created_on_a_frozen_server_is_given_up(tmp_path: Pa
                 assert isinstance(work.exception(), asyncpg.PostgresConnectionError)
                 assert database.problem() is not None
         except asyncpg.InterfaceError:
-            assert stopped  # the end of the lock's transaction: that connection has ended, too
+            assert stopped  # the transaction of the lock ends: its connection has ended, too
         finally:
             checks.cancel()
             for process in stopped:

@@ -1,4 +1,4 @@
-"""Limits of one project's history requests for the sake of others, on a real broker and a real Postgres."""
+"""History requests of one project are limited for the sake of others, on a real broker and a real Postgres."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ FLOOD = 1000
 
 @asynccontextmanager
 async def locked(postgres: str) -> AsyncIterator[asyncpg.Connection]:
-    """Meanwhile nothing can be read of the history: every query of it waits. Gives a connection to look on with."""
+    """Lock the history, so that every query of it waits. Yields a connection that can observe them."""
     holding, looking = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
     try:
         async with holding.transaction():
@@ -39,7 +39,7 @@ async def locked(postgres: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def waiting_for(connection: asyncpg.Connection) -> int:
-    """How many requests' queries wait for the lock: those that read, and not what looks after the schema."""
+    """How many queries of requests wait for the lock, without those that maintain the schema."""
     found: int = await connection.fetchval(
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() "
         r"and query ~ '(from|join) (events|sources)\M' and query !~ 'sandherd|partition|pg_'"
@@ -77,7 +77,7 @@ async def test_flood_of_requests_delays_no_other_project(running: Any, script: A
 
 
 async def test_project_is_limited_to_its_share_of_the_database(running: Any, script: Any, postgres: str) -> None:
-    """However much alpha requests, two light queries and a heavy one of it run, and beta's beside them."""
+    """However much alpha requests, only two light queries and a heavy one of it run, and beta's beside them."""
     await running.emit(
         [*script.messages("sbx-alpha", 5, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
     )
@@ -98,7 +98,7 @@ async def test_project_is_limited_to_its_share_of_the_database(running: Any, scr
 
 
 async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: Any, postgres: str) -> None:
-    """Postgres cancels the statement before its own time-out."""
+    """Postgres cancels the query of a requester that has gone before its own time limit."""
     await running.emit(script.messages("sbx-alpha", 5, project="alpha"))
     await running.stored(5)
     alpha = await running.bus(Principal.CLIENT, project="alpha")
@@ -106,14 +106,14 @@ async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: 
     async with locked(postgres) as connection:
 
         async def ask(seconds: str) -> Any:
-            """What it is answered whose query was seen to wait; nothing if it had not begun by then."""
+            """Send a request, and return its reply if its query was seen to wait; None if it had not begun by then."""
             asking = asyncio.create_task(
                 alpha.client.request(subject, payload, timeout=PATIENCE, headers={TIMEOUT_HEADER: seconds})
             )
             seen = await is_seen(connection, asking)
             return json.loads((await asking).data) if seen else None
 
-        # How long a query needs to begin, is unknown on a busy machine.
+        # It is unknown how long a query needs to begin on a busy machine.
         reply = await ask("0.5") or await ask("10")
         await eventually(lambda: _is(waiting_for(connection), 0))
     assert reply["error"]["message"] == "the request timed out before a reply"
@@ -121,7 +121,7 @@ async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: 
 
 
 async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: Any) -> None:
-    """Rows over the minute's budget: `busy`, with the wait and a remedy; another project is not affected."""
+    """A request for rows over the minute's budget is `busy`, with the wait and a remedy; another project's is not."""
     async with world.service(request_rows=10).running():
         await world.emit(
             [*script.messages("sbx-alpha", 50, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
@@ -142,7 +142,7 @@ async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: An
 
 
 async def test_client_retries_after_the_requested_wait(world: Any, script: Any) -> None:
-    """A wait beyond the caller's patience is an error; a shorter one is waited for."""
+    """A wait that is longer than the caller's patience is an error; the client waits for a shorter one."""
     async with world.service(request_rows=600).running():
         await world.emit(script.messages("sbx-alpha", 750, project="alpha"))
         await world.stored(750)
@@ -150,7 +150,7 @@ async def test_client_retries_after_the_requested_wait(world: Any, script: Any) 
         context = Context(nats_url=world.broker.url, credentials=credentials, project="alpha", home=world.broker.home)
         async with Herd.connect(context) as herd:
             ask = herd.connection.request
-            # Enough over the minute's 600 that the wait is 15 s: less than 8 of them pass until it is asked again.
+            # So far over the minute's 600 that the wait is 15 s, of which less than 8 pass until the next request.
             assert len((await ask(ListEvents(limit=750), timeout=PATIENCE)).events) == 750
             with pytest.raises(HerdError) as refused:
                 await ask(ListEvents(limit=1), timeout=7)

@@ -1,4 +1,4 @@
-"""Killed at the worst moment, or run twice at once: every event is stored, and none twice."""
+"""event-ingest is killed at the worst moment, or run twice at once: every event is stored, and none twice."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from event_ingest import main, batch_writer
 batch_writer._MIN_COPIED = {copied}
 main.main()
 """
-"""event-ingest as it is; batches of this number of events and larger ones are written by COPY first."""
+"""The real event-ingest; it writes batches of this number of events or more by COPY first."""
 DIE_IN_A_BATCH = """
 import os, signal
 from event_ingest import ingest, main, batch_writer
@@ -54,8 +54,10 @@ else:
     ingest.store = store_and_die
 main.main()
 """
-"""event-ingest as it is, killed in its third batch: when its rows are written, when they are counted, both before the
-transaction ends, or when it is committed and not acknowledged."""
+"""The real event-ingest, killed in its third batch: after writing rows, after counting, or after the commit.
+
+The first two are before the transaction ends; the last is before the acknowledgement.
+"""
 DIE_WHILE_COPYING = """
 import os, signal
 from event_ingest import main
@@ -69,7 +71,7 @@ def write_and_die(file, data):
 NewFile.write = write_and_die
 main.main()
 """
-"""event-ingest as it is, killed when it has written two of an artifact's three pieces."""
+"""The real event-ingest, killed when it has written two of an artifact's three chunks."""
 
 
 async def _start(world: Any, program: str, **more: str) -> Process:
@@ -86,11 +88,11 @@ async def _start(world: Any, program: str, **more: str) -> Process:
 
 
 async def _start_ready(world: Any, file: Path, copied: int) -> Process:
-    """One that works, and so ends in order when it is asked to."""
+    """Start a process that works, and so ends normally on request."""
     process = await _start(world, RUN.format(copied=copied), SANDHERD_HTTP_PORT_FILE=str(file))
     async with asyncio.timeout(PATIENCE):
         while not (file.exists() and (await read_readiness(f"http://127.0.0.1:{file.read_text().strip()}"))[0]):
-            await asyncio.sleep(0.05)  # another process sets no event here
+            await asyncio.sleep(0.05)  # another process can set no event here
     return process
 
 
@@ -122,7 +124,7 @@ async def _audit_is_clean(world: Any, count: int) -> Any:
 @pytest.mark.faults
 @pytest.mark.parametrize(("step", "copied"), [("written", 1), ("counted", 1), ("committed", 1), ("committed", 10**6)])
 async def test_kill_in_a_batch_counts_once(world: Any, script: Any, step: str, copied: int) -> None:
-    """Killed repeatedly, with rows that are copied or inserted: a batch counts once, or, if not committed, later."""
+    """With rows that are copied or inserted, a killed batch counts once: at its commit, or when it is redelivered."""
     count = await _publish_all(world, script)
     for _ in range(KILLS):
         process = await _start(world, DIE_IN_A_BATCH.format(step=step, copied=copied))
@@ -138,7 +140,7 @@ async def test_kill_in_a_batch_counts_once(world: Any, script: Any, step: str, c
 @pytest.mark.faults
 @pytest.mark.parametrize("copied", [1, 10**6])
 async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: Path, copied: int) -> None:
-    """Two processes on one durable consumer and one database: nothing is stored or counted twice, or left out."""
+    """Two processes on one durable consumer and one database store and count each event once, and leave none out."""
     started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{one}", copied) for one in range(2)])
     count = await _publish_all(world, script)
     await world.stored(count)
@@ -151,7 +153,7 @@ async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: P
 async def test_kill_while_an_artifact_is_copied_leaves_nothing_that_counts(
     world: Any, script: Any, tmp_path: Path
 ) -> None:
-    """The part that was written is no content; the next process copies the artifact, once."""
+    """A partly written file is no content; the next process copies the artifact, once."""
     content = bytes(range(256)) * 1100
     builder = ArtifactBuilder("default", "sbx-1", "a-1", "application/octet-stream")
     pieces = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]

@@ -1,4 +1,4 @@
-"""Tasks are found by labels, states and time in the history, in any order; and their usage is added up."""
+"""The history finds tasks by labels, states and time, in any order; and adds up their usage."""
 
 import json
 from datetime import timedelta
@@ -24,7 +24,7 @@ async def ask(history: Any, query: Any, question: Any, project: str = "default")
 
 
 async def ingest_labelled(history: Any, script: Any, task: str, sandbox: str, labels: dict[str, str]) -> None:
-    """A task with labels, from its submission to its end in this sandbox."""
+    """Store a task with labels, from its submission to its end in this sandbox."""
     events = script.life(task, sandbox)
     changed = [
         event.model_copy(update={"data": event.data.model_copy(update={"labels": labels})})
@@ -37,7 +37,7 @@ async def ingest_labelled(history: Any, script: Any, task: str, sandbox: str, la
 
 @pytest.mark.parametrize("sort", ["newest", "oldest", "name", "state"])
 async def test_pages_have_each_labelled_task_once_in_order(history: Any, script: Any, sort: Any) -> None:
-    """By label, walked in pages of one, each order yields all tasks of the label and no other."""
+    """Pages of one task yield, in each order, all tasks of a label once and no other."""
     for name, labels in (("task-b", BATCH), ("task-a", BATCH | {"team": "web"}), ("task-c", {})):
         await ingest_labelled(history, script, name, f"sbx-{name[-1]}", labels)
     question, found = ListPastTasks(labels=BATCH, sort=sort, limit=1), []
@@ -55,7 +55,7 @@ async def test_pages_have_each_labelled_task_once_in_order(history: Any, script:
 
 
 async def test_states_and_time_restrict_a_list(history: Any, script: Any) -> None:
-    """Several states are alternatives; `since` excludes what was submitted before."""
+    """Several states are alternatives; `since` excludes tasks that were submitted before."""
     await history.deliver(script.life("task-1", "sbx-1"))
     [task] = (await ask(history, list_tasks, ListPastTasks(states=[TaskState.FAILED, TaskState.COMPLETED]))).tasks
     assert (await ask(history, list_tasks, ListPastTasks(states=[TaskState.FAILED, TaskState.CANCELLED]))).tasks == []
@@ -65,7 +65,7 @@ async def test_states_and_time_restrict_a_list(history: Any, script: Any) -> Non
 
 
 async def test_usage_is_added_up_per_group(history: Any, script: Any) -> None:
-    """By task, label, model and day: the sums are exact, also beyond the limit."""
+    """The sums by task, label, model and day are exact, also beyond the limit of groups."""
     await ingest_labelled(history, script, "task-1", "sbx-1", {"team": "web"})
     await ingest_labelled(history, script, "task-2", "sbx-2", {"team": "data"})
     for sandbox, model, cost in (("sbx-1", "m1", 5), ("sbx-1", "m2", 7), ("sbx-2", "m1", 40)):
@@ -88,7 +88,7 @@ async def test_usage_is_added_up_per_group(history: Any, script: Any) -> None:
 
 
 async def test_usage_that_a_sandbox_invents_breaks_no_sum(history: Any, script: Any) -> None:
-    """Events with the largest amounts that a worker may publish: the sums of its project and of all stop there."""
+    """The largest amounts that a worker may publish do not break a sum: those of the project and of all stop there."""
     await ingest_labelled(history, script, "task-1", "sbx-1", {})
     for number in range(3):
         most = dict.fromkeys(("input_tokens", "output_tokens", "cost_micro_usd"), MAX_WHOLE)

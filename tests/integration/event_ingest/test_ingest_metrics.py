@@ -1,4 +1,4 @@
-"""Event-ingest counts stored events once, and its gauges show missing ones."""
+"""event-ingest counts stored events once, and its gauges show missing ones."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from sandherd.telemetry.meters import Meters
 
 
 class Counted:
-    """A registry to look into."""
+    """A registry of metrics whose values a test can read."""
 
     def __init__(self, history: Any) -> None:
         self.registry = CollectorRegistry()
@@ -23,7 +23,7 @@ class Counted:
 
 
 def at_work(script: Any) -> list[Any]:
-    """An agent's turn: a model call, a tool call that is reported twice, and the cost."""
+    """The events of an agent's turn: a model call, a tool call that is reported twice, and the cost."""
     make_event = script.agent
     return [
         make_event("agent.started", "sbx-1", timestamp=script.clock, sdk="claude", task="t", task_description_length=1),
@@ -39,7 +39,7 @@ def at_work(script: Any) -> list[Any]:
 
 
 async def test_stored_event_is_counted_once(history: Any, script: Any) -> None:
-    """An event repeated in one batch and a later one counts once, with its cost, tokens and calls."""
+    """An event that is repeated in one batch and in a later one counts once, with its cost, tokens and calls."""
     counted, events = Counted(history), at_work(script)
     await history.deliver([*events, *events[:4]])
     await history.deliver(events)
@@ -53,12 +53,12 @@ async def test_stored_event_is_counted_once(history: Any, script: Any) -> None:
     assert (counted("model_call_seconds_count"), counted("model_call_seconds_sum")) == (1, 1.5)
     assert (counted("turn_seconds_count"), counted("turn_seconds_sum")) == (1, 9)
     assert counted("tool_call_seconds_count") == 2
-    # The first states how long it took; of the second it is the time between its events: a second.
+    # The first one states its duration; that of the second is the time between its events, a second.
     assert counted("tool_call_seconds_sum") == 1.25
 
 
 async def test_gaps_are_exported_until_they_are_filled(history: Any, script: Any, world: Any) -> None:
-    """The gauge is the count of missing numbers, and 0 once they came."""
+    """The gauge is the number of missing sequence numbers, and 0 once they have come."""
     first, missing, last = script.messages("sbx-1", 3)
     await history.deliver([first, last])
     service = world.service()
@@ -71,7 +71,7 @@ async def test_gaps_are_exported_until_they_are_filled(history: Any, script: Any
 
 
 async def test_age_of_the_oldest_pending_event_is_known(world: Any, script: Any) -> None:
-    """The age is that of the first pending event by the broker's time; with none pending it is 0."""
+    """The age is that of the first pending event by the broker's time, and 0 if none is pending."""
     bus = await world.bus(Principal.EVENT_INGEST)
     assert await oldest_age(bus, datetime.now(UTC)) == 0
     before = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""`sandherd-event-ingest migrate`: the program itself, on a real and on no database."""
+"""`sandherd-event-ingest migrate`: the program itself, with and without a database."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
 
 
 def run(*words: str, url: str) -> subprocess.CompletedProcess[str]:
-    """The program, with nothing but a database in its environment."""
+    """Run the program with only a database in its environment."""
     environment = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
     return subprocess.run(
         [str(PROGRAM), *words], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
@@ -34,7 +34,7 @@ def run(*words: str, url: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_empty_database_is_migrated_and_a_migrated_one_unchanged(empty: str) -> None:
-    """The first run applies every migration and creates the partition; the second nothing. Both exit with 0."""
+    """The first run applies every migration and creates the partition; the second changes nothing. Both exit with 0."""
     first, second = run("migrate", url=empty), run("migrate", url=empty)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr
     assert first.stdout.splitlines()[-1] == f"migrated {', '.join(str(m.number) for m in read_migrations())}"
@@ -48,7 +48,7 @@ async def test_empty_database_is_migrated_and_a_migrated_one_unchanged(empty: st
 
 
 def test_unavailable_database_is_reported_without_its_password() -> None:
-    """The status is 1 after the configured wait, with one line; the address's password is secret."""
+    """The status is 1 after the configured wait, with one line that does not have the password of the address."""
     done = run("migrate", "--wait", "0", url="postgresql://ann:s3cret@127.0.0.1:9/history")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "can't be used" in done.stderr
@@ -56,7 +56,7 @@ def test_unavailable_database_is_reported_without_its_password() -> None:
 
 
 async def test_database_of_a_later_version_is_refused(postgres: str) -> None:
-    """The status is 1, with the remedy, and nothing is changed."""
+    """With a database of a later version the status is 1, with the remedy, and nothing is changed."""
     connection = await asyncpg.connect(postgres)
     try:
         await connection.execute("insert into schema_migrations (number, name, sha256) values (9999, 'later', 'x')")
@@ -68,5 +68,5 @@ async def test_database_of_a_later_version_is_refused(postgres: str) -> None:
 
 
 def test_unknown_subcommand_is_a_usage_error() -> None:
-    """The status is 2; the service is not started by mistake."""
+    """The status of an unknown subcommand is 2; the service is not started by mistake."""
     assert run("serve", url="postgresql://127.0.0.1:9/x").returncode == 2

@@ -64,7 +64,7 @@ from (values ('task.submitted', 'a'), ('task.rejected', 'b')) as said (type, lif
 
 
 async def test_rows_from_before_attempts_are_migrated(empty: str) -> None:
-    """Rows of the earlier schema yield a task with its sandbox and start, and nothing made up."""
+    """Rows of the earlier schema yield a task with its sandbox and start, and no invented data."""
     await _with(empty, *read_migrations()[:2])
     connection = await asyncpg.connect(empty)
     try:
@@ -81,13 +81,13 @@ async def test_rows_from_before_attempts_are_migrated(empty: str) -> None:
 
 
 async def test_concurrent_replicas_migrate_once(empty: str) -> None:
-    """Of several that start at once, one applies each migration, and all return when none is missing."""
+    """Of several replicas that start at once, one applies each migration, and all return when none is missing."""
     done = await asyncio.gather(*[_with(empty) for _ in range(4)])
     assert sorted(chain.from_iterable(done)) == [migration.number for migration in read_migrations()]
 
 
 async def test_edited_migration_is_refused(empty: str) -> None:
-    """A file that changed after it was applied stops the service, and nothing is done."""
+    """A file that was changed after it was applied stops the service, and nothing is done."""
     await _with(empty, ONE)
     edited = Migration(1, "one", "create table one (n bigint)")
     with pytest.raises(MigrationRefusedError, match=r"migration 1 \(one\) was edited"):

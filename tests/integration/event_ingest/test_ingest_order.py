@@ -1,4 +1,4 @@
-"""The order and repetition of stored events do not change what is read."""
+"""The order and the repetition of stored events do not change the results."""
 
 import asyncio
 from datetime import timedelta
@@ -17,7 +17,7 @@ from tests.polling import eventually
 
 
 def _story(script: Any) -> list[Any]:
-    """Two tasks, one with two attempts; messages; and events of an agent in between."""
+    """The events of two tasks, one with two attempts, of messages, and of an agent."""
     retried = {"project": "default", "taskid": "task-2"}
     events = script.life("task-1", "sbx-1")
     events += script.messages("sbx-1", 3)
@@ -66,7 +66,7 @@ def _story(script: Any) -> list[Any]:
 
 
 def _named_again(script: Any, source: str) -> list[Any]:
-    """One life of a task whose name comes again: it is submitted, and assigned if it is the first."""
+    """One life of a task whose name is used again: it is submitted, and assigned if it is the first."""
     own = {"entity": "task-3", "source": source, "taskid": "task-3"}
     begun = [script.emit("task.submitted", **own, task=source[-1], harness="command", runtime="process")]
     if source.endswith("b"):
@@ -75,7 +75,7 @@ def _named_again(script: Any, source: str) -> list[Any]:
 
 
 def _alone(script: Any) -> list[Any]:
-    """A sandbox without a task: paused, resumed, twice extended, and refused what it can't have."""
+    """A sandbox without a task: it is paused, resumed, extended twice, and refused a command."""
     own = {"entity": "sbx-4", "sandboxid": "sbx-4", "runtime": "process"}
     later = [script.clock + timedelta(hours=hours) for hours in (1, 2, 3)]
     return [
@@ -134,7 +134,7 @@ def test_any_order_and_repetition_yield_the_same_tables(postgres: str, script: A
 
 
 def _check_sense(tables: Any) -> None:
-    """What is the same in every order is also right."""
+    """Check that the tables, which are the same in every order, are also right."""
     first, second, third = tables["tasks"]
     assert (third["text"], third["state"], third["sandbox"]) == ("b", "pending", None)
     assert (first["state"], first["sandbox"], first["result"]) == ("completed", "sbx-1", '{"exit_code": 0}')
@@ -163,7 +163,7 @@ def _check_sense(tables: Any) -> None:
 
 
 async def test_messages_of_two_projects_may_have_one_name(history: Any, script: Any) -> None:
-    """Neither state, recipient nor sender of the one is changed by the other, whichever is stored first."""
+    """Neither project changes the state, the recipient or the sender of the other's message, in either order."""
     named: dict[str, Any] = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
     for project, sandbox, sender in (("alpha", "sbx-a", "one"), ("beta", "sbx-b", "two")):
         queued = script.emit("message.queued", sandbox, project=project, content_length=2, sender_id=sender, **named)
@@ -198,7 +198,7 @@ async def test_list_states_through_which_event_the_history_is_complete(world: An
 
 
 async def _hold(message: Any) -> None:
-    """Have the broker wait for its acknowledgement."""
+    """Let the broker wait for the acknowledgement."""
     while True:
         await message.in_progress()
         await asyncio.sleep(1)

@@ -23,7 +23,7 @@ class Asker:
             return await answer(connection, question, self.project, self.max_bytes)
 
     async def walk(self, answer: Any, question: Any) -> list[Any]:
-        """Every page from the question's first one on."""
+        """All pages from the first one of a request."""
         pages = []
         while True:
             pages.append(await self.ask(answer, question))
@@ -39,7 +39,7 @@ def _ids(pages: list[Any]) -> list[str]:
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 @pytest.mark.parametrize("project", ["default", "fleet"])
 async def test_events_are_walked_once_both_ways(history: Any, script: Any, limit: int, project: str) -> None:
-    """Forwards and backwards, each event of three sandboxes is met once, in the order of the stream."""
+    """Forwards and backwards, each event of three sandboxes is in one page, in the order of the stream."""
     events = [event for place in range(12) for event in script.messages(f"sbx-{place % 3}", 2)]
     await history.deliver(events)
     ids = [str(event.id) for event in events]
@@ -49,7 +49,7 @@ async def test_events_are_walked_once_both_ways(history: Any, script: Any, limit
 
 
 async def test_events_at_one_position_of_two_streams_are_not_skipped(history: Any, script: Any) -> None:
-    """A recreated stream counts from 1 again: events of equal positions are distinguished by their ids."""
+    """The ids distinguish events with equal positions: a recreated stream counts from 1 again."""
     events = []
     for _ in range(4):
         published = script.messages("sbx-1", 5)
@@ -88,7 +88,7 @@ async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: 
 
 
 async def test_filters(history: Any, script: Any) -> None:
-    """Each filter gives what it says, alone and with others."""
+    """Each filter has the effect that it states, alone and with others."""
     life = script.life("task-1", "sbx-1")
     published = [*life, *script.messages("sbx-1", 3), script.heartbeat("sbx-1"), *script.messages("sbx-2", 2)]
     script.clock = script.clock.replace(day=script.clock.day + 1)
@@ -119,7 +119,7 @@ async def test_filters(history: Any, script: Any) -> None:
 
 
 async def test_event_with_a_foreign_task_is_not_listed(history: Any, script: Any) -> None:
-    """An event of an agent that names another's task is not among that task's events."""
+    """An event in which an agent names another's task is not among that task's events."""
     await history.deliver(script.life("task-1", "sbx-1"))
     liar = script.agent("agent.message", "sbx-2", taskid="task-1", content="x", content_length=1)
     await history.deliver([liar])
@@ -128,7 +128,7 @@ async def test_event_with_a_foreign_task_is_not_listed(history: Any, script: Any
 
 @pytest.mark.parametrize("limit", [1, 4, 100])
 async def test_a_trajectory_is_walked_both_ways(history: Any, script: Any, limit: int) -> None:
-    """Full pages without heartbeats, counts of everything on each, a cursor exactly when there is more."""
+    """Pages are full without heartbeats, have the total counts, and a cursor only if there is more."""
     events: list[Any] = []
     for _ in range(11):
         events += [*script.messages("sbx-1", 1), script.heartbeat("sbx-1")]
@@ -149,7 +149,7 @@ async def test_a_trajectory_is_walked_both_ways(history: Any, script: Any, limit
 
 
 async def test_the_way_back_meets_the_page_before(history: Any, script: Any) -> None:
-    """`prev_cursor`, asked the other way, gives exactly the page one came from."""
+    """`prev_cursor`, in the other direction, yields exactly the previous page."""
     await history.deliver(script.messages("sbx-1", 9))
     asker = Asker(history)
     first = await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=3))
@@ -163,7 +163,7 @@ async def test_the_way_back_meets_the_page_before(history: Any, script: Any) -> 
 
 
 async def test_invalid_cursor_is_refused(history: Any, script: Any) -> None:
-    """A changed, invented or foreign cursor is refused by name, never replaced by page one."""
+    """A changed, invented or foreign cursor is refused by name, and is never replaced by the first page."""
     await history.deliver([*script.messages("sbx-1", 4), *script.messages("sbx-2", 4)])
     asker = Asker(history)
     good = (await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=2))).next_cursor
@@ -177,7 +177,7 @@ async def test_invalid_cursor_is_refused(history: Any, script: Any) -> None:
 
 
 async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> None:
-    """Each is listed once, newest first, with the facts from its events; filters by state and name apply."""
+    """Tasks and sandboxes are listed once each, newest first, with the facts from their events; filters apply."""
     for place in range(5):
         await history.deliver(script.life(f"task-{place}", f"sbx-{place}"))
         await history.deliver(script.messages(f"sbx-{place}", 2))
@@ -201,7 +201,7 @@ async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> No
 
 
 async def test_another_projects_data_is_not_shown(history: Any, script: Any) -> None:
-    """The same names in two projects: each asker sees its own, and `fleet` sees both."""
+    """With the same names in two projects, each client sees its own data, and `fleet` sees both."""
     for project in ("one", "two"):
         await history.deliver(script.life("task-1", "sbx-1", project=project))
         await history.deliver(script.messages("sbx-1", 3, project=project))
@@ -250,7 +250,7 @@ async def test_meaningless_filter_is_refused(history: Any, question: ListEvents,
 
 
 async def test_text_refused_by_postgres_is_an_invalid_field(history: Any) -> None:
-    """A source with a NUL is the client's mistake, not an unavailable database."""
+    """A source with a NUL is an error of the client, and not an unavailable database."""
     with pytest.raises(ContractError) as refused:
         await Asker(history).ask(list_events, ListEvents(source="/sandherd/\x00"))
     assert refused.value.problem.code is Code.INVALID_FIELD

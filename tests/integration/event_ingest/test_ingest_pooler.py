@@ -1,4 +1,4 @@
-"""Through PgBouncer in transaction mode: events are stored, migrated, indexed and queried as without it."""
+"""Through PgBouncer in transaction mode events are stored, migrated, indexed and queried as without it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,9 +37,9 @@ async def pooled(tmp_path: Path) -> AsyncIterator[tuple[PostgresServer, str]]:
 
 @pytest.mark.faults
 async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: tuple[PostgresServer, str]) -> None:
-    """Two replicas that migrate, store, index and reply at once, and a migration beside them: no lock stays behind.
+    """Two replicas that migrate, store, index and reply at once, and a migration beside them, leave no lock.
 
-    Nor does one when events are removed from a day.
+    A removal of events from a day leaves none either.
     """
     server, url = pooled
     world.postgres = url
@@ -71,7 +71,7 @@ async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: t
 
 
 async def test_pooler_that_would_lose_events_is_refused(pooled: tuple[PostgresServer, str]) -> None:
-    """A role whose commits are not waited for is a problem that names the fix; so is a pooler without the setting."""
+    """A role without waiting commits is a problem that names the remedy; so is a pooler that lacks its setting."""
     server, url = pooled
     await execute(server, "alter role postgres set synchronous_commit = off")
     assert "alter role" in await _problem(Database(url, Schema(lambda: datetime.now(UTC)).prepare, pooled=True))

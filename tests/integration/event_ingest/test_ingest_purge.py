@@ -1,4 +1,4 @@
-"""One sandbox floods EVENTS or ARTIFACTS: no acknowledged message of others is lost, and the streams recover."""
+"""A sandbox floods EVENTS or ARTIFACTS: no acknowledged message of others is lost, and the streams recover."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def make_small(world: Any, stream: str, max_bytes: int) -> None:
 
 @pytest.fixture
 async def small(world: Any) -> Any:
-    """The broker, with a small stream of events, which no one purges."""
+    """The broker, with a small stream of events that nothing purges."""
     await make_small(world, "EVENTS", LIMIT)
     return world
 
@@ -47,7 +47,7 @@ def flood(script: Any, sandbox: str, count: int) -> list[Any]:
 
 @asynccontextmanager
 async def saying(world: Any, events: list[Any]) -> AsyncIterator["asyncio.Task[None]"]:
-    """Say these, each until the broker has it, while something else is done."""
+    """Publish these events in the background, each until the broker has it."""
     await world.voices(events)
     task = asyncio.create_task(world.emit(events))
     try:
@@ -74,8 +74,8 @@ async def until_full(world: Any, sandbox: str) -> None:
 async def test_flood_without_the_database_loses_nothing(small: Any, script: Any, postgres_server: Any) -> None:
     """All acknowledged and all later events are stored when Postgres is back.
 
-    One worker floods the stream with four times its capacity; another, the spawner and the monitor publish before and
-    meanwhile.
+    One worker floods the stream with four times its capacity; another worker, the spawner and the monitor publish
+    before the flood and during it.
     """
     before = [*script.messages("sbx-quiet", 20), *script.life("task-1", "sbx-quiet")]
     meanwhile = [*script.messages("sbx-quiet", 20), *script.life("task-2", "sbx-other")]
@@ -109,7 +109,7 @@ async def _is_logged(session: aiohttp.ClientSession, port: int, text: str) -> bo
 
 
 async def whole(world: Any) -> None:
-    """Nothing is missing. Until event-ingest has noticed that Postgres is back, it answers `unavailable`."""
+    """Check that nothing is missing. Until event-ingest has noticed that Postgres is back, it replies `unavailable`."""
 
     async def stored() -> bool:
         try:
@@ -153,13 +153,13 @@ async def test_refused_events_stay_in_the_spool(small: Any, script: Any, tmp_pat
 
 
 async def test_stored_events_are_cleared_to_half_of_the_stream(small: Any, script: Any) -> None:
-    """Many times the stream's capacity passes through it; afterwards it is neither full nor empty."""
+    """After many times the stream's capacity has passed through it, the stream is neither full nor empty."""
     async with small.service().running() as service:
         await small.emit(flood(script, "sbx-1", 150))
         await small.stored(150)
 
         async def roomy() -> bool:
-            # It is counted after the broker has purged it.
+            # Metrics count it after the broker has purged it.
             given = service.registry.get_sample_value("sandherd_room_given_bytes_total", {"stream": "EVENTS"}) or 0
             return (await read_fill(service.bus, "EVENTS")).ratio < PURGE_THRESHOLD and given > LIMIT
 
@@ -169,9 +169,9 @@ async def test_stored_events_are_cleared_to_half_of_the_stream(small: Any, scrip
 
 
 async def test_second_replica_clears_after_the_first_has_stopped(small: Any, script: Any) -> None:
-    """Of two replicas one clears at a time; a flood that began under the first passes under the second.
+    """One replica clears at a time; a flood that began under the first one passes under the second.
 
-    How much of it the first has let through is a matter of chance: there is more than the stream holds afterwards.
+    How much the first one has let through is random: there is more than the stream can hold afterwards.
     """
     mad, more = flood(script, "sbx-mad", 120), flood(script, "sbx-mad", 60)
     second = small.service()
@@ -190,7 +190,7 @@ async def test_second_replica_clears_after_the_first_has_stopped(small: Any, scr
 
 
 def purged_bytes(service: Any) -> float:
-    """How many bytes a replica has taken out of EVENTS."""
+    """The number of bytes that a replica has purged from EVENTS."""
     return service.registry.get_sample_value("sandherd_room_given_bytes_total", {"stream": "EVENTS"}) or 0.0
 
 
@@ -233,7 +233,7 @@ async def test_sandbox_that_fills_artifacts_loses_its_oldest(world: Any) -> None
         count: dict[str, int] = {}
 
         async def given_up() -> bool:
-            """What is given up goes piece by piece; it may take a moment longer than until there is space again."""
+            """Wait for the loss: chunks are purged one by one, a moment after there is space again."""
             count.update(await pieces_held(service.bus))
             return count["sbx-mad"] <= MIN_PIECES
 
@@ -242,7 +242,7 @@ async def test_sandbox_that_fills_artifacts_loses_its_oldest(world: Any) -> None
 
 
 async def pieces_held(bus: Bus) -> dict[str, int]:
-    """How many pieces of each sandbox ARTIFACTS holds."""
+    """The number of chunks of each sandbox in ARTIFACTS."""
     held = await bus.js.stream_info("ARTIFACTS", subjects_filter=ARTIFACT.pattern())
     count = dict.fromkeys(("sbx-mad", "sbx-quiet"), 0)
     for subject, pieces in (held.state.subjects or {}).items():

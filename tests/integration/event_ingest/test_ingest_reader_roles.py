@@ -1,6 +1,6 @@
 """Roles that read the views: what they see, and what they can't do.
 
-The roles are of the whole server, which other tests use too: each has a name of its own.
+The roles belong to the server, which other tests also use, so each has a unique name.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ PASSWORD = "correct horse battery"
 
 @asynccontextmanager
 async def connected(url: str, role: str = "postgres") -> AsyncIterator[Any]:
-    """A session of a role: the tests' server lets its own user be any."""
+    """A session of a role: the server of the tests lets its user be any role."""
     connection = await asyncpg.connect(url.replace("//postgres@", f"//{role}@"))
     try:
         yield connection
@@ -84,17 +84,17 @@ FORBIDDEN = (
     "do 'begin lock table public.events in access share mode; end'",
     f"do 'begin lock table {SCHEMA}.sandbox_events in exclusive mode; end'",
 )
-"""What is refused, each without a transaction that is read only."""
+"""Refused statements, each outside of a read-only transaction."""
 
 
 async def test_reader_reads_the_views_of_its_project_only(history: Any, reader: str) -> None:
-    """Each view has rows of its project alone, whatever a query asks for; all else is refused."""
+    """Each view has rows of the reader's project only, whatever a query requests; everything else is refused."""
     async with connected(history.url, reader) as session:
         for view in VIEWS:
             projects = {row["project"] for row in await session.fetch(f"select project from {view.name}")}
             assert projects <= {"mine"}
         assert [row["sandbox_id"] for row in await session.fetch("select sandbox_id from sandboxes")] == ["sbx-1"]
-        # A condition that fails for another project's row would show that the row is there.
+        # A condition that fails for a row of another project would reveal that row.
         for condition in ("1 / (case when project = 'other' then 0 else 1 end) = 1", "project = 'other'"):
             for view in VIEWS:
                 rows = await session.fetch(f"select project from {view.name} where {condition}")
@@ -117,7 +117,7 @@ async def _is_denied(session: Any, statement: str) -> bool:
 
 
 async def test_projects_of_a_reader_are_replaced_and_a_dropped_one_sees_nothing(history: Any, reader: str) -> None:
-    """Projects apply to open sessions at once; dropping ends these, and the role is gone."""
+    """New projects apply to open sessions at once; dropping the role ends its sessions, and the role is deleted."""
     async with connected(history.url) as owner, connected(history.url, reader) as session:
         assert await session.fetchval("select count(*) from tasks") == 1
         assert await create_reader(owner, reader, ["other", "mine"], PASSWORD) == []
@@ -136,7 +136,7 @@ async def test_projects_of_a_reader_are_replaced_and_a_dropped_one_sees_nothing(
 
 
 async def test_role_that_is_not_a_reader_or_has_other_permissions_is_refused(history: Any, reader: str) -> None:
-    """An existing role is not taken over; a reader that could do more is not created; nothing is left of it."""
+    """An existing role is not taken over, and a reader that could do more is not created; nothing is left of it."""
     async with connected(history.url) as owner:
         for role, projects in (("postgres", ["mine"]), ("pg_new", ["mine"]), (f"{reader[:-1]}_", ["fleet"])):
             with pytest.raises(ReaderRefusedError):
@@ -151,7 +151,7 @@ async def test_role_that_is_not_a_reader_or_has_other_permissions_is_refused(his
 
 
 async def test_open_transaction_of_a_reader_holds_up_no_partition(history: Any, reader: str) -> None:
-    """Its session ends when a partition is created, which needs the lock that the transaction holds."""
+    """A reader's transaction is ended when the creation of a partition needs a lock that it holds."""
     async with connected(history.url) as owner, connected(history.url, reader) as session:
         await session.execute("begin; select * from sandbox_events")
         async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""Read tables that were damaged are computed again from the events, while events are stored."""
+"""Damaged read tables are computed again from the events, while events are stored."""
 
 import asyncio
 from argparse import Namespace
@@ -23,9 +23,9 @@ delete from events where entity = 'task-gone' and sequence = 1;
 
 
 async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, script: Any) -> None:
-    """Values, rows and totals that were changed or deleted are as the events result in; others stay, also new ones.
+    """Values, rows and totals that were changed or deleted are restored; others stay, also new ones.
 
-    An entity one of whose events is no longer stored stays as it is.
+    An entity with an event that is no longer stored stays as it is.
     """
     events = [event for place in range(6) for event in script.life(f"task-{place}", f"sbx-{place}")]
     queued = script.emit(
@@ -64,7 +64,7 @@ async def _flood(history: Any, script: Any) -> None:
 
 
 async def test_row_without_events_stays(history: Any) -> None:
-    """A row of which no event is stored may be all that is left of a task whose day was dropped."""
+    """A row without stored events stays: it may be all that is left of a task whose day was dropped."""
     connection = await asyncpg.connect(history.url)
     try:
         await connection.execute(
@@ -79,7 +79,7 @@ async def test_row_without_events_stays(history: Any) -> None:
 
 
 def test_completeness() -> None:
-    """An entity is complete if its sources have all numbers from 1 on, and not fewer than were counted."""
+    """An entity is complete if its sources have all numbers from 1 on, and as many as were counted."""
     pair, key, other = ("p", "e"), ("p", "s", "e"), ("p", "s2", "e")
     assert is_complete({key: (3, 3, 6)}, {key: (3, 3, 6)}, pair)
     assert is_complete({}, {key: (3, 3, 6)}, pair)

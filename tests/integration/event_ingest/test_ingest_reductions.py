@@ -29,7 +29,7 @@ from tests.integration.event_ingest.old_days import OLD, OldDays, opened_old_day
 
 HEARTBEAT = "agent.heartbeat"
 FOLDED = RetentionPolicy(0, {}, {HEARTBEAT: 1})
-"""Days stay forever, without heartbeats."""
+"""A policy without limit, except for heartbeats."""
 _ALL = "select *, envelope::text as document from events where type <> $1 order by id"
 _KIND = "select relfilenode, reloptions from pg_class where oid = $1::regclass"
 
@@ -45,7 +45,7 @@ def beats(script: Any, count: int, sandbox: str = "sbx-1", project: str = "defau
 
 
 async def rows(days: OldDays) -> list[tuple[Any, ...]]:
-    """All events but heartbeats, to the letter."""
+    """All events except heartbeats, unchanged."""
     return [(*row.values(),) for row in await days.connection.fetch(_ALL, HEARTBEAT)]
 
 
@@ -58,7 +58,7 @@ async def audited(days: OldDays, sandbox: str = "sbx-1") -> AuditSnapshot:
 
 
 async def assert_complete(days: OldDays) -> None:
-    """Audit, verification and rebuild find nothing missing and nothing different."""
+    """Check that audit, verification and rebuild find nothing missing and nothing different."""
     snapshot = await audited(days)
     assert (snapshot.missing, snapshot.conflicts) == (0, 0)
     async with days.history.database.reading(heavy=True) as connection:
@@ -67,7 +67,7 @@ async def assert_complete(days: OldDays) -> None:
 
 
 async def test_heartbeats_are_removed_and_summarized_and_nothing_else(days: OldDays, script: Any) -> None:
-    """Other events stay to the letter; no event is missing, a real gap is found, and totals can be rebuilt."""
+    """Other events are unchanged, no event is missing, a real gap is found, and totals can be rebuilt."""
     part = partition_name(days.old)
     await days.connection.execute(f"alter table {part} set (fillfactor = 90)")
     await days.connection.execute(term_index_statement(part, concurrently=False))
@@ -82,7 +82,7 @@ async def test_heartbeats_are_removed_and_summarized_and_nothing_else(days: OldD
     before, totals = await rows(days), await days.history.tables()
     old = await days.connection.fetchrow(_KIND, part)
     metrics = await days.reduce(FOLDED)
-    assert metrics.get_sample_value("sandherd_history_days_reduced_total") == 9  # also empty ones
+    assert metrics.get_sample_value("sandherd_history_days_reduced_total") == 9  # including empty ones
     assert (metrics.get_sample_value("sandherd_history_next_reduction_seconds") or 0) > 0
     assert (await beating(days), await rows(days)) == (0, before)
     [summary] = await days.history.rows("select * from event_summaries where entity = 'sbx-1'")
@@ -107,7 +107,7 @@ async def test_heartbeats_are_removed_and_summarized_and_nothing_else(days: OldD
 
 
 async def test_events_that_are_stored_later_are_removed_and_counted_once(days: OldDays, script: Any) -> None:
-    """A few are deleted, many are removed as before; one that is delivered again is not counted again."""
+    """A few late events are deleted, many removed as before; a redelivered one is not counted again."""
     first = beats(script, 3)
     await days.store([*script.messages("sbx-1", 1), *first], days.old)
     await days.reduce(FOLDED)
@@ -128,7 +128,7 @@ async def test_events_that_are_stored_later_are_removed_and_counted_once(days: O
 
 
 class Observed:
-    """A connection of which each statement is preceded by something else."""
+    """A connection that runs something else before each statement."""
 
     def __init__(self, connection: Any, before: Callable[[int, str], Awaitable[None]]) -> None:
         self._connection = connection
@@ -148,7 +148,7 @@ WANTED = ExpiredEvents(frozenset({HEARTBEAT}), frozenset({"other"}))
 
 
 async def test_interrupted_at_any_step_nothing_is_lost(days: OldDays, script: Any) -> None:
-    """The server ends the session before each of its statements: the day is as before, and then it is reduced once."""
+    """If the server ends the session before any statement, the day is as before, and is then reduced once."""
     await days.store([*script.messages("sbx-1", 2), *beats(script, 2), *beats(script, 1, "sbx-2", "other")], days.old)
     before, wanted = await rows(days), DayReduction(days.old, WANTED)
     steps, done = 0, None
@@ -174,7 +174,7 @@ async def test_interrupted_at_any_step_nothing_is_lost(days: OldDays, script: An
 
 
 async def test_events_that_are_stored_meanwhile_are_not_lost(days: OldDays, script: Any) -> None:
-    """Before each statement one more event and heartbeat of that day: also while it waits for the lock of `events`."""
+    """An event and a heartbeat that are stored before each statement, also while it waits for a lock, are not lost."""
     await days.store([*script.messages("sbx-1", 5), *beats(script, 5)], days.old)
     writers: list[asyncio.Task[None]] = []
 
@@ -196,7 +196,7 @@ async def test_events_that_are_stored_meanwhile_are_not_lost(days: OldDays, scri
 
 
 async def test_stream_that_is_read_again_meanwhile_postpones_it(days: OldDays, script: Any) -> None:
-    """An event with an old place in the stream is not found by its place: the count shows it, and nothing changes."""
+    """If an event has an old place in the stream, the count shows that it was not found, and nothing changes."""
     await days.store([*script.messages("sbx-1", 2), *beats(script, 2)], days.old)
 
     async def write(_number: int, statement: str) -> None:
@@ -218,7 +218,7 @@ async def test_stream_that_is_read_again_meanwhile_postpones_it(days: OldDays, s
 
 
 async def test_hold_prevents_it_also_when_it_has_begun(days: OldDays, script: Any) -> None:
-    """A hold of a project that the day has events of; one that is added while the events are copied, too."""
+    """A hold of a project with events of that day prevents it, also one that is added while events are copied."""
     await days.store([*script.messages("sbx-1", 2), *beats(script, 2, "sbx-2", "other")], days.old)
     hold = "insert into history_holds (project, reason) values ('default', 'case 7')"
 
@@ -236,7 +236,7 @@ async def test_hold_prevents_it_also_when_it_has_begun(days: OldDays, script: An
 
 
 async def test_day_that_fails_holds_up_no_other(days: OldDays, script: Any) -> None:
-    """An error of Postgres leaves the day as it is, and the next one is reduced."""
+    """An error of Postgres leaves the day as it is, and the next day is reduced."""
     after = days.old + timedelta(days=1)
     await days.store([*beats(script, 1)], days.old)
     await days.store([*beats(script, 1)], after)
@@ -249,7 +249,7 @@ async def test_day_that_fails_holds_up_no_other(days: OldDays, script: Any) -> N
 
 
 async def test_project_with_a_shorter_retention_leaves_the_days_of_others(days: OldDays, script: Any) -> None:
-    """Its events are removed from a day that another project needs; the day is dropped with its summaries later."""
+    """A project's events are removed from a day that another project needs; day and summaries are dropped later."""
     others = script.messages("sbx-2", 1, project="other")
     await days.store([*script.messages("sbx-1", 2), *beats(script, 1), *others], days.old)
     await days.run(RetentionPolicy(0, {"other": 10}))
@@ -266,7 +266,7 @@ async def test_project_with_a_shorter_retention_leaves_the_days_of_others(days: 
 
 
 async def test_summaries_stay_as_long_as_their_project_needs_its_events(days: OldDays, script: Any) -> None:
-    """A day in which a project had heartbeats only is that project's, too, after these were removed."""
+    """A day in which a project had only heartbeats still belongs to it after these were removed."""
     policy = RetentionPolicy(90, {"web": 400}, {HEARTBEAT: 1})
     await days.store([*script.messages("sbx-2", 1), *beats(script, 2, project="web")], days.old)
     await days.store(beats(script, 2, project="web"), days.old + timedelta(days=1))
@@ -281,7 +281,7 @@ async def test_summaries_stay_as_long_as_their_project_needs_its_events(days: Ol
 
 
 async def test_status_shows_when_events_of_a_project_are_removed(days: OldDays, script: Any) -> None:
-    """Not for a project that has summaries only, and not if the whole day is dropped then."""
+    """No time is shown for a project that has only summaries, nor if the whole day is dropped then."""
     policy = RetentionPolicy(0, {"trial": OLD + 10}, {HEARTBEAT: 1})
 
     async def shown() -> datetime | None:
@@ -300,7 +300,7 @@ async def test_status_shows_when_events_of_a_project_are_removed(days: OldDays, 
 
 
 async def restore(days: OldDays, archive: DirectoryStore) -> None:
-    """Load the day from the archive, for a week."""
+    """Load the day from the archive for a week."""
     await days.connection.execute("delete from history_restores")
     request = "insert into history_restores (day, project, until) values ($1, '', now() + interval '7 days')"
     await days.connection.execute(request, days.old)
@@ -318,12 +318,12 @@ async def reduce_restored(days: OldDays, archive: DirectoryStore) -> None:
 async def test_day_is_archived_before_it_is_reduced_and_restored_whole(
     days: OldDays, script: Any, tmp_path: Path
 ) -> None:
-    """Without its archive it stays whole; a restored day has all events until its end, and is counted once."""
+    """Without its archive the day stays whole; a restored day has all events until its end, and is counted once."""
     await days.store([*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 2), *beats(script, 2)], days.old)
     missing = DirectoryStore(tmp_path / "missing")
     registry = CollectorRegistry()
     stored = HistoryArchive(missing, Meters(registry))
-    for one in (HistoryReducer, HistoryRetention):  # the second does not clear the problems of the first
+    for one in (HistoryReducer, HistoryRetention):  # the second one does not clear the problems of the first
         await one(days.history.database, Meters(CollectorRegistry()), FOLDED, stored).run_once(
             days.connection, days.now
         )
@@ -343,7 +343,7 @@ async def test_day_is_archived_before_it_is_reduced_and_restored_whole(
 async def test_event_that_is_delivered_again_and_restored_is_not_counted(
     days: OldDays, script: Any, tmp_path: Path
 ) -> None:
-    """Neither when it is stored a second time, nor when both are restored."""
+    """The event is counted neither when it is stored a second time, nor when both copies are restored."""
     archive, first = DirectoryStore(tmp_path), beats(script, 2)
     await days.store([*script.messages("sbx-1", 1), *first], days.old)
     await days.reduce(FOLDED, archive)

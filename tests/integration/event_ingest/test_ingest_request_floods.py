@@ -1,4 +1,4 @@
-"""A project that spreads its requests over all kinds, or waits for none of them: real broker, real Postgres."""
+"""A project floods with requests of all kinds, or without waiting for replies, on a real broker and Postgres."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -60,12 +60,12 @@ ALL: tuple[Callable[[str], Request[Any]], ...] = (
 )
 TABLES = "events, sources, tasks, sandboxes, approvals"
 OF_A_PROJECT = 3
-"""Two light requests and a heavy one."""
+"""The maximum of a project: two light requests and a heavy one."""
 
 
 @pytest.fixture
 async def projects(running: Any, script: Any) -> tuple[Bus, Bus]:
-    """The clients of alpha and beta, with a history each."""
+    """The clients of alpha and beta, each with a history."""
     await running.emit([*script.messages(OWN, 9, project="alpha"), *script.messages(OTHER, 9, project="beta")])
     await running.stored(18)
     return await running.bus(Principal.CLIENT, project="alpha"), await running.bus(Principal.CLIENT, project="beta")
@@ -73,10 +73,10 @@ async def projects(running: Any, script: Any) -> tuple[Bus, Bus]:
 
 @asynccontextmanager
 async def locked(postgres: str) -> AsyncIterator[asyncpg.Connection]:
-    """Meanwhile every query of the history waits. Gives a connection to count them with."""
+    """Lock the history, so that every query waits. Yields a connection that can count them."""
     holding, looking = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
     try:
-        await _unpacked(looking)  # an index that is built anew and this lock would wait for each other
+        await _unpacked(looking)  # an index that is being created and this lock would wait for each other
         async with holding.transaction():
             await holding.execute(f"lock table {TABLES} in access exclusive mode")
             yield looking
@@ -86,7 +86,7 @@ async def locked(postgres: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def _unpacked(connection: asyncpg.Connection) -> None:
-    """Wait until the service has packed the indexes of the days that are over."""
+    """Wait until the service has packed the indexes of the earlier days."""
 
     async def none() -> bool:
         return not await unpacked_indexes(connection, datetime.now(UTC))
@@ -95,7 +95,7 @@ async def _unpacked(connection: asyncpg.Connection) -> None:
 
 
 async def waiting(connection: asyncpg.Connection) -> int:
-    """How many requests' queries wait for the lock, and not what prepares the schema."""
+    """How many queries of requests wait for the lock, without those that prepare the schema."""
     found: int = await connection.fetchval(
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() "
         rf"and query ~ '(from|join) ({TABLES.replace(', ', '|')})\M' and query !~ 'partition|pg_'"
@@ -126,7 +126,7 @@ async def test_kinds_share_the_limits_of_a_project(projects: tuple[Bus, Bus], po
 
 @pytest.mark.parametrize("seconds", ["0.001", "nan", "-1", "1e9", "x"])
 async def test_requests_without_requester_leave_nothing(projects: tuple[Bus, Bus], seconds: str) -> None:
-    """No one receives the replies, or there is no reply subject; afterwards each kind is answered for both projects."""
+    """After requests without a receiver of the replies or a reply subject, each kind is answered for both projects."""
     alpha, beta = projects
     for make in ALL:
         request = make(OWN)
@@ -138,7 +138,7 @@ async def test_requests_without_requester_leave_nothing(projects: tuple[Bus, Bus
 
 
 async def test_budget_is_one_for_all_kinds(world: Any, script: Any) -> None:
-    """What one kind has used up no other kind has left."""
+    """All kinds share one budget: what one kind has used no other kind has left."""
     async with world.service(request_rows=10).running():
         await world.emit(script.messages(OWN, 50, project="alpha"))
         await world.stored(50)
@@ -148,7 +148,7 @@ async def test_budget_is_one_for_all_kinds(world: Any, script: Any) -> None:
 
 
 async def ask(bus: Bus, request: Request[Any], project: str) -> Code | None:
-    """The code of the refusal, if it was refused."""
+    """The code of the refusal; None if it was not refused."""
     try:
         await bus.ask(request, project, timeout=PATIENCE)
     except RefusedError as error:

@@ -1,4 +1,4 @@
-"""Days of the history are dropped when nothing needs them, on a real Postgres, while events are stored."""
+"""Days of the history that are not needed are dropped, on a real Postgres, while events are stored."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ async def days(history: Any) -> AsyncIterator[OldDays]:
 
 
 async def test_old_days_are_dropped_and_nothing_else(days: OldDays, script: Any) -> None:
-    """Due partitions are gone with their events; others, totals and read tables stay, and no event is missing."""
+    """Due partitions and their events are dropped; others, totals and read tables stay, and no event is missing."""
     await days.store(script.life("task-1", "sbx-1") + script.messages("sbx-1", 5), days.old)
     await days.store(script.messages("sbx-1", 3), days.now.date())
     await days.run()
@@ -39,13 +39,13 @@ async def test_old_days_are_dropped_and_nothing_else(days: OldDays, script: Any)
     [own] = await days.history.rows("select stored, highest from sources where source like '/sandherd/sandbox/%'")
     assert own == {"stored": 8, "highest": 8}
     partitions = [one.day for one in await read_partitions(days.connection) if one.day is not None]
-    assert min(partitions) > days.old + timedelta(days=8)  # the partitions that follow the old day are due, too
+    assert min(partitions) > days.old + timedelta(days=8)  # the partitions after the old day are due, too
 
 
 async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays, script: Any) -> None:
-    """However old it is, so that operators of a long history can prevent it; `status` has the time of the drop.
+    """For a week nothing is dropped, so that operators of a long history can prevent it; `status` has the time.
 
-    No event is removed from it either.
+    No event is removed either.
     """
     await days.store([*script.messages("sbx-1", 1), script.heartbeat("sbx-1")], days.old)
     await days.connection.execute("update schema_migrations_before set applied_at = now()")
@@ -65,7 +65,7 @@ async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays,
 
 @pytest.mark.parametrize("task", ["", "task-1"])
 async def test_hold_prevents_the_drop_until_it_is_released(days: OldDays, script: Any, task: str) -> None:
-    """A hold of a project, or of a task, whose sandbox alone has events of that day; other days are dropped."""
+    """A hold of a project, or of a task whose sandbox alone has events of the day, prevents its drop; others go."""
     await days.history.deliver(script.life("task-1", "sbx-1"))
     await days.store(script.messages("sbx-1", 2), days.old)
     other = days.old + timedelta(days=1)
@@ -85,7 +85,7 @@ async def test_hold_prevents_the_drop_until_it_is_released(days: OldDays, script
 
 
 async def test_day_stays_for_the_project_that_needs_it_longest(days: OldDays, script: Any) -> None:
-    """A project with more days keeps the whole partition; without its events the others decide."""
+    """A project with a longer retention retains the whole partition; without its events the other projects decide."""
     other = days.old + timedelta(days=1)
     await days.store(script.messages("sbx-1", 1) + script.messages("sbx-2", 1, project="long"), days.old)
     await days.store(script.messages("sbx-1", 1), other)
@@ -98,7 +98,7 @@ async def test_day_stays_for_the_project_that_needs_it_longest(days: OldDays, sc
 async def test_events_from_wrong_clocks_create_no_partitions_and_are_deleted_in_time(
     days: OldDays, script: Any
 ) -> None:
-    """Ids of 1970 and of 2100 have no partition: the time at which they were stored decides, unless they are held."""
+    """Events with ids of 1970 and 2100 have no partition: the time of storing decides, unless they are held."""
     before = [one.day for one in await read_partitions(days.connection)]
     await days.store(script.messages("sbx-1", 2), date(1970, 1, 2))
     await days.store(script.messages("sbx-2", 2, project="other"), date(2100, 1, 1))
@@ -113,7 +113,7 @@ async def test_events_from_wrong_clocks_create_no_partitions_and_are_deleted_in_
 
 
 async def test_new_event_with_an_old_id_does_not_keep_its_day(days: OldDays, script: Any) -> None:
-    """An event that is stored now is dropped with the day that its id is of."""
+    """An event that is stored now is dropped with the day of its id."""
     await days.store(script.messages("sbx-1", 1), days.old)
     await days.run()
     assert not await days.has(days.old)
@@ -140,7 +140,7 @@ async def test_drop_gives_way_to_statements_before_it(days: OldDays, script: Any
 
 
 async def test_gap_of_a_source_with_dropped_days_is_counted(running: Any, script: Any) -> None:
-    """Events that were dropped are not missing: only those that never arrived are."""
+    """Dropped events are not missing: only those that never arrived are."""
     events = script.messages("sbx-1", 6)
     await running.emit([*events[:4], events[5]])
     await running.stored(5)
@@ -154,7 +154,7 @@ async def test_gap_of_a_source_with_dropped_days_is_counted(running: Any, script
 
 
 async def test_partitions_are_vacuumed_for_rows_that_never_change(days: OldDays) -> None:
-    """Those of an earlier version are changed once; settings of an operator stay."""
+    """Partitions of an earlier version are changed once; settings of an operator stay."""
     name, own = partition_name(days.old), partition_name(days.old + timedelta(days=1))
     await days.connection.execute(f"alter table {name} reset (autovacuum_freeze_min_age)")
     await days.connection.execute(f"alter table {name} reset (autovacuum_vacuum_insert_scale_factor)")
@@ -168,9 +168,9 @@ async def test_partitions_are_vacuumed_for_rows_that_never_change(days: OldDays)
 
 
 async def test_operator_holds_and_releases(world: Any) -> None:
-    """A repeated hold has the new reason; a release removes it; the herd as a whole can't be held.
+    """A repeated hold has the new reason; a release removes it; the whole herd can't be held.
 
-    The audit of a name that is older than ended tasks stay says so.
+    The error for the audit of a name that is older than the retention of tasks states its age.
     """
     async with world.service(history_days=30, history_project_days={"web": 0}, history_task_days=30).running():
         operator = await world.bus(Principal.OPERATOR)

@@ -1,4 +1,4 @@
-"""Full-text search, comparisons and versions of files, from a real database."""
+"""Full-text search, comparisons, and versions of files, from a real database."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -64,7 +64,7 @@ async def found(history: Any, text: str, project: str = "default", **more: Any) 
 
 
 async def test_each_searched_type_is_found_with_its_snippet(history: Any, script: Any) -> None:
-    """The words of the index and those of the snippet are the same, for every type; words are cut as code is."""
+    """For every type the index and the snippet have the same words; words are separated as in code."""
     assert set(TEXTS) == set(SEARCHED_TYPES)
     text = "before <b>get_user_name(src/app/main.py:12)</b> Grüße 日本 after"
     await history.deliver([event(script, event_type, text) for event_type in TEXTS])
@@ -82,7 +82,7 @@ async def test_each_searched_type_is_found_with_its_snippet(history: Any, script
 
 
 async def test_search_is_restricted_to_project_entities_and_time(history: Any, script: Any) -> None:
-    """No hit of another project, sandbox, task or time; an operator finds all; the newest is first."""
+    """A search finds only its project's, sandbox's, task's and time's hits, newest first; an operator finds all."""
     script.clock = datetime.now(UTC)
     await history.deliver(script.life("task-1", "sbx-1"))
     for number, (project, sandbox) in enumerate((("default", "sbx-1"), ("default", "sbx-2"), ("other", "sbx-1"))):
@@ -103,7 +103,7 @@ async def test_search_is_restricted_to_project_entities_and_time(history: Any, s
 async def test_pages_have_each_hit_once(
     history: Any, script: Any, portion: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Across pages and partitions; a cursor of one project or text is refused for another."""
+    """Across pages and partitions each hit comes once; a cursor of another project or text is refused."""
     monkeypatch.setattr(search, "PORTION", portion)
     events = [event(script, "agent.message", f"needle {number}") for number in range(7)]
     days = [datetime.now(UTC) + timedelta(days=offset) for offset in (-1, 0, 0, 1, -400, 1, 400)]
@@ -130,7 +130,7 @@ async def test_pages_have_each_hit_once(
 
 
 async def test_letters_that_are_escaped_hide_nothing(history: Any, script: Any) -> None:
-    """A publisher may write any letter of JSON as an escape; the event is found nevertheless, on the same day."""
+    """An event is found although its publisher has written any letters as JSON escapes, also on the same day."""
     published = event(script, "agent.message", "needle in hay")
     [delivery] = delivered([published], history.place)
     escaped = delivery.data.replace(b"needle", rb"n\u0065edle")
@@ -140,7 +140,7 @@ async def test_letters_that_are_escaped_hide_nothing(history: Any, script: Any) 
 
 @pytest.mark.parametrize("escaped", [False, True])
 async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, script: Any, escaped: bool) -> None:
-    """The sign of the unit kelvin is a k in lower case: found without an index as with one, also as an escape."""
+    """The sign of the unit kelvin is a k in lower case: it is found with and without an index, also as an escape."""
     now = datetime.now(UTC)
     texts = ["needle \N{KELVIN SIGN}EY", "needle \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}NDEX", "needle ÄPFEL"]
     for number, text in enumerate(texts):
@@ -160,7 +160,7 @@ async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, scr
 
 @pytest.mark.parametrize("before", ["x", "7", "00000000-0000-0000-0000"])
 async def test_forged_position_is_refused(history: Any, script: Any, before: str) -> None:
-    """A client can compute the seal of a cursor: an id that is none is an error of the client."""
+    """A client can compute the seal of a cursor: an invalid id in it is an error of the client."""
     await history.deliver([event(script, "agent.message", "needle")])
     question = SearchEvents(text="needle")
     for name in (partition_name(datetime.now(UTC).date()), "events_default"):
@@ -171,7 +171,7 @@ async def test_forged_position_is_refused(history: Any, script: Any, before: str
 
 
 async def test_days_that_are_over_get_an_index_of_words(history: Any, script: Any) -> None:
-    """Searches find the same with and without it, also after a run that was not completed; today's is not created yet.
+    """Searches find the same with and without the index, also after an interrupted run; today has no index yet.
 
     An event of a day is not indexed while it is stored.
     """
@@ -209,7 +209,7 @@ def _id_at(moment: datetime, number: int) -> Any:
 
 @pytest.mark.parametrize("text", ["-needle", "...", "-a -b", '""', "'; drop table events; --"])
 async def test_hostile_search_texts_are_refused_or_find_nothing(history: Any, script: Any, text: str) -> None:
-    """Only exclusions, or no word at all, would search everything: refused with the field. Others are only words."""
+    """Texts with only exclusions, or no word, are refused with the field; in others all characters are words."""
     await history.deliver([event(script, "agent.message", "needle")])
     if "drop" in text:
         assert await found(history, text) == []
@@ -235,9 +235,9 @@ async def test_large_and_strange_texts_are_stored_and_found(history: Any, script
 
 
 async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
-    """Types, turns, tools with failures and times, files with whether their content is the same; totals.
+    """Types, turns, tools with failures and times, files with the equality of their content, and totals are exact.
 
-    What comes after the end of a sandbox is not part of its duration.
+    Events after the end of a sandbox are not part of its duration.
     """
     life = script.life("task-1", "sbx-1")
     await history.deliver(life)
@@ -284,7 +284,7 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
 
 
 async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: Any, script: Any) -> None:
-    """Per path, in pages of any size, in both directions; diffs only if requested; no other sandbox's or project's."""
+    """Versions are numbered per path, in pages of any size, in both directions; diffs come only on request."""
 
     def edit(path: str, change: str, **more: Any) -> Any:
         return script.agent("agent.file_edited", "sbx-1", file_path=path, change_type=change, **more)

@@ -1,4 +1,4 @@
-"""Segments while other indexes of the same partition are created: neither ends the other, and creating them rests."""
+"""Segments and other indexes of a partition are created without ending each other, with pauses between segments."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ where datname = current_database() and query ilike $1 || '%' and wait_event = $2
 
 @asynccontextmanager
 async def waiting(history: Any, partition: str, work: Any, statement: str) -> AsyncIterator["asyncio.Task[None]"]:
-    """The work, whose statement waits for a transaction that has written into the partition, until the end."""
+    """The work, whose statement waits until the end for a transaction that has written into the partition."""
     async with history.database.maintaining() as writer, history.database.maintaining() as watching:
         await writer.execute("begin")
         await writer.execute(f"update {partition} set stored_at = stored_at")
@@ -52,7 +52,7 @@ def _ended(task: "asyncio.Task[None]") -> Any:
 
 
 async def test_day_is_packed_while_its_segments_are_of_no_use(history: Any, script: Any) -> None:
-    """Every day has both at once. Packing continues, and the next check drops the segments."""
+    """Segments of a day do not end its packing; the next check drops those that are not needed."""
     async with (
         opened_old_days(history) as days,
         history.database.maintaining() as packing,
@@ -77,7 +77,7 @@ async def test_day_is_packed_while_its_segments_are_of_no_use(history: Any, scri
 
 @pytest.mark.parametrize("other", ["index of the day", "segment of another replica"])
 async def test_index_of_a_day_is_completed_before_its_next_segment(history: Any, script: Any, other: str) -> None:
-    """An index that a migration adds, and a segment whose replica has lost its lock or was killed meanwhile."""
+    """An index of a migration is completed before a segment whose replica has lost its lock or was killed."""
     day, now = Day(history, script), NOON + timedelta(minutes=6)
     await day.store(50, NOON, 60)
     await day.store(1, NOON + timedelta(minutes=5), 1)
@@ -97,7 +97,7 @@ async def test_index_of_a_day_is_completed_before_its_next_segment(history: Any,
 
 
 async def test_creating_segments_rests_after_errors_as_well(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A creation that fails late, by a limit of time or a full disk, takes no more of the time than one that works."""
+    """A creation that fails late, by a time limit or a full disk, takes no more of the time than one that works."""
     clock = iter([100.0, 140.0])
     monkeypatch.setattr(word_segment_indexes, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 

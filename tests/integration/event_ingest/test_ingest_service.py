@@ -1,4 +1,4 @@
-"""The service on a real broker: its requests, and its state when a dependency is down."""
+"""The service on a real broker: its requests, and its state when a dependency is unavailable."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from tests.patience import PATIENCE
 
 
 async def test_stored_event_is_returned_to_its_project_only(running: Any, script: Any) -> None:
-    """An event published by its own credential is stored and returned to a client of the project, not of another."""
+    """An event that its own credential has published is returned to a client of its project, but not of another."""
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 5)]
     await running.emit(events)
     await running.stored(len(events))
@@ -69,7 +69,7 @@ async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None
 
 
 async def _settled(running: Any, **requested: Any) -> Any:
-    """An audit with nothing on its way."""
+    """An audit without events in transit."""
     while True:
         audit = await running.ask(GetAudit(**requested))
         if audit.unstored == 0:
@@ -78,7 +78,7 @@ async def _settled(running: Any, **requested: Any) -> Any:
 
 
 async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, script: Any) -> None:
-    """The worker, the spawner's records of the sandbox and its task, and the relay's of its messages; no other."""
+    """The sources are the worker, the spawner's records of sandbox and task, and the relay's of messages; no other."""
     fields = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
     events = [
         *script.life("task-1", "sbx-1"),
@@ -100,7 +100,7 @@ async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, scr
 
 
 async def test_output_is_paged(running: Any) -> None:
-    """Each chunk comes once, in order, whatever the limit; invalid UTF-8 is replaced; no other sandbox's comes."""
+    """Each chunk of this sandbox comes once, in order, with any limit; invalid UTF-8 is replaced."""
     chunks = [f"line {place}\n".encode() for place in range(25)] + [b"\xff\xfe\x1b[0m"]
     for sandbox, fields in (("sbx-1", chunks), ("sbx-2", [b"other"])):
         bus = await running.bus(Principal.WORKER, sandbox=sandbox)
@@ -119,7 +119,7 @@ async def test_output_is_paged(running: Any) -> None:
 
 
 async def test_long_output_is_paged(running: Any) -> None:
-    """Control characters grow sixfold in JSON; the pages get shorter and no byte is lost."""
+    """Control characters take six times the space in JSON: pages have fewer chunks, and no byte is lost."""
     bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
     chunk = b"\x1b" * 100_000
     for place in range(4):
@@ -135,7 +135,7 @@ async def test_long_output_is_paged(running: Any) -> None:
 
 
 async def test_dead_letters_are_listed_and_retried(running: Any, script: Any) -> None:
-    """Newest first, the payload only by number; what can be handled now leaves DEAD and is in the history."""
+    """The newest come first, payloads only by number; a letter that is valid now leaves DEAD for the history."""
     bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
     good = script.messages("sbx-1", 3)
     subject = event_subject("default", "sbx-1", "agent.message")
@@ -148,7 +148,7 @@ async def test_dead_letters_are_listed_and_retried(running: Any, script: Any) ->
     assert [letter.number for letter in letters.letters] == [3, 2, 1]
     assert {letter.reason.code for letter in letters.letters} == {Code.INVALID_FIELD}
     shown = [(await running.ask(ListDeadLetters(number=number))).letters[0].payload for number in (1, 2, 3)]
-    # Batches are handled side by side, so that one may be given up before another that was published earlier.
+    # Batches are handled at the same time, so that a later letter may be given up earlier.
     assert sorted(json.loads(payload)["bad"] for payload in shown) == [0, 1, 2]
     first = await running.ask(ListDeadLetters(limit=2))
     second = await running.ask(ListDeadLetters(limit=2, cursor=first.next_cursor))
@@ -184,7 +184,7 @@ async def test_dead_letter_that_has_become_valid_is_stored(
 
 
 async def test_requests_without_the_database_are_refused_at_once(world: Any, script: Any, postgres_server: Any) -> None:
-    """Postgres is down: an error with the remedy, and failing readiness; afterwards all is stored, once."""
+    """Without Postgres a request is an error with the remedy, and readiness fails; afterwards all is stored, once."""
     async with world.service().running() as service, aiohttp.ClientSession() as session:
         before, during = script.messages("sbx-1", 5), script.messages("sbx-1", 50)
         await world.emit(before)
@@ -216,7 +216,7 @@ async def _until_ready(session: aiohttp.ClientSession, port: int, status: int) -
 
 
 async def test_service_starts_without_the_database(world: Any, script: Any, postgres_server: Any) -> None:
-    """Started while Postgres is down, it waits, and then migrates, creates its partitions and catches up."""
+    """A service that is started without Postgres waits, and then migrates, creates partitions and catches up."""
     await postgres_server.create_database("empty")
     world.postgres = postgres_server.url("empty")
     try:
@@ -244,7 +244,7 @@ async def _until(condition: Any) -> None:
 
 
 async def _drop_all(connection: asyncpg.Connection) -> None:
-    """Drop all tables. Postgres ends one of two that wait for each other: this, or an index that is being created."""
+    """Drop all tables. Postgres ends this, or an index that is being created, if they wait for each other."""
     while True:
         with suppress(asyncpg.DeadlockDetectedError):
             await connection.execute("drop schema public cascade; create schema public")
@@ -252,7 +252,7 @@ async def _drop_all(connection: asyncpg.Connection) -> None:
 
 
 async def test_emptied_database_is_recreated(world: Any, script: Any) -> None:
-    """Tables dropped under a running service are created again, rather than leaving it ready and useless."""
+    """Tables that were dropped under a running service are created again, rather than leaving it ready and useless."""
     async with world.service().running() as service:
         await world.emit(script.messages("sbx-1", 3))
         await world.stored(3)
@@ -274,7 +274,7 @@ async def _has_tables(url: str) -> bool:
 
 
 async def test_largest_message_of_the_broker_is_handled(running: Any, script: Any) -> None:
-    """A message too large for its reason goes to DEAD without its end, and later ones are stored."""
+    """A message that is too large for DEAD with its reason goes there without its end; later ones are stored."""
     bus = await running.bus(Principal.MONITOR)
     large = b"x" * 1_048_300
     await bus.publish(event_subject("default", "sbx-1", "monitor.idle_found"), large, msg_id="large")

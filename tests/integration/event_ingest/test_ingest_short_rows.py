@@ -1,4 +1,4 @@
-"""Events are stored without what other columns have, and returned to the letter whatever their documents look like."""
+"""Events are stored without the values of other columns, and returned unchanged, whatever their form."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ _ID = "01998a2b-0000-7000-8000-{:012x}"
 
 @st.composite
 def documents(draw: Any) -> str:
-    """A document as Sandherd writes it, in which a few things may be otherwise."""
+    """A document as Sandherd writes it, with up to two differences."""
     place = draw(st.integers(0, 2**40))
     members = [
         '"specversion":"1.0"',
@@ -74,7 +74,7 @@ def _move(draw: Any, members: list[str]) -> None:
 
 
 def _repeat(draw: Any, members: list[str]) -> None:
-    """A second member of a name, with the same value or another."""
+    """Repeat the name of a member, with the same value or another."""
     member = members[draw(st.integers(0, len(members) - 1))]
     members.insert(draw(st.integers(0, len(members))), draw(st.sampled_from([member, member.replace("1", "2")])))
 
@@ -102,7 +102,7 @@ OTHERS = OURS.replace('"id":"01998a2b-0000-7000-8000-000000000001",', "").replac
 
 
 def batch_of(history: Any, texts: list[str]) -> EventBatch:
-    """What event-ingest accepts of these documents."""
+    """The batch of those documents that event-ingest accepts."""
     batch, [template] = EventBatch(), history.delivered(history.script.messages("sbx-1", 1))
     for text in texts:
         history.place += 1
@@ -114,7 +114,7 @@ def batch_of(history: Any, texts: list[str]) -> EventBatch:
 
 
 def test_every_document_is_returned_to_the_letter(postgres: str, open_history: Any, script: Any) -> None:
-    """In any form that is accepted; short rows have the values of whole ones, and only our own form is short."""
+    """Documents in any accepted form are returned unchanged, and only those in our own form are short."""
     forms: Counter[bool] = Counter()
     with asyncio.Runner() as runner:
         opened = open_history(postgres)
@@ -135,7 +135,7 @@ def test_every_document_is_returned_to_the_letter(postgres: str, open_history: A
 
 
 async def _stored_and_read(history: Any, batch: EventBatch) -> list[bool]:
-    """Store and compare; returns of each row whether it is short."""
+    """Store the documents and compare; returns for each row whether it is short."""
     if not batch.rows:
         return []
     async with history.database.writing() as connection:
@@ -153,7 +153,7 @@ async def _stored_and_read(history: Any, batch: EventBatch) -> list[bool]:
 
 
 async def test_events_of_today_are_short(history: Any, script: Any) -> None:
-    """Only data and trace of an event as it is published today are stored: with a task or not, an agent's or not."""
+    """Only data and trace of an event as published today are stored, with or without a task, of any source."""
     agents = [
         script.agent("agent.message", "sbx-1", content="a", content_length=1, **more) for more in ({}, {"taskid": "t"})
     ]
@@ -171,7 +171,7 @@ async def test_events_of_today_are_short(history: Any, script: Any) -> None:
 
 
 async def test_document_that_only_looks_like_our_form_is_whole(history: Any, script: Any) -> None:
-    """Its data are found: here 72 characters from an invalid trace on end in the name of a member, and in an object."""
+    """The data of a similar document, here with an invalid trace in a member's name and in an object, are found."""
     [event] = script.messages("sbx-1", 1)
     text, scope = event.to_json().decode(), '"project":"default","sandboxid":"sbx-1",'
     head, data = text.split(scope)
@@ -186,7 +186,7 @@ async def test_document_that_only_looks_like_our_form_is_whole(history: Any, scr
 
 
 async def test_rows_from_before_are_read(history: Any) -> None:
-    """A whole document stays what it is, with NULs that are refused today, and if it begins as a short one."""
+    """Whole documents of an earlier version are read, also with NULs, and if they begin like a short one."""
     whole = ['{"specversion":"1.0","data":{"content":"\\u0000"}}', '{"data":{"content":"é"},"specversion":"1.0"}']
     insert = """
 insert into events (id, stream_sequence, sequence, size, time, project, entity, type, source, envelope)
@@ -202,7 +202,7 @@ values (gen_random_uuid(), $1, 1, $2, now(), 'default', 'sbx-1', 'agent.message'
 
 
 async def test_short_rows_wait_for_the_previous_version(postgres_server: Any, open_history: Any, script: Any) -> None:
-    """While a service of the previous version may run rows are whole; after the last migration new ones are short."""
+    """While a service of the previous version may run, rows are whole; after the last migration new ones are short."""
     await postgres_server.create_database("upgraded")
     url, events = postgres_server.url("upgraded"), script.messages("sbx-1", 3)
     connection = await asyncpg.connect(url)

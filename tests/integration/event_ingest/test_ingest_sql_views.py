@@ -1,4 +1,4 @@
-"""The views for SQL: their columns never change, they show what is stored, and use indexes and partitions."""
+"""The views for SQL: their columns never change, they show the stored data, and use indexes and partitions."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from event_ingest.sql_views import SCHEMA, VIEWS
 from tests.integration.event_ingest.conftest import BEGUN
 
 COMMITTED = Path(__file__).with_name("views_v1.json")
-"""The columns of the version, each with its type: never changed."""
+"""The columns of this version with their types, which never change."""
 PAGE = Path(__file__).parents[3] / "docs/sql.md"
 _COLUMNS = """
 select c.relname as view, a.attname as name, format_type(a.atttypid, a.atttypmod) as type
@@ -24,7 +24,7 @@ _CORRELATION = "cor-1"
 
 
 async def test_columns_are_those_of_the_version(postgres: str) -> None:
-    """Views, columns and types are as they were committed, and as they are documented; documented queries run."""
+    """Views, columns and types are as committed and as documented; the documented queries run."""
     connection = await asyncpg.connect(postgres)
     try:
         rows = await connection.fetch(_COLUMNS, SCHEMA)
@@ -42,7 +42,7 @@ async def test_columns_are_those_of_the_version(postgres: str) -> None:
 
 
 def _happened(script: Any) -> list[Any]:
-    """A task with its sandbox, a message, an intervention with its outcome, a change of a file, and usage."""
+    """The events of a task with its sandbox, a message, an intervention with its outcome, a file, and usage."""
     queued = script.emit(
         "message.queued",
         "sbx-1",
@@ -65,7 +65,7 @@ def _happened(script: Any) -> list[Any]:
 
 
 async def test_owner_of_the_tables_reads_all_projects(history: Any, script: Any) -> None:
-    """Each view has its rows; a number that is not written as digits is null, and disturbs no other row."""
+    """The owner sees the rows of all projects; an invalid number is null, and affects no other row."""
     strange = script.agent("agent.usage", "sbx-2", project="other", model="m", input_tokens=8)
     await history.deliver([*_happened(script), strange])
     connection = await asyncpg.connect(history.url)
@@ -110,11 +110,11 @@ _INDEXES = (
     ("files", f"created_at >= '{BEGUN}'", "project_type_time_idx"),
     ("usage", f"created_at >= '{BEGUN}'", "project_time_idx"),
 )
-"""A query of a view, and the index of a partition that it is to use."""
+"""A query of a view, and the index of a partition that it must use."""
 
 
 async def test_queries_use_indexes_of_the_days_that_they_read(postgres: str) -> None:
-    """Of the partitions only that of the first ids' day is read, by an index of the sandbox, or of project and time."""
+    """Only the partition of the first ids' day is read, by an index of the sandbox, or of project and time."""
     connection = await asyncpg.connect(postgres)
     try:
         await ensure_partitions(connection, BEGUN)

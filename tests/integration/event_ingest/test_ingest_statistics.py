@@ -1,4 +1,4 @@
-"""Statistics, the state of a project and transcripts, from a real database; and indexes of partitions."""
+"""Statistics, the state of a project, transcripts, and indexes of partitions, from a real database."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,7 +43,7 @@ async def write_two_tasks(history: Any, script: Any) -> None:
 
 
 async def test_statistics_are_exact_in_each_group(history: Any, script: Any) -> None:
-    """By task, project, harness, model and day; of one project only; the total is also of groups beyond the limit."""
+    """Groups by task, project, harness, model and day are exact; the total includes groups beyond the limit."""
     await write_two_tasks(history, script)
     by_task = await ask(history, count_statistics, GetStatistics(by="task", limit=1))
     [first] = by_task.groups
@@ -72,7 +72,7 @@ async def test_statistics_are_exact_in_each_group(history: Any, script: Any) -> 
 
 
 async def test_overview_has_states_rates_and_what_needs_a_user(history: Any, script: Any) -> None:
-    """Exact counts by state; each event once in the rates, also if it is delivered twice; needs in their order."""
+    """States have exact counts; rates include each event once, also if delivered twice; needs are in order."""
     await write_two_tasks(history, script)
     events = [*script.asking("sbx-2", "ap-1"), *turn(script, "sbx-2", 2, cost=MAX_WHOLE)]
     await history.deliver(events)
@@ -105,7 +105,7 @@ async def test_overview_has_states_rates_and_what_needs_a_user(history: Any, scr
 
 
 async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script: Any) -> None:
-    """Every message, call, result and edit once and in order, forwards and backwards; no other project's."""
+    """Every message, call, result and edit comes once and in order, in both directions, of this project only."""
     published = [
         script.agent("agent.user_message", "sbx-1", content="do it", content_length=5),
         script.agent("agent.thinking", "sbx-1", content="hm"),
@@ -142,7 +142,7 @@ async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script:
 
 
 async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, script: Any) -> None:
-    """Those of today are not; an interrupted run is repeated; events of a packed day are still stored, each once."""
+    """Today's indexes are not packed; an interrupted run is repeated; events of a packed day are stored once."""
     now = datetime.now(UTC)
     yesterday, indexes = partition_name((now - timedelta(days=1)).date()), "select indexrelid::regclass::text as name"
     indexes += " from pg_index where indrelid = $1::regclass and indisvalid order by 1"
@@ -151,7 +151,7 @@ async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, scrip
     event = event.model_copy(update={"id": UUID(int=int(noon.timestamp() * 1000) << 80 | 7 << 76 | 2 << 62)})
     async with history.database.maintaining() as connection:
         before = await connection.fetch(indexes, yesterday)
-        later = now.replace(hour=2)  # of today, at every time of the day: then yesterday is over, and today is not
+        later = now.replace(hour=2)  # of today at every time of the day; then of yesterday, which is over
         names = [name for name, _ in await unpacked_indexes(connection, later) if name.startswith(yesterday)]
         assert len(names) == len(before)
         await connection.execute(f"create index {names[0]}_ccnew on {yesterday} (id)")
@@ -172,7 +172,7 @@ async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, scrip
 
 
 async def test_partitions_get_their_indexes_while_events_are_stored(history: Any, script: Any) -> None:
-    """Without it, and with one that is not complete: then each partition has a valid index, and the table, too."""
+    """Without an index, or with an incomplete one, each partition and the table get a valid one during writes."""
     await history.deliver(turn(script, "sbx-1", 1))
     async with history.database.maintaining() as connection:
         for name in NAMES:

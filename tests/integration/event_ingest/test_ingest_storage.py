@@ -1,4 +1,4 @@
-"""Delivered events are stored once and verbatim, and an invalid one affects no other."""
+"""Delivered events are stored once and unchanged, and an invalid one affects no other."""
 
 import asyncio
 import json
@@ -34,13 +34,13 @@ async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
 
 @pytest.fixture(params=[1, 10**6], ids=["copied", "inserted"])
 def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of any size are written by COPY first, or none is."""
+    """Whether batches of any size, or none, are written by COPY first."""
     monkeypatch.setattr("event_ingest.batch_writer._MIN_COPIED", request.param)
 
 
 @pytest.mark.usefixtures("copied")
 async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> None:
-    """An event delivered twice, in one batch and in a later one, is one row and one in every count."""
+    """An event that is delivered twice in one batch, and in a later one, is one row and one in every count."""
     events = script.messages("sbx-1", 10)
     assert await history.deliver([*events, *events[:3]]) == [DONE] * 13
     assert await history.deliver(events) == [DONE] * 10
@@ -53,7 +53,7 @@ async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> N
 @pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 async def test_batch_waits_for_what_another_replica_is_storing(history: Any, script: Any, ends: str) -> None:
-    """Of events that another transaction has written, those that it commits are duplicates, and no other is."""
+    """A batch waits for events of another transaction: those that it commits are duplicates, others are not."""
     events = script.messages("sbx-1", 6)
     other = EventBatch()
     for index, delivery in enumerate(history.delivered(events[2:4])):
@@ -82,7 +82,7 @@ async def _is_true(history: Any, question: str) -> bool:
 
 @pytest.mark.usefixtures("copied")
 async def test_replicas_that_store_the_same_events_at_once_count_each_once(history: Any, script: Any) -> None:
-    """Overlapping batches in opposite orders, at the same time: no deadlock loses one, and all counts are exact."""
+    """Overlapping batches in opposite orders, at the same time, lose no event in a deadlock; all counts are exact."""
     events = script.messages("sbx-1", 60) + script.messages("sbx-2", 60)
     batches = [events[:80], events[::-1][:80], events[20:100], events[::-1]]
     outcomes = await asyncio.gather(*[history.deliver(batch) for batch in batches])
@@ -96,7 +96,7 @@ async def test_replicas_that_store_the_same_events_at_once_count_each_once(histo
 
 
 async def test_large_batch_is_stored_in_parts(history: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each event once, with a count for each that was stored before, whichever part it is in."""
+    """Each event of a large batch is stored once, and one that was stored before is counted as such, in any part."""
     events = script.messages("sbx-1", 9)
     assert await history.deliver(events[3:5]) == [DONE] * 2
     monkeypatch.setattr("event_ingest.batch_writer.MAX_BYTES", len(events[0].to_json()) * 2)
@@ -109,7 +109,7 @@ async def test_large_batch_is_stored_in_parts(history: Any, script: Any, monkeyp
 
 @pytest.mark.usefixtures("copied")
 async def test_event_with_a_used_id_is_refused_visibly(history: Any, script: Any) -> None:
-    """Another event under a used id is counted as refused and does not vanish as if it were stored."""
+    """Another event with a used id is counted as refused, and does not disappear as if it was stored."""
     mine, others = script.messages("sbx-1", 1), script.messages("sbx-2", 1)
     stolen = others[0].model_copy(update={"id": mine[0].id})
     assert await history.deliver(mine) == [DONE]
@@ -122,7 +122,7 @@ async def test_event_with_a_used_id_is_refused_visibly(history: Any, script: Any
 
 @pytest.mark.parametrize("count", [20, 300])
 async def test_new_events_are_counted_like_others(history: Any, script: Any, count: int) -> None:
-    """Few events by one statement, and many by COPY, add the same as events of which some were stored before."""
+    """A few new events by one statement, and many by COPY, are counted like events with duplicates among them."""
     events = script.life("task-1", "sbx-1") + script.messages("sbx-2", count)
     events += [script.agent("agent.heartbeat", "sbx-2", timestamp=script.clock) for _ in range(3)]
     events += [script.agent("agent.usage", "sbx-2", cost_micro_usd=cost) for cost in (5, 7)]
@@ -144,7 +144,7 @@ async def test_new_events_are_counted_like_others(history: Any, script: Any, cou
 
 
 def _poisons(event: Any, delivery: Any) -> list[tuple[Any, Code]]:
-    """Deliveries that are no events, or none that Postgres takes, and their dead letters."""
+    """Deliveries that are not events, or that Postgres refuses, and their dead letters."""
     document = json.loads(delivery.data)
     return [
         (delivery._replace(data=b"{"), Code.INVALID_JSON),
@@ -172,7 +172,7 @@ def _poisons(event: Any, delivery: Any) -> list[tuple[Any, Code]]:
 
 
 async def test_invalid_messages_affect_no_other(history: Any, script: Any) -> None:
-    """Each kind of bad message, spread over a batch, goes to DEAD with its reason; all others are stored."""
+    """Each kind of invalid message, spread over a batch, goes to DEAD with its reason; all others are stored."""
     good = script.messages("sbx-1", 40)
     [bad] = script.messages("sbx-9", 1)
     poisons = _poisons(bad, history.delivered([bad])[0])
@@ -205,7 +205,7 @@ async def _forbid(history: Any, word: str) -> None:
 
 
 async def test_replicas_store_concurrently_without_deadlock(history: Any, script: Any) -> None:
-    """Events delivered in opposite orders at the same time are stored once each, and none is dropped."""
+    """Events that are delivered in opposite orders at the same time are stored once each, and none is dropped."""
     events = [event for place in range(20) for event in script.life(f"task-{place}", f"sbx-{place}")]
     events += [event for place in range(20) for event in script.messages(f"sbx-{place}", 5)]
     deliveries = history.delivered(events)
@@ -229,7 +229,7 @@ async def test_unavailable_database_requests_redelivery(
 
 
 async def test_ids_of_no_partition_move_to_their_day(history: Any, script: Any) -> None:
-    """An id from a wrong clock is stored in the default partition, is a duplicate there too, and moves to its day."""
+    """An id of a wrong clock is stored in the default partition, is a duplicate there, too, and moves to its day."""
     later = datetime.now(UTC) + timedelta(days=30)
     [event] = [
         event.model_copy(update={"id": derived_uuid(later, "an event")}) for event in script.messages("sbx-1", 1)

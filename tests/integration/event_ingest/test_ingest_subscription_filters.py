@@ -1,4 +1,4 @@
-"""Which events a subscription has: by type, by what they are about, from when on; and how that is changed."""
+"""Filters of subscriptions: types, entities and the start; and their changes."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from tests.integration.event_ingest.test_ingest_subscriptions import subscribe, 
 
 
 async def test_a_subscription_has_the_events_about_what_it_names(running: Any, script: Any) -> None:
-    """Of two sandboxes of a project those of one; with a type, those of that type only."""
+    """A subscription to one of two sandboxes has its events, or with a type only those of that type."""
     one, two = script.messages("sbx-1", 3, project="p1"), script.messages("sbx-2", 3, project="p1")
     await running.emit([*one, *two])
     about = await subscribe(running, "about", start="all", entities=["sbx-2"])
@@ -27,7 +27,7 @@ async def test_a_subscription_has_the_events_about_what_it_names(running: Any, s
 
 
 async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, script: Any) -> None:
-    """Acknowledged events are not redelivered; from then on only events of the new filter are delivered."""
+    """Acknowledged events are not redelivered; after the change only events of the new filter are delivered."""
     await running.emit(script.messages("sbx-1", 2, project="p1"))
     first = await subscribe(running, start="all", types=["agent"])
     await take(running, first, 2)
@@ -47,7 +47,7 @@ async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, sc
 
 
 async def test_a_subscription_begins_at_a_time(running: Any, script: Any) -> None:
-    """At all that the stream has, for one before it; at nothing yet, for the next sequence."""
+    """A start before the stream begins at its first event; one that is now begins at the next sequence."""
     await running.emit(script.messages("sbx-1", 4, project="p1"))
     assert (await subscribe(running, "past", start=datetime.now(UTC) - timedelta(hours=1))).waiting == 4
     assert (await subscribe(running, "next", start=5)).waiting == 0
@@ -64,7 +64,7 @@ async def test_a_subscription_begins_at_a_time(running: Any, script: Any) -> Non
     ],
 )
 async def test_a_start_in_the_future_is_refused(running: Any, script: Any, start: Any, reason: str) -> None:
-    """A start that would silently omit events creates nothing; for an existing subscription no start matters."""
+    """A start that would silently omit events creates nothing; it does not matter for an existing subscription."""
     await running.emit(script.messages("sbx-1", 4, project="p1"))
     with pytest.raises(RefusedError) as refused:
         await subscribe(running, start=start)
@@ -80,7 +80,7 @@ async def test_a_start_in_the_future_is_refused(running: Any, script: Any, start
     ("types", "field"), [(["agent", "moon"], "types.1"), (["agent."], "types.0"), (["*"], "types.0")]
 )
 async def test_both_filters_of_types_are_one(running: Any, types: list[str], field: str) -> None:
-    """What one request refuses, the other does, with the same words; and both take a domain in either form."""
+    """Both requests refuse the same types with the same texts, and both accept a domain in either form."""
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     problems = []
     for request in (Subscribe(name="alerts", types=types), ListEvents(types=types)):
@@ -95,7 +95,7 @@ async def test_both_filters_of_types_are_one(running: Any, types: list[str], fie
 
 
 async def test_a_wrong_start_names_the_field_and_nothing_of_its_type(running: Any) -> None:
-    """As it stands in the request."""
+    """The error names the field as it is in the request, and nothing of its type."""
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     subject = request_subject(Subscribe.type, "p1")
     reply = await bus.request(subject, b'{"name": "copy", "start": "yesterday"}')
@@ -104,7 +104,7 @@ async def test_a_wrong_start_names_the_field_and_nothing_of_its_type(running: An
 
 
 async def test_too_many_filters_are_refused(running: Any) -> None:
-    """The broker checks each event against every filter of every subscription."""
+    """Too many filters are refused, as the broker checks each event against every filter of all subscriptions."""
     entities = [f"sbx-{number}" for number in range(16)]
     types = [name for name in EVENTS if name.startswith("agent.")][:17]
     with pytest.raises(RefusedError) as refused:

@@ -1,4 +1,4 @@
-"""The lag of subscriptions is measured, and a neglected one is warned of before it expires."""
+"""The lag of subscriptions is measured, and a warning is published before an unread one expires."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -23,14 +23,14 @@ async def warnings(world: Any) -> list[Any]:
 
 
 async def is_measured(service: Any, watch: SubscriptionWatch, lag: int) -> bool:
-    """Whether the metric is this: the broker counts events a moment after it has acknowledged them."""
+    """Whether the metric has this value: the broker counts events a moment after it has acknowledged them."""
     await watch.measure(datetime.now(UTC))
     labels = {"project": "p1", "subscription": "alerts"}
     return bool(service.registry.get_sample_value("sandherd_subscription_lag_messages", labels) == lag)
 
 
 async def test_neglected_subscription_is_measured_and_warned_of_once(world: Any, script: Any) -> None:
-    """Its lag is a metric with its name; checks, also by another replica, publish only one warning until it is read."""
+    """A metric has its lag by name; until it is read, checks of any replica publish only one warning."""
     service = world.service(subscription_idle=IDLE)
     async with service.running():
         bus = await world.bus(Principal.SUBSCRIBER, project="p1")

@@ -1,4 +1,4 @@
-"""Durable subscriptions on a real broker: what is kept for whom, how it is asked for, and who gets none of it."""
+"""Durable subscriptions on a real broker: what each retains, how it is requested, and who gets none of it."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ CREATE = "$JS.API.CONSUMER.CREATE.EVENTS"
 async def take(
     world: Any, subscription: Subscription, count: int, *, project: str = "p1", ack: bool = True
 ) -> list[Any]:
-    """This number of events of a subscription as documents, received with a subscriber's credential."""
+    """Take this number of events of a subscription as documents, with a subscriber's credential."""
     bus = await world.bus(Principal.SUBSCRIBER, project=project)
     puller = Puller(bus, subscription.stream, subscription.consumer, 8, api=API_FROM_OUTSIDE)
     await puller.bind()
@@ -35,7 +35,7 @@ async def take(
                 if ack:
                     await message.ack_sync(timeout=PATIENCE)
     await puller.unbind()
-    await bus.flush()  # what is published from now on is not sent here any more
+    await bus.flush()  # events that are published from now on are not sent here any more
 
     async def is_forgotten() -> bool:
         async with world.broker.provisioner() as jetstream:
@@ -55,7 +55,7 @@ async def subscriptions(world: Any, project: str = "p1") -> dict[str, Subscripti
 
 
 async def waits(world: Any, name: str, count: int) -> None:
-    """Wait until this number of events waits: the broker counts an event shortly after it has acknowledged it."""
+    """Wait until this number of events is pending: the broker counts them shortly after its acknowledgement."""
     async with asyncio.timeout(PATIENCE):
         while (await subscriptions(world))[name].waiting != count:
             await asyncio.sleep(0.02)
@@ -77,7 +77,7 @@ async def several(world: Any) -> AsyncIterator[Any]:
 
 
 async def test_events_are_retained_until_acknowledged(running: Any, script: Any) -> None:
-    """Each event of the project comes once and in order, also without a reader; no other project's comes."""
+    """Each event of the project comes once and in order, also if there was no reader; no other project's comes."""
     own = script.messages("sbx-1", 12, project="p1")
     others = script.messages("sbx-2", 5, project="p2")
     made = await subscribe(running)
@@ -95,7 +95,7 @@ async def test_events_are_retained_until_acknowledged(running: Any, script: Any)
 
 
 async def test_subscription_starts_at_its_position(running: Any, script: Any) -> None:
-    """`all` gives what the stream still has, a number what follows it, `new` nothing earlier."""
+    """`all` yields what the stream still has, a number yields what follows it, `new` nothing earlier."""
     for event in script.messages("sbx-1", 4, project="p1"):
         await running.emit([event])
     everything, later = await subscribe(running, "all", start="all"), await subscribe(running, "later", start=3)
@@ -106,7 +106,7 @@ async def test_subscription_starts_at_its_position(running: Any, script: Any) ->
 
 
 async def test_subscription_selects_types_and_domains(running: Any, script: Any) -> None:
-    """Only the types named, or all of a domain, come, each once."""
+    """Only the named types, or all types of a domain, are delivered, each event once."""
     types = ["task", "task.failed", "sandbox.terminated"]
     made = await subscribe(running, types=types, start="all")
     assert made.types == ["sandbox.terminated", "task"]
@@ -120,7 +120,7 @@ async def test_subscription_selects_types_and_domains(running: Any, script: Any)
 
 
 async def test_repeated_subscribe_is_idempotent(running: Any, script: Any) -> None:
-    """Its position stays, whatever start is given; with other types the name is refused."""
+    """The position stays, whatever start is given; with other types the name is refused."""
     made = await subscribe(running)
     await running.emit(script.messages("sbx-1", 1, project="p1"))
     await waits(running, "alerts", 1)
@@ -139,7 +139,7 @@ async def test_repeated_subscribe_is_idempotent(running: Any, script: Any) -> No
 
 
 async def test_subscriptions_are_limited_per_project(world: Any) -> None:
-    """One over the setting is refused with the remedy; another project is unaffected, and a deletion frees a place."""
+    """A subscription over the limit is refused with the remedy; another project's is not; a deletion frees a place."""
     async with world.service(subscriptions_per_project=3).running():
         for place in range(3):
             await subscribe(world, f"n-{place}")
@@ -147,7 +147,7 @@ async def test_subscriptions_are_limited_per_project(world: Any) -> None:
             await subscribe(world, "one-more")
         assert refused.value.problem.code is Code.REFUSED
         assert "3" in refused.value.problem.message
-        await subscribe(world, "n-1")  # it is there
+        await subscribe(world, "n-1")  # it exists
         await subscribe(world, "one-more", project="p2")
         bus = await world.bus(Principal.SUBSCRIBER, project="p1")
         await bus.ask(Unsubscribe(name="n-1"), "p1")
@@ -156,7 +156,7 @@ async def test_subscriptions_are_limited_per_project(world: Any) -> None:
 
 
 async def test_all_sixteen_places_are_a_subscribers_to_take_from(world: Any, script: Any) -> None:
-    """Whatever names are given, each gets a consumer that the project's credential names."""
+    """Whatever their names are, all sixteen subscriptions get a consumer that the project's credential may use."""
     async with world.service(subscriptions_per_project=16).running():
         made = [await subscribe(world, f"copy-{place}") for place in range(16)]
         assert len({one.consumer for one in made}) == 16
@@ -166,7 +166,7 @@ async def test_all_sixteen_places_are_a_subscribers_to_take_from(world: Any, scr
 
 
 async def test_concurrent_subscribes_create_one_consumer_each(several: Any) -> None:
-    """Two replicas give two requests of one name the same consumer, and two names never the same."""
+    """Requests of one name to two replicas get the same consumer, and two names never the same."""
     for round_ in range(4):
         names = [f"same-{round_}", f"same-{round_}", f"other-{round_}"]
         made = await asyncio.gather(*[subscribe(several, name) for name in names])
@@ -176,7 +176,7 @@ async def test_concurrent_subscribes_create_one_consumer_each(several: Any) -> N
 
 
 async def test_unacknowledged_event_is_redelivered(world: Any, script: Any) -> None:
-    """A reader that is lost with its events loses none: the next one gets them."""
+    """A reader that ends with unacknowledged events loses none: the next reader gets them."""
     async with world.service(subscription_ack_wait=0.5).running():
         made = await subscribe(world)
         await world.emit(script.messages("sbx-1", 1, project="p1"))
@@ -187,7 +187,7 @@ async def test_unacknowledged_event_is_redelivered(world: Any, script: Any) -> N
 
 
 async def test_idle_subscription_is_deleted(world: Any) -> None:
-    """After `subscription_idle` the subscription is gone, and its place is free."""
+    """After `subscription_idle` the subscription is deleted, and its place is free."""
     async with world.service(subscription_idle=0.5, subscriptions_per_project=1).running():
         await subscribe(world)
         async with asyncio.timeout(PATIENCE):
@@ -197,7 +197,7 @@ async def test_idle_subscription_is_deleted(world: Any) -> None:
 
 
 async def test_subscription_is_of_one_project(running: Any) -> None:
-    """An operator must name the project: one for all would show one project's events to another's subscribers."""
+    """An operator must name the project: one for all would show a project's events to another's subscribers."""
     operator = await running.bus(Principal.OPERATOR)
     for request in (ListSubscriptions(), Subscribe(name="all"), Unsubscribe(name="all")):
         with pytest.raises(RefusedError) as refused:
@@ -241,9 +241,9 @@ async def test_subscriber_gets_nothing_of_another_project(running: Any, script: 
 
 
 async def test_pulled_events_reach_no_other_subject(running: Any, script: Any) -> None:
-    """A subscriber names the reply subject, and a sandbox the content: the two together publish nothing.
+    """A subscriber that names a reply subject, and a sandbox that names the content, together publish nothing.
 
-    Neither a command nor a request of another project, nor an acknowledgement of what another project was given.
+    Neither a command nor a request of another project is published, nor an acknowledgement of another's message.
     """
     theirs, own = await subscribe(running, project="p2", start="all"), await subscribe(running, start="all")
     await running.emit(script.messages("sbx-2", 2, project="p2"))
@@ -265,7 +265,7 @@ async def test_pulled_events_reach_no_other_subject(running: Any, script: Any) -
     await bus.flush()
     async with asyncio.timeout(
         PATIENCE
-    ):  # all were given, but to an acknowledgement's subject, which the broker refuses
+    ):  # all were delivered, except to the subject of an acknowledgement, which the broker refuses
         while (await subscriptions(running))["alerts"].unacknowledged < len(elsewhere) - 1:
             await asyncio.sleep(0.05)
     after = (await subscriptions(running, "p2"))["alerts"]
@@ -275,7 +275,7 @@ async def test_pulled_events_reach_no_other_subject(running: Any, script: Any) -
 
 
 async def test_subscriber_cannot_create_or_change_consumers(running: Any, script: Any) -> None:
-    """Neither a new one nor its own: not its filter, its position or its end. Event-ingest creates them."""
+    """A subscriber can create no consumer, and not change the filter, the position or the end of its own."""
     made = await subscribe(running)
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     wider = {"durable_name": made.consumer, "name": made.consumer, "ack_policy": "explicit", "filter_subject": ">"}
@@ -294,7 +294,7 @@ async def test_subscriber_cannot_create_or_change_consumers(running: Any, script
 
 
 async def test_subscriber_publishes_nothing_to_streams(running: Any) -> None:
-    """No event, command or request but its few is accepted: no stream has a message more."""
+    """A subscriber's events, commands, output, records and other requests are refused: no stream has a message."""
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     for subject in (
         event_subject("p1", "sbx-1", "agent.message"),

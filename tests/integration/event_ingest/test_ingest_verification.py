@@ -1,4 +1,4 @@
-"""`verification`: the read tables are compared with what the events result in, and what differs is listed."""
+"""`verification` compares the read tables with what the events result in, and lists the differences."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def _happened(script: Any) -> list[Any]:
 
 
 async def test_tables_of_events_in_any_order_have_no_difference(history: Any, script: Any) -> None:
-    """Events that were stored backwards, in several batches: every page, of any length, is without a difference."""
+    """After events were stored backwards, in several batches, no page of any length has a difference."""
     events = _happened(script)[::-1]
     await history.deliver(events[:7])
     await history.deliver(events[7:])
@@ -52,7 +52,7 @@ async def test_tables_of_events_in_any_order_have_no_difference(history: Any, sc
 
 
 async def test_each_difference_is_listed(history: Any, script: Any) -> None:
-    """A changed value, a row that is missing, one that no event results in, and numbers of a source."""
+    """A changed value, a missing row, a row without events, and wrong numbers of a source are listed."""
     await history.deliver(_happened(script))
     await _changed(
         history,
@@ -74,7 +74,7 @@ async def test_each_difference_is_listed(history: Any, script: Any) -> None:
 
 
 async def test_states_of_events_that_are_no_longer_stored_are_not_compared(history: Any, script: Any) -> None:
-    """Days of the history are dropped, and totals stay: that is counted, and no difference; others are compared."""
+    """States whose days were dropped are counted and are no difference, as are totals; others are compared."""
     await history.deliver(_happened(script))
     await _changed(history, "delete from events where entity = 'task-1'", "update sandboxes set state = 'running'")
     found = await _verified(history)

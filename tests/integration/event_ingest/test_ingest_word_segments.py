@@ -37,7 +37,7 @@ PART = partition_name(TODAY)
 WORDS = ("common", "frequent", "rare", "single")
 _VERSION_7 = 7 << 76 | 2 << 62
 _SOON = 500
-"""In milliseconds: the distance of events from each other."""
+"""The distance of events from each other, in milliseconds."""
 
 
 def id_of(moment: datetime, number: int) -> UUID:
@@ -45,7 +45,7 @@ def id_of(moment: datetime, number: int) -> UUID:
 
 
 class Day:
-    """Events of today, and what they say."""
+    """The events of today, and their texts."""
 
     def __init__(self, history: Any, script: Any, seed: int = 0) -> None:
         self.history = history
@@ -106,9 +106,9 @@ def random_segment(draw: random.Random, begun: datetime, seconds: int) -> WordSe
 async def test_searches_find_the_same_with_any_segments(
     history: Any, script: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random ranges with gaps, overlaps, invalid indexes and late events: the hits of a scan, in its order, each once.
+    """With random ranges with gaps, overlaps, invalid indexes and late events, the hits are those of a scan, in order.
 
-    Also if segments are created, merged and dropped between two pages.
+    This also holds if segments are created, merged and dropped between two pages.
     """
     day = Day(history, script, seed)
     monkeypatch.setattr(search, "PORTION", day.draw.choice([3, 20, 5000]))
@@ -147,11 +147,11 @@ async def _pages_of_changing_segments(history: Any, connection: Any, draw: rando
 
 
 async def nothing() -> None:
-    """Nothing happens before the first statement."""
+    """Do nothing before the first statement."""
 
 
 class Explained:
-    """A connection that also stores the plans of statements that read events; something may happen before the first."""
+    """A connection that also stores the plans of queries of events, and may do something before the first."""
 
     def __init__(self, connection: Any, before: Callable[[], Awaitable[None]] = nothing) -> None:
         self._connection = connection
@@ -173,7 +173,7 @@ class Explained:
 
 
 async def test_each_segment_is_read_by_its_index(history: Any, script: Any) -> None:
-    """A bitmap index scan for each, with and without statistics; only what is in none is scanned."""
+    """Each segment is read by a bitmap index scan, with and without statistics; only other events are scanned."""
     day = Day(history, script)
     async with history.database.maintaining() as connection:
         for place in range(3):
@@ -195,14 +195,14 @@ async def test_each_segment_is_read_by_its_index(history: Any, script: Any) -> N
                 [plan] = [plan for plan in plans if one.name in plan]
                 assert "Bitmap Index Scan" in plan
                 assert "Seq Scan" not in plan
-                # Not only as values: a plan that Postgres keeps for any values could use no segment.
+                # They are also literals: a plan that Postgres reuses for any values could use no segment.
                 assert any(one.condition in statement for statement in explained.statements)
             assert len(plans) == len(own) + 1
             await connection.execute(f"analyze {PART}")
 
 
 async def test_segments_that_are_merged_while_a_search_runs(history: Any, script: Any) -> None:
-    """The search has read their names before: it uses the index that has replaced them, and finds the same."""
+    """A search that has read the names before a merge uses the replacing index, and finds the same."""
     day = Day(history, script)
     await day.store(200, NOON, 240)
     async with history.database.maintaining() as connection, history.database.maintaining() as searching:
@@ -214,7 +214,7 @@ async def test_segments_that_are_merged_while_a_search_runs(history: Any, script
         async def replace() -> None:
             await create_segments(connection, NOON + timedelta(hours=1), minimum=1)
             assert len(await segments_of(connection)) == 1
-            await connection.execute(f"analyze {PART}")  # so few events are read without it otherwise
+            await connection.execute(f"analyze {PART}")  # otherwise these few events are read without the index
 
         await day.store(1, NOON + timedelta(minutes=6), 1)
         explained: Any = Explained(searching, replace)
@@ -229,9 +229,9 @@ def id_of_minute(minute: int) -> UUID:
 
 
 async def test_segments_follow_the_events_and_end_with_the_day(history: Any, script: Any) -> None:
-    """Created when enough events are in none, up to a minute before the newest; merged; dropped once the day has all.
+    """Segments are created for enough new events up to a minute ago, merged, and dropped with the day's index.
 
-    A clock that is ahead does not close the range that events are stored in.
+    A clock that is ahead does not end the range in which events are stored.
     """
     day = Day(history, script)
     async with history.database.maintaining() as connection:
@@ -262,7 +262,7 @@ async def test_segments_follow_the_events_and_end_with_the_day(history: Any, scr
 
 @asynccontextmanager
 async def open_transaction(history: Any) -> AsyncIterator[Any]:
-    """A transaction that has written into today's partition: an index is created once it has ended."""
+    """A transaction that has written into today's partition: an index is created after its end."""
     async with history.database.maintaining() as writer:
         await writer.execute("begin")
         await writer.execute(f"update {PART} set stored_at = stored_at")
@@ -278,7 +278,7 @@ _WAITS = (
 async def test_events_are_stored_while_a_segment_is_created_and_a_killed_one_is_repaired(
     history: Any, script: Any
 ) -> None:
-    """Batches and searches do not wait for it; what a killed backend leaves is dropped, and created again."""
+    """Batches and searches do not wait for a segment; what a killed backend leaves is dropped, and created again."""
     day = Day(history, script)
     await day.store(100, NOON, 60)
     await day.store(1, NOON + timedelta(minutes=5), 1)
@@ -303,7 +303,7 @@ async def test_events_are_stored_while_a_segment_is_created_and_a_killed_one_is_
 
 
 async def test_one_replica_creates_them_at_a_time(history: Any, script: Any) -> None:
-    """Another one does nothing meanwhile; indexes of days that are over are created nevertheless."""
+    """Only one replica creates segments at a time; the other one still creates indexes of earlier days."""
     day, now = Day(history, script), NOON + timedelta(minutes=6)
     await day.store(30, NOON, 60)
     await day.store(1, NOON + timedelta(minutes=5), 1)
@@ -319,7 +319,7 @@ async def test_one_replica_creates_them_at_a_time(history: Any, script: Any) -> 
 
 
 async def segment_of(connection: Any, day: date) -> None:
-    """A segment of the first half of a day, as one that its end has left."""
+    """A segment of the first half of a day, as it is after the day's end."""
     first, end = bounds(day)
     half = id_at(((first.int + end.int) // 2) >> 80)
     await connection.execute(WordSegment(partition_name(day), first, half, 5).statement)
@@ -334,7 +334,7 @@ async def days(history: Any) -> AsyncIterator[OldDays]:
 async def test_days_with_segments_are_reduced_archived_restored_and_dropped(
     days: OldDays, script: Any, tmp_path: Path
 ) -> None:
-    """A replaced partition has none of them, and its index of words later; verification finds no difference."""
+    """A replaced partition has no segments, and gets its index of words later; verification finds no difference."""
     published = [*script.life("task-1", "sbx-1"), *[event(script, "agent.message", f"common {n}") for n in range(5)]]
     await days.store([*published, script.heartbeat("sbx-1")], days.old)
     await segment_of(days.connection, days.old)

@@ -35,7 +35,7 @@ def shop(github: GitHub) -> Repository:
 
 @pytest.fixture
 async def forges() -> AsyncIterator[Forges]:
-    """The clients."""
+    """The clients of forges."""
     opened = Forges()
     yield opened
     await opened.close()
@@ -47,13 +47,13 @@ def host_of(github: GitHub) -> ForgeHost:
 
 @pytest.fixture
 def repository(github: GitHub, shop: Repository) -> ForgeRepository:
-    """The repository, as our client names it."""
+    """The repository as our client names it."""
     return ForgeRepository(host_of(github), "team", "shop")
 
 
 @pytest.fixture
 def forge(github: GitHub, forges: Forges, repository: ForgeRepository) -> Forge:
-    """The repository by our client, with a user's token."""
+    """Our client of the repository, with a user's token."""
     token = github.person_token("ada")
     forges.add_token(repository.host, lambda: token)
     return forges.of(repository)
@@ -66,7 +66,7 @@ def head_of(shop: Repository, branch: str = "feature/sum") -> str:
 
 
 async def settled(forge: Forge, number: int = 1) -> None:
-    """Poll until the forge has computed whether it can be merged, as the double does at the second request."""
+    """Poll until the forge has computed the mergeability, as the double does at the second request."""
     for _ in range(2):
         await forge.pull_request(number)
 

@@ -1,4 +1,4 @@
-"""The doubles of all forges, with what a test sets up in the same words."""
+"""The doubles of all forges, with the same interface for what tests set up."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from tests.doubles.forges.gitlab import GitLab
 
 
 class GithubServer(GitHub):
-    """GitHub whose GraphQL is beside `/api/v3`, as on GitHub Enterprise Server: the double has it below its prefix."""
+    """GitHub whose GraphQL is beside `/api/v3`, as on GitHub Enterprise Server; the double has it below its prefix."""
 
     prefix = "/api"
 
@@ -25,7 +25,7 @@ class Site(ABC):
 
     kind: ForgeKind
     create: str
-    """The operations' ids in the forge's document: for faults."""
+    """The ids of the operations in the forge's document, for faults."""
     listing: str
     merge: str
     default: str
@@ -59,11 +59,11 @@ class Site(ABC):
 
     @abstractmethod
     def require(self) -> None:
-        """One check and one approval for merges into `main`."""
+        """Require one check and one approval for merges into `main`."""
 
     @abstractmethod
     def report(self, passed: bool | None) -> None:
-        """The check of the head commit; None while it runs."""
+        """Report the check of the head commit; it runs if None is given."""
 
     @abstractmethod
     def approve(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What all forges promise, by one interface: each test is for GitHub, GitLab and Gitea."""
+"""The common behaviour of all forges, by one interface: each test is for GitHub, GitLab and Gitea."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ from tests.integration.forges.sites import Site, opened_site
 
 
 class Stranger:
-    """Another server, to which a forge refers; it has what our client would want."""
+    """Another server, to which a forge refers, and which should get no credential."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -64,7 +64,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
 
 @pytest.fixture
 def forge(site: Site, forges: Forges) -> Forge:
-    """The repository by our client, as its URL is resolved."""
+    """Our client of the repository, as its URL is resolved."""
     found = forge_of(f"{site.repository.url}.git", [site.repository.host])
     assert found == site.repository
     token = site.token()
@@ -82,7 +82,7 @@ async def mergeable(forge: Forge, site: Site) -> str:
 
 
 async def test_pull_request_is_created_once_and_updated(forge: Forge, site: Site) -> None:
-    """What is as it should be needs no write; labels of users remain."""
+    """An update without a difference sends no write; labels of users remain."""
     draft = replace(DRAFT, labels=("agent",))
     created = await forge.find_or_create_pull_request(draft)
     assert (created.number, created.state, created.head_commit) == (1, PullRequestState.OPEN, site.head())
@@ -105,7 +105,7 @@ async def test_pull_request_is_created_once_and_updated(forge: Forge, site: Site
 
 
 async def test_lost_response_creates_no_second_pull_request(forge: Forge, site: Site) -> None:
-    """The failure is transient, and the next call finds what was created."""
+    """The failure is transient, and the next call finds the pull request that was created."""
     site.double.lose(site.create)
     with pytest.raises(ForgeError) as failed:
         await forge.find_or_create_pull_request(DRAFT)
@@ -115,7 +115,7 @@ async def test_lost_response_creates_no_second_pull_request(forge: Forge, site: 
 
 
 async def test_pull_request_created_by_another_meanwhile_is_found(forge: Forge, site: Site) -> None:
-    """The list does not have it yet, and the creation is refused because it exists."""
+    """The pull request is not in the list yet, and its creation is refused because it exists."""
     await forge.find_or_create_pull_request(DRAFT)
     site.double.refuse(site.listing, Reply(200, []))
     assert (await forge.find_or_create_pull_request(DRAFT)).number == 1
@@ -124,14 +124,14 @@ async def test_pull_request_created_by_another_meanwhile_is_found(forge: Forge, 
 
 
 async def test_two_callers_at_once_create_one(forge: Forge, site: Site) -> None:
-    """Both get it."""
+    """Both callers get the one pull request."""
     found = await asyncio.gather(*(forge.find_or_create_pull_request(DRAFT) for _ in range(2)))
     assert [one.number for one in found] == [1, 1]
     assert len(site.shop.pulls) == 1
 
 
 async def test_branch_that_is_not_seen_is_transient(forge: Forge) -> None:
-    """It was pushed right before."""
+    """A branch that was pushed right before may not be seen: that is transient."""
     with pytest.raises(ForgeError) as failed:
         await forge.find_or_create_pull_request(replace(DRAFT, head="absent"))
     assert not failed.value.permanent
@@ -139,7 +139,7 @@ async def test_branch_that_is_not_seen_is_transient(forge: Forge) -> None:
 
 
 async def test_closed_pull_request_with_this_commit_is_not_replaced(forge: Forge, site: Site) -> None:
-    """A user closed it; after a new commit there is a new one."""
+    """A pull request that a user closed is replaced only after a new commit."""
     draft = replace(DRAFT, commit=site.head())
     await forge.find_or_create_pull_request(draft)
     site.shop.pulls[1].state = "closed"
@@ -149,7 +149,7 @@ async def test_closed_pull_request_with_this_commit_is_not_replaced(forge: Forge
 
 
 async def test_draft_remains_one_and_is_not_merged(forge: Forge, site: Site) -> None:
-    """An update changes nothing about that."""
+    """An update does not change that it is a draft."""
     draft = replace(DRAFT, draft=True)
     assert (await forge.find_or_create_pull_request(draft)).draft
     pull = site.shop.pulls[1]
@@ -171,7 +171,7 @@ async def test_draft_remains_one_and_is_not_merged(forge: Forge, site: Site) -> 
 
 
 async def test_checks_and_reviews_decide(forge: Forge, site: Site) -> None:
-    """None is not success; what is missing means wait, and then it is merged."""
+    """No check is no success; what is missing means waiting, and then it is merged."""
     site.require()
     await forge.find_or_create_pull_request(DRAFT)
     await settled(forge)
@@ -196,7 +196,7 @@ async def test_checks_and_reviews_decide(forge: Forge, site: Site) -> None:
 
 
 async def test_merge_waits_until_the_forge_has_computed(forge: Forge, site: Site) -> None:
-    """Nothing is sent before; a lost response is found, and the merge is one."""
+    """No merge is sent before; after a lost response the merge is found, and it is the only one."""
     await forge.find_or_create_pull_request(DRAFT)
     first = await forge.merge(1, site.head())
     assert (first.result, first.obstacle) == (MergeResult.WAITING, Obstacle.COMPUTING)
@@ -214,13 +214,13 @@ async def test_merge_waits_until_the_forge_has_computed(forge: Forge, site: Site
 
 @pytest.mark.parametrize("method", [MergeMethod.MERGE, MergeMethod.SQUASH])
 async def test_method_is_used(forge: Forge, site: Site, mergeable: str, method: MergeMethod) -> None:
-    """The agent's commit is part of the base branch only with a merge."""
+    """The agent's commit is part of the base branch only with the method `merge`."""
     assert (await forge.merge(1, mergeable, method)).commit == site.head("main")
     assert site.shop.git.contains(site.head("main"), mergeable) is (method is MergeMethod.MERGE)
 
 
 async def test_head_that_moved_is_not_merged(forge: Forge, site: Site, mergeable: str) -> None:
-    """Before the request, and during it: the commit is always sent."""
+    """A head that moves before or during the request is not merged, as the commit is always sent."""
     main = site.head("main")
     fault = site.double.break_off(site.merge, Way.DELAYED)
     merging = asyncio.create_task(forge.merge(1, mergeable))
@@ -239,7 +239,7 @@ async def test_head_that_moved_is_not_merged(forge: Forge, site: Site, mergeable
 
 
 async def test_conflict_is_not_merged(forge: Forge, site: Site, mergeable: str) -> None:
-    """A forge may need time to see it."""
+    """A conflict is not merged; a forge may need time to see it."""
     site.shop.git.commit("main", {"sum.py": "total = 3\n"}, "other")
     await settled(forge)
     assert (await forge.pull_request(1)).mergeability.verdict is not Verdict.YES
@@ -247,14 +247,14 @@ async def test_conflict_is_not_merged(forge: Forge, site: Site, mergeable: str) 
 
 
 async def test_merge_of_a_closed_pull_request_is_refused(forge: Forge, site: Site, mergeable: str) -> None:
-    """By a user."""
+    """The merge of a pull request that a user closed is refused."""
     site.shop.pulls[1].state = "closed"
     outcome = await forge.merge(1, mergeable)
     assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.CLOSED)
 
 
 async def test_repository_issues_and_rules(forge: Forge, site: Site) -> None:
-    """An issue is none if it is a pull request or does not exist; a rule protects a branch before it exists."""
+    """A pull request or a missing one is no issue; a rule protects a branch before it exists."""
     issue = site.open_issue()
     created = await forge.find_or_create_pull_request(DRAFT)
     assert [await forge.issue_exists(number) for number in (issue, created.number, 99)] == [True, False, False]
@@ -265,7 +265,7 @@ async def test_repository_issues_and_rules(forge: Forge, site: Site) -> None:
 
 
 async def test_token_pushes_with_git(forge: Forge, forges: Forges, site: Site, tmp_path: Path) -> None:
-    """The same token as the API's, for this origin."""
+    """The API's token is also git's, for this origin."""
     credential = await forges.credentials(site.repository.host).git_credential(site.repository)
     remote = RemoteRepository(f"{site.repository.url}.git", credential)
     mirror = Mirror(tmp_path / "mirror.git")
@@ -282,7 +282,7 @@ async def test_token_pushes_with_git(forge: Forge, forges: Forges, site: Site, t
     ids=["502", "page", "huge", "nested", "list", "type", "empty", "299"],
 )  # fmt: skip
 async def test_hostile_response_is_an_error_of_ours(forge: Forge, site: Site, reply: Reply) -> None:
-    """Whatever is sent where a repository is expected."""
+    """Any response in place of a repository is an error of our own."""
     site.double.refuse(site.default, reply)
     with pytest.raises(ForgeError):
         await forge.default_branch()
@@ -290,7 +290,7 @@ async def test_hostile_response_is_an_error_of_ours(forge: Forge, site: Site, re
 
 
 async def test_next_page_elsewhere_is_not_requested(forge: Forge, site: Site, stranger: Stranger) -> None:
-    """The credential is sent to the API's host only, and a list does not go on forever."""
+    """The credential is sent only to the API's host, and a list does not continue forever."""
     authority = stranger.url.removeprefix("http://")
     targets = (stranger.url, f"{site.double.url}@{authority}/x", "http://[/", f"{site.double.url}/../x")
     for target in targets:
@@ -303,7 +303,7 @@ async def test_next_page_elsewhere_is_not_requested(forge: Forge, site: Site, st
 
 
 async def test_redirect_is_not_followed(forge: Forge, site: Site, stranger: Stranger) -> None:
-    """It would take the credential elsewhere; a repository that was moved is not found."""
+    """A redirect would send the credential elsewhere; a moved repository is not found."""
     for status in (301, 302, 307, 308):
         site.double.refuse(site.default, Reply(status, None, {"location": stranger.url}))
         with pytest.raises(ForgeError) as failed:
@@ -313,7 +313,7 @@ async def test_redirect_is_not_followed(forge: Forge, site: Site, stranger: Stra
 
 
 async def test_token_is_in_no_message(forge: Forge, site: Site) -> None:
-    """Also if the forge sends it back."""
+    """No message has the token, even if the forge returns it."""
     await forge.default_branch()
     sent = site.double.calls[-1].headers["authorization"].split()[1]
     for status in (400, 401, 403, 404, 422, 500):

@@ -1,4 +1,4 @@
-"""What Gitea has alone: reviewers, styles and scopes by its texts, and scheduled merges."""
+"""Properties of Gitea alone: reviewers, styles and scopes by its texts, and scheduled merges."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -23,14 +23,14 @@ async def site() -> AsyncIterator[GiteaSite]:
 
 @pytest.fixture
 def forge(site: GiteaSite, forges: Forges) -> Forge:
-    """The repository by our client."""
+    """Our client of the repository."""
     token = site.token()
     forges.add_token(site.repository.host, lambda: token)
     return forges.of(site.repository)
 
 
 async def test_unknown_reviewer_and_branch(forge: Forge) -> None:
-    """The first does not prevent the pull request, the second may be seen later."""
+    """An unknown reviewer does not prevent the pull request, and an unknown branch may be seen later."""
     created = await forge.find_or_create_pull_request(replace(DRAFT, reviewers=("stranger",)))
     assert "stranger" in created.unapplied[0]
     with pytest.raises(ForgeError) as failed:
@@ -39,7 +39,7 @@ async def test_unknown_reviewer_and_branch(forge: Forge) -> None:
 
 
 async def test_method_that_is_not_permitted_is_refused(forge: Forge, site: GiteaSite) -> None:
-    """By the text of the refusal."""
+    """The text of the refusal decides."""
     site.shop.methods = frozenset({"merge"})
     await forge.find_or_create_pull_request(DRAFT)
     await settled(forge)
@@ -47,7 +47,7 @@ async def test_method_that_is_not_permitted_is_refused(forge: Forge, site: Gitea
 
 
 async def test_token_is_denied_without_the_scope(forges: Forges, site: GiteaSite) -> None:
-    """The text names the scope that is missing."""
+    """The text names the missing scope."""
     token = site.gitea.token("ada", {"repository": "read"})
     forges.add_token(site.repository.host, lambda: token)
     with pytest.raises(ForgeError, match="write:repository") as failed:
@@ -56,7 +56,7 @@ async def test_token_is_denied_without_the_scope(forges: Forges, site: GiteaSite
 
 
 async def test_merge_when_checks_succeed(forge: Forge, site: GiteaSite) -> None:
-    """Gitea has 201 for one that is scheduled, and 409 for one that was scheduled before."""
+    """Gitea responds 201 when it schedules a merge, and 409 if it was scheduled before."""
     await forge.find_or_create_pull_request(DRAFT)
     await settled(forge)
     site.double.refuse("repo_merge_pull_request", Reply(201))

@@ -1,4 +1,4 @@
-"""Credentials of GitHub: tokens of an App are limited, renewed in time, and no token is anywhere it should not be."""
+"""Credentials of GitHub: tokens of an App are limited and renewed in time, and no token leaks."""
 
 import logging
 import traceback
@@ -24,14 +24,14 @@ from tests.integration.forges.conftest import DRAFT
 
 @pytest.fixture(params=["opaque", "stateless"])
 def app(request: pytest.FixtureRequest, github: GitHub) -> App:
-    """An App, by both forms of its tokens."""
+    """An App, with both forms of its tokens."""
     form: TokenForm = request.param
     return github.install_app(form=form)
 
 
 @pytest.fixture
 def app_forge(app: App, forges: Forges, repository: ForgeRepository, tmp_path: Path) -> Forge:
-    """The repository by our client, as an App."""
+    """Our client of the repository, as an App."""
     key = tmp_path / "key.pem"
     key.write_text(app.private_key)
     forges.add_app(repository.host, GithubApp(str(app.id), key, PERMISSIONS))
@@ -41,7 +41,7 @@ def app_forge(app: App, forges: Forges, repository: ForgeRepository, tmp_path: P
 async def test_token_of_an_app_is_limited_and_used_again(
     app_forge: Forge, forges: Forges, github: GitHub, repository: ForgeRepository
 ) -> None:
-    """It is for one repository, with the permissions that the client needs, and for all requests of an hour."""
+    """The token is for one repository, with the needed permissions, and for all requests of an hour."""
     await app_forge.find_or_create_pull_request(replace(DRAFT, labels=("agent",), reviewers=("grace",)))
     await app_forge.pull_request(1)
     (issued,) = github.calls.of("apps/create-installation-access-token")
@@ -55,7 +55,7 @@ async def test_token_of_an_app_is_limited_and_used_again(
 async def test_token_is_renewed_before_it_expires(
     app_forge: Forge, github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that lives for four minutes more is not used again, as a push could outlive it."""
+    """A token with four more minutes is not used again, as a push could outlive it."""
     monkeypatch.setattr(github_apps, "LIFETIME", timedelta(minutes=4))
     await app_forge.default_branch()
     monkeypatch.setattr(github_apps, "LIFETIME", timedelta(minutes=6))
@@ -66,7 +66,7 @@ async def test_token_is_renewed_before_it_expires(
 
 
 async def test_refused_token_is_renewed_once(app_forge: Forge, github: GitHub) -> None:
-    """A token that was revoked is replaced, and the request repeated; a second refusal is the result."""
+    """A revoked token is replaced, and the request repeated; a second refusal is the result."""
     await app_forge.default_branch()
     github.tokens.clear()
     assert await app_forge.default_branch() == "main"
@@ -80,7 +80,7 @@ async def test_refused_token_is_renewed_once(app_forge: Forge, github: GitHub) -
 
 
 async def test_suspended_app_is_denied(app_forge: Forge, app: App) -> None:
-    """The text says it; the last token is not used again."""
+    """The text states the suspension; the last token is not used again."""
     app.suspended = datetime.now(UTC)
     with pytest.raises(ForgeError, match="suspended") as failed:
         await app_forge.default_branch()
@@ -90,7 +90,7 @@ async def test_suspended_app_is_denied(app_forge: Forge, app: App) -> None:
 async def test_unusable_key_is_denied_without_its_text(
     forges: Forges, repository: ForgeRepository, tmp_path: Path
 ) -> None:
-    """A file that is missing, or no key."""
+    """A missing file, or an invalid key, is denied without its text."""
     key = tmp_path / "key.pem"
     forges.add_app(repository.host, GithubApp("7", key, PERMISSIONS))
     for text in (None, "-----BEGIN RSA PRIVATE KEY-----\nsecretsecret\n"):
@@ -118,7 +118,7 @@ async def test_replaced_token_is_used(forges: Forges, github: GitHub, repository
 async def test_no_token_is_shown_anywhere(
     forges: Forges, github: GitHub, repository: ForgeRepository, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not in URLs, logs, errors and their causes, locals of tracebacks aside; also not if a forge sends it back."""
+    """No URL, log, error or cause has a token (tracebacks' locals excepted), even if a forge returns it."""
     caplog.set_level(logging.DEBUG)
     token = github.person_token("ada")
     forges.add_token(repository.host, lambda: token)
@@ -153,7 +153,7 @@ async def test_no_token_is_shown_anywhere(
 async def test_credentials_of_this_host_are_not_used(
     forge: Forge, github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file netrc(5) with an entry for the forge has no effect, and a proxy has."""
+    """A netrc(5) file with an entry for the forge has no effect, but a proxy has."""
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login x password y\n")
     monkeypatch.setenv("NETRC", str(netrc))
@@ -168,7 +168,7 @@ async def test_credentials_of_this_host_are_not_used(
 async def test_other_credential_of_a_host_is_used(
     forge: Forge, forges: Forges, github: GitHub, repository: ForgeRepository
 ) -> None:
-    """Once it is configured, also for a repository that was used before; a host without one is denied."""
+    """A new credential is used also for a repository that was used before; a host without one is denied."""
     assert await forge.default_branch() == "main"
     token = github.person_token("grace")
     forges.add_token(repository.host, lambda: token)

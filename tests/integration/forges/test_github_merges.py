@@ -1,4 +1,4 @@
-"""Merges at GitHub: of an expected commit, never blind, and once, whatever is lost in between."""
+"""Merges at GitHub are of an expected commit, never blind, and done once, whatever response is lost."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ async def opened(forge: Forge, shop: Repository) -> str:
 
 @pytest.mark.parametrize("method", MergeMethod)
 async def test_method_is_used(forge: Forge, opened: str, shop: Repository, method: MergeMethod) -> None:
-    """A merge commit has two parents, the others one."""
+    """A merge commit has two parents, other methods' commits one."""
     outcome = await forge.merge(1, opened, method)
     assert outcome.commit
     parents = shop.git.run("rev-list", "--parents", "-1", outcome.commit).split()[1:]
@@ -35,7 +35,7 @@ async def test_method_is_used(forge: Forge, opened: str, shop: Repository, metho
 async def test_merge_that_was_done_by_another_client_meanwhile_is_found(
     forge: Forge, opened: str, github: GitHub, shop: Repository
 ) -> None:
-    """GitHub refuses a merge of what is merged with a text that does not say so."""
+    """GitHub refuses the second merge of a pull request with a text that does not say that it is merged."""
     fault = github.break_off("pulls/merge", Way.REPLACED)
     fault.reply = refused_merge("Pull Request is not mergeable")
     assert (await forge.merge(1, opened)).commit == head_of(shop, "main")
@@ -49,7 +49,7 @@ async def test_merge_that_was_done_by_another_client_meanwhile_is_found(
 async def test_missing_check_or_approval_means_wait(
     forge: Forge, opened: str, shop: Repository, rules: dict[str, object], obstacle: Obstacle
 ) -> None:
-    """The texts of rulesets and of older protections."""
+    """The texts of rulesets and of older protections mean waiting."""
     shop.protect("main", **rules)
     outcome = await forge.merge(1, opened)
     assert (outcome.result, outcome.obstacle) == (MergeResult.WAITING, obstacle)
@@ -57,7 +57,7 @@ async def test_missing_check_or_approval_means_wait(
 
 
 async def test_branch_behind_its_base_means_wait(forge: Forge, opened: str, shop: Repository) -> None:
-    """Once it is updated, the same request succeeds."""
+    """After an update of the branch the same request succeeds."""
     shop.protect("main", up_to_date=True)
     shop.git.commit("main", {"other.py": "1\n"}, "other")
     await settled(forge)
@@ -66,7 +66,7 @@ async def test_branch_behind_its_base_means_wait(forge: Forge, opened: str, shop
 
 
 async def test_conflict_draft_and_method_are_refused(forge: Forge, shop: Repository, github: GitHub) -> None:
-    """Waiting changes none of them."""
+    """Waiting would change neither a conflict, nor a draft, nor the method."""
     await forge.find_or_create_pull_request(replace(DRAFT, draft=True))
     await settled(forge)
     head = head_of(shop)
@@ -81,7 +81,7 @@ async def test_conflict_draft_and_method_are_refused(forge: Forge, shop: Reposit
 
 
 async def test_merge_queue_gets_the_pull_request(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
-    """If the branch has one, by GraphQL, with the expected commit; a repetition succeeds, too."""
+    """With a merge queue, GraphQL enqueues the expected commit; a repetition succeeds, too."""
     shop.protect("main", merge_queue=True)
     assert (await forge.merge(1, opened)).result is MergeResult.QUEUED
     assert pull_of(shop).queued
@@ -92,7 +92,7 @@ async def test_merge_queue_gets_the_pull_request(forge: Forge, opened: str, gith
 
 
 async def test_branch_without_a_merge_queue_is_refused(forge: Forge, opened: str) -> None:
-    """Waiting would not give it one."""
+    """Waiting would not create a merge queue."""
     outcome = await forge.merge(1, opened, queue=True)
     assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.QUEUE)
 
@@ -106,7 +106,7 @@ async def test_branch_without_a_merge_queue_is_refused(forge: Forge, opened: str
 async def test_text_of_the_merge_queue_decides(
     forge: Forge, opened: str, github: GitHub, shop: Repository, text: str, result: MergeResult, obstacle: Obstacle
 ) -> None:
-    """GraphQL has the status 200 for errors."""
+    """GraphQL has the status 200 for errors, so that the text decides."""
     shop.protect("main", merge_queue=True)
     github.refuse("graphql/enqueuePullRequest", Reply(200, {"data": None, "errors": [{"message": text}]}))
     outcome = await forge.merge(1, opened)
@@ -114,7 +114,7 @@ async def test_text_of_the_merge_queue_decides(
 
 
 def test_place_of_graphql() -> None:
-    """At github.com, on GitHub Enterprise Server, and where an operator has the API."""
+    """GraphQL is found at github.com, on GitHub Enterprise Server, and at an operator's address."""
     enterprise = ForgeHost(ForgeKind.GITHUB, "https://github.example.com")
     hosts = (GITHUB, enterprise, ForgeHost(ForgeKind.GITHUB, "https://x.ghe.com", "https://api.x.ghe.com/"))
     assert [graphql_url(host.api_url) for host in hosts] == [

@@ -1,4 +1,4 @@
-"""Pull requests of GitHub: found or created once, whatever is lost in between, and kept up to date."""
+"""Pull requests of GitHub are found or created once, whatever response is lost, and are updated."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.integration.forges.conftest import DRAFT, head_of, pull_of, settled
 
 
 async def test_branch_that_the_api_does_not_see_yet_is_transient(forge: Forge, shop: Repository) -> None:
-    """Right after a push, GitHub may call the head invalid."""
+    """Right after a push GitHub may refuse the head as invalid, which is transient."""
     shop.unseen = 1
     with pytest.raises(ForgeError) as failed:
         await forge.find_or_create_pull_request(DRAFT)
@@ -26,7 +26,7 @@ async def test_branch_that_the_api_does_not_see_yet_is_transient(forge: Forge, s
 
 
 async def test_branch_without_commits_is_refused(forge: Forge, shop: Repository) -> None:
-    """That is permanent, and the text says it."""
+    """The refusal is permanent, and its text states the reason."""
     shop.git.commit("same", {}, "none", base="main")
     shop.git.run("update-ref", "refs/heads/same", head_of(shop, "main"))
     with pytest.raises(ForgeError, match="No commits between main and same") as failed:
@@ -35,7 +35,7 @@ async def test_branch_without_commits_is_refused(forge: Forge, shop: Repository)
 
 
 async def test_body_and_labels_are_updated(forge: Forge, shop: Repository) -> None:
-    """Only what differs is sent; labels of users remain."""
+    """Only differences are sent; labels of users remain."""
     await forge.find_or_create_pull_request(replace(DRAFT, body=marked("Sums."), labels=("agent",)))
     pull_of(shop).labels.append(shop.label("important"))
     changed = replace(DRAFT, title="Total", body=marked("Adds.\n"), labels=("Agent", "sum"))
@@ -46,7 +46,7 @@ async def test_body_and_labels_are_updated(forge: Forge, shop: Repository) -> No
 
 
 async def test_reviewers_are_requested_once(forge: Forge, github: GitHub, shop: Repository) -> None:
-    """One who has reviewed is not requested again, although GitHub lists no request any more."""
+    """A user who has reviewed is not requested again, although GitHub no longer lists the request."""
     draft = replace(DRAFT, reviewers=("grace",))
     await forge.find_or_create_pull_request(draft)
     github.review(shop, 1, "COMMENTED", "grace")
@@ -56,14 +56,14 @@ async def test_reviewers_are_requested_once(forge: Forge, github: GitHub, shop: 
 
 
 async def test_unknown_reviewer_does_not_prevent_the_pull_request(forge: Forge) -> None:
-    """What was refused is reported."""
+    """The refused reviewer is reported."""
     created = await forge.find_or_create_pull_request(replace(DRAFT, reviewers=("stranger",)))
     assert created.number == 1
     assert "not a collaborator" in created.unapplied[0]
 
 
 async def test_conflict_is_seen(forge: Forge, shop: Repository) -> None:
-    """By the state of the pull request."""
+    """The state of the pull request shows the conflict."""
     await forge.find_or_create_pull_request(DRAFT)
     shop.git.commit("main", {"sum.py": "total = 3\n"}, "other")
     await settled(forge)
@@ -72,7 +72,7 @@ async def test_conflict_is_seen(forge: Forge, shop: Repository) -> None:
 
 
 async def test_checks_of_both_kinds_are_counted(forge: Forge, github: GitHub, shop: Repository) -> None:
-    """None is not success; a required check that has not reported is pending; statuses count like check runs."""
+    """No check is no success, an unreported required check is pending, and statuses count like check runs."""
     shop.protect("main", checks=["ci"])
     await forge.find_or_create_pull_request(DRAFT)
     await settled(forge)
@@ -102,7 +102,7 @@ async def test_reviews_are_those_of_the_head_commit(forge: Forge, github: GitHub
 
 
 async def test_unchanged_state_costs_nothing(forge: Forge, github: GitHub) -> None:
-    """The second poll's requests are conditional, and their responses 304."""
+    """The requests of the second poll are conditional, and their responses 304."""
     await forge.find_or_create_pull_request(DRAFT)
     await settled(forge)
     before = len(github.calls)
@@ -112,7 +112,7 @@ async def test_unchanged_state_costs_nothing(forge: Forge, github: GitHub) -> No
 
 
 async def test_one_pull_request_needs_few_requests(forge: Forge, github: GitHub) -> None:
-    """Two to create it, and five to poll it."""
+    """It takes two requests to create it, and five to poll it."""
     await forge.find_or_create_pull_request(DRAFT)
     assert github.calls.number() == 2
     await forge.pull_request(1)
@@ -120,7 +120,7 @@ async def test_one_pull_request_needs_few_requests(forge: Forge, github: GitHub)
 
 
 async def test_response_that_is_cut_off_is_transient(forge: Forge, github: GitHub) -> None:
-    """Half of a body is no response."""
+    """Half of a body is a transient failure."""
     github.break_off("repos/get", Way.CUT)
     with pytest.raises(ForgeError) as failed:
         await forge.default_branch()
@@ -128,7 +128,7 @@ async def test_response_that_is_cut_off_is_transient(forge: Forge, github: GitHu
 
 
 async def test_secondary_limit_stops_all_requests(forge: Forge, github: GitHub) -> None:
-    """Until `retry-after` has passed, no request is sent."""
+    """No request is sent until `retry-after` has passed."""
     github.refuse("repos/get", secondary_limit(60))
     waits = []
     for _ in range(2):
@@ -143,7 +143,7 @@ async def test_secondary_limit_stops_all_requests(forge: Forge, github: GitHub) 
 
 
 async def test_primary_limit_is_visible(forge: Forge, github: GitHub, forges: Forges) -> None:
-    """The state has what remains, and what was exceeded stops requests until it is reset."""
+    """The state has what remains of the limit; an exceeded limit stops requests until its reset."""
     await forge.default_branch()
     (limit,) = forges.rate_limits().values()
     assert (limit.limit, limit.remaining) == (5000, 4999)

@@ -1,4 +1,4 @@
-"""What GitLab has alone: auto-merge, 401 for a missing permission, and reviewers by id."""
+"""Properties of GitLab alone: auto-merge, 401 for a missing permission, and reviewers by id."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -36,7 +36,7 @@ async def forge(site: GitlabSite, forges: Forges) -> Forge:
 
 
 async def test_merge_when_the_pipeline_succeeds(forge: Forge, site: GitlabSite) -> None:
-    """It is queued, and merged by GitLab later."""
+    """The merge request is queued, and GitLab merges it later."""
     site.gitlab.settings["team/shop"].pipeline = True
     site.report(passed=None)
     assert (await forge.merge(1, site.head())).result is MergeResult.WAITING
@@ -46,7 +46,7 @@ async def test_merge_when_the_pipeline_succeeds(forge: Forge, site: GitlabSite) 
 
 
 async def test_missing_permission_to_merge_is_denied(forge: Forge, site: GitlabSite) -> None:
-    """GitLab has 401 for that, too; the token is not replaced."""
+    """GitLab responds 401 for that, too; the token is not replaced."""
     site.gitlab.settings["team/shop"].cannot_merge.add("ada")
     with pytest.raises(ForgeError) as failed:
         await forge.merge(1, site.head())
@@ -80,7 +80,7 @@ class UserApi:
 
 
 async def test_reviewers_are_added_by_their_ids() -> None:
-    """Those that are set already remain; one that does not exist is reported."""
+    """Existing reviewers remain; one that does not exist is reported."""
     api = UserApi()
     request = MergeRequest(
         iid=1, state="opened", source_branch="a", target_branch="b", reviewers=[GitlabUser(id=3, username="Bob")]

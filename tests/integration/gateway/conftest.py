@@ -25,14 +25,14 @@ OTHER = "p2"
 
 @dataclass
 class Api:
-    """The API of a gateway as a holder of a token sees it."""
+    """The API of a gateway, as the holder of a token uses it."""
 
     url: str
     session: aiohttp.ClientSession
     token: str
 
     async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any, Any]:
-        """The status, the document and the headers of a response."""
+        """Send a request; returns the status, the document and the headers of the response."""
         headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
         async with self.session.request(method, f"{self.url}{path}", headers=headers, **options) as response:
             text = await response.text()
@@ -40,7 +40,7 @@ class Api:
 
     @asynccontextmanager
     async def stream(self, path: str, after: str | None = None) -> AsyncIterator["Messages"]:
-        """An open stream of events."""
+        """Open a stream of events."""
         headers = {"Authorization": f"Bearer {self.token}", **({"Last-Event-ID": after} if after else {})}
         timeout = aiohttp.ClientTimeout(total=None)
         async with self.session.get(f"{self.url}{path}", headers=headers, timeout=timeout) as response:
@@ -56,7 +56,7 @@ class Messages:
         self.last = ""
 
     async def next(self) -> tuple[str, str, Any]:
-        """Type, position and document of the next message; comments are left out."""
+        """The type, position and document of the next message; comments are skipped."""
         fields: dict[str, str] = {}
         while True:
             line = (await self.response.content.readline()).decode()
@@ -105,7 +105,7 @@ async def client(herd: Broker) -> AsyncIterator[Herd]:
 
 @pytest.fixture
 async def services(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[dict[Principal, Service]]:
-    """The gateway, and the services behind it."""
+    """The gateway, and the services that it uses."""
     port_file = tmp_path / "api.port"
     async with running(herd, postgres, tmp_path / "home", isolation="none", gateway_port_file=port_file) as found:
         yield found
@@ -113,7 +113,7 @@ async def services(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def api(services: dict[Principal, Service], client: Herd, http: aiohttp.ClientSession, tmp_path: Path) -> Api:
-    """The API, with a token that may do everything in its project."""
+    """The API, with a token that permits everything in its project."""
     await eventually(lambda: responds(client), "the spawner responds")
     new = await client.create_token("all", "operate")
     return Api(await served(tmp_path / "api.port"), http, new.text)

@@ -1,4 +1,4 @@
-"""What no token, another project's, a revoked or an expired one can do: nothing, by any route."""
+"""Requests without a token, or with another project's, a revoked or an expired one, can do nothing, by any route."""
 
 import asyncio
 import json
@@ -38,10 +38,10 @@ QUERIES: Final = {operation: {"path": "x"} for operation in ("download_file", "u
     "file_version": {"file_path": "x"}
 }
 OWN: Final = {"submit_task", "set_schedule", "set_secret", "set_subscription", "create_webhook"}
-"""What creates an object of the token's own project, whatever other projects have."""
+"""Operations that create an object of the token's own project, whatever other projects have."""
 LISTED: Final = {"tasks", "sandboxes", "events", "approvals", "branches", "letters"}
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "openapi.json"
-"""Generated from the application: to do so here would take half a second of each test process."""
+"""The document generated from the application: generating it here would take half a second of each test process."""
 ROUTES: Final = sorted(
     (method.upper(), path, operation["operationId"])
     for path, methods in json.loads(DOCUMENT.read_text())["paths"].items()
@@ -52,11 +52,11 @@ OF_THE_PROJECT: Final = {operation for _, path, operation in ROUTES if "{" not i
 
 
 async def answers(api: Api) -> dict[str, tuple[int, Any]]:
-    """What each route says of objects that the project does not have, by the name of its operation."""
+    """The reply of each route about objects that the project does not have, by the name of its operation."""
     found = {}
     for method, path, operation in ROUTES:
         if operation in {*OWN, "stream_events"} or "/session" in path or "/sign-in" in path:
-            continue  # a stream has no end, and is of the token's own project, as sessions are
+            continue  # a stream has no end and belongs to the token's own project, and so do sessions
         filled = re.sub(r"\{(\w+)\}", lambda name: NAMES[name[1]], path)
         status, body, _ = await api.call(method, filled, json=BODIES.get(operation), params=QUERIES.get(operation))
         found[operation] = status, body
@@ -64,7 +64,7 @@ async def answers(api: Api) -> dict[str, tuple[int, Any]]:
 
 
 async def test_every_route_is_closed_without_a_valid_token(api: Api, herd: Broker, client: Herd) -> None:
-    """No route, existing or not, shows anything to a request without a token, or with one that is revoked."""
+    """No route, existing or not, shows anything to a request without a valid token."""
     revoked = (await client.create_token("soon-revoked", "operate")).text
     assert (await Api(api.url, api.session, revoked).call("GET", "/api/v1/tasks"))[0] == 200
     await client.revoke_token("soon-revoked")
@@ -79,7 +79,7 @@ async def test_every_route_is_closed_without_a_valid_token(api: Api, herd: Broke
 
 
 async def test_other_projects_token_finds_nothing(api: Api, herd: Broker, http: aiohttp.ClientSession) -> None:
-    """By every route of the table, an object of a project is unknown to the token of another one."""
+    """In every route of the table, an object of one project is unknown to the token of another."""
     async with Herd.connect(herd_context(herd, OTHER)) as other:
         stranger = Api(api.url, http, (await other.create_token("all", "operate")).text)
     status, found, _ = await api.call("POST", "/api/v1/tasks", json=BODIES["submit_task"], params={"name": "task-mine"})
@@ -104,7 +104,7 @@ async def _is_listed(api: Api, task: str) -> bool:
 
 
 async def test_roles_bounds_and_hosts_are_enforced(api: Api, client: Herd, http: aiohttp.ClientSession) -> None:
-    """A reader may not work; a body that is too large and another host are refused."""
+    """A reader may not change anything; a body that is too large and another host are refused."""
     reader = Api(api.url, http, (await client.create_token("reader", "read")).text)
     for operation in ("tasks", f"sandboxes/{SANDBOX}/messages"):
         status, body, _ = await reader.call("POST", f"/api/v1/{operation}", json=BODIES["submit_task"])
@@ -123,7 +123,7 @@ async def test_roles_bounds_and_hosts_are_enforced(api: Api, client: Herd, http:
 
 
 async def test_requests_are_taken_literally(api: Api) -> None:
-    """What is unknown, forged, or meant for another state is refused by name; no credential is read from a URL."""
+    """Unknown or forged fields, and requests for another state, are refused by name; a URL's credential is not read."""
     for path, field in (
         ("tasks?stat=failed", "stat"),
         ("tasks/task-x?token=shd_p1_x", "token"),
@@ -164,9 +164,9 @@ async def _chunks(data: bytes) -> Any:
 
 
 async def test_key_with_other_content_is_refused_by_an_event(api: Api, client: Herd) -> None:
-    """A key that is used again for something else neither drops it in silence nor reaches what another token created.
+    """A key that is reused for other content is refused visibly, and reaches nothing that another token created.
 
-    The broker drops a command whose id it has: so the id depends on the content, and the name on token and route.
+    The broker drops a command whose id it has; so the id depends on the content, and the name on token and route.
     """
     spec = BODIES["submit_task"]
     other = Api(api.url, api.session, (await client.create_token("other", "work")).text)
@@ -188,14 +188,14 @@ async def test_key_with_other_content_is_refused_by_an_event(api: Api, client: H
         return found
 
     assert len(await eventually(lambda: reported("task.refused"), "the other content is refused")) == 1
-    await all_stored(client)  # a later batch may be stored first
+    await all_stored(client)  # another batch may be stored first
     assert len(await reported("task.submitted")) == 1, "of requests at the same time one is carried out"
 
 
 async def test_artifact_is_downloaded_by_its_own_project_only(
     api: Api, herd: Broker, http: aiohttp.ClientSession, client: Herd
 ) -> None:
-    """Its bytes arrive as an attachment that no browser renders; to another project the name is unknown."""
+    """The artifact arrives as an attachment that no browser renders; its name is unknown to another project."""
     async with Herd.connect(herd_context(herd, OTHER)) as other:
         stranger = Api(api.url, http, (await other.create_token("all", "operate")).text)
     harness = {"kind": "command", "argv": ["sh", "-c", "echo '<script>' >left.html"]}

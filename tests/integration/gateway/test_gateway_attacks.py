@@ -1,4 +1,4 @@
-"""Attacks on a gateway that listens: ambiguous requests, other origins, hostile sockets, forged positions, proxies."""
+"""Attacks on a running gateway: ambiguous requests, other origins, hostile sockets, forged positions, proxies."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ BEARER: Final = f"Authorization: Bearer {TOKEN}\r\n"
 
 @pytest.fixture
 async def api(herd: Broker, http: aiohttp.ClientSession, tmp_path: Path) -> AsyncIterator[Api]:
-    """A gateway, with a token of each project, and no service behind it."""
+    """A gateway without services behind it, with a token of each project."""
     end = datetime.now(UTC) + timedelta(hours=1)
     async with herd.bus(Principal.SPAWNER) as bus:
         for project, text in ((PROJECT, TOKEN), (OTHER, FOREIGN)):
@@ -42,7 +42,7 @@ async def api(herd: Broker, http: aiohttp.ClientSession, tmp_path: Path) -> Asyn
 
 
 async def sent(api: Api, request: str) -> tuple[int, str, str]:
-    """The status, the head and the rest of what comes back for these bytes, until the gateway ends the connection."""
+    """The status, the head and the rest of the responses to these bytes, until the gateway ends the connection."""
     place = urlsplit(api.url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:
@@ -56,7 +56,7 @@ async def sent(api: Api, request: str) -> tuple[int, str, str]:
 
 
 async def test_each_response_forbids_browsers_to_interpret_it(api: Api) -> None:
-    """Whatever is refused, and wherever: no sniffing, no frame, no referrer, and no other site may read it."""
+    """Every response, also a refusal, forbids sniffing, frames and referrers, and other sites can't read it."""
     host, close, foreign = "Host: localhost\r\n", "Connection: close\r\n\r\n", "Origin: https://evil.example\r\n"
     for request, status in (
         (f"GET /api/v1/tasks HTTP/1.1\r\n{host}{close}", 401),
@@ -82,7 +82,7 @@ async def test_each_response_forbids_browsers_to_interpret_it(api: Api) -> None:
 
 
 async def test_ambiguous_requests_are_one_request_at_the_most(api: Api) -> None:
-    """What proxies and servers read differently is refused, or ends the connection: no second request is in it."""
+    """Bytes that proxies and servers read differently are refused, or end the connection: no second request is read."""
     inner = f"GET /api/v1/session HTTP/1.1\r\nHost: localhost\r\n{BEARER}Connection: close\r\n\r\n"
     post = f"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n{BEARER}"
     size = len(inner)
@@ -107,7 +107,7 @@ async def test_ambiguous_requests_are_one_request_at_the_most(api: Api) -> None:
 
 
 async def test_hostile_messages_end_their_own_socket_only(api: Api) -> None:
-    """A message that is too large, no JSON, not Unicode or not authenticated closes the socket with a stated code."""
+    """A message that is too large, invalid JSON or Unicode, or not authenticated closes its socket with a code."""
     large = "x" * (MAX_MESSAGE + 1)
     for message, codes in (
         (large, {1009}),
@@ -124,7 +124,7 @@ async def test_hostile_messages_end_their_own_socket_only(api: Api) -> None:
 
 
 async def test_position_of_another_project_shows_nothing_of_it(api: Api, herd: Broker) -> None:
-    """A position is that of the whole stream, so it can be guessed: what is behind it is the caller's own project."""
+    """A position of the whole stream can be guessed, but behind it the caller gets only its own project."""
     async with herd.bus(Principal.WORKER, project=PROJECT, sandbox=SANDBOX) as bus:
         await Talker(bus).publish_numbers(3)
     stranger = Api(api.url, api.session, FOREIGN)
@@ -141,7 +141,7 @@ async def test_position_of_another_project_shows_nothing_of_it(api: Api, herd: B
 
 
 class Proxy:
-    """A proxy that uses HTTP/1.0 to its server, and can cut every connection as one with a time-out does."""
+    """A proxy that uses HTTP/1.0 to its server, and can cut every connection, as proxies with a time-out do."""
 
     def __init__(self, url: str) -> None:
         self.url = ""
@@ -149,19 +149,19 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        """Listen."""
+        """Start to listen."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Cut all connections, and listen no more."""
+        """Cut all connections, and stop listening."""
         self.cut()
         self._server.close()
         await self._server.wait_closed()
 
     def cut(self) -> None:
-        """End all connections in the middle of what they transfer."""
+        """End all connections in the middle of a transfer."""
         for writer in self._open:
             writer.transport.abort()
 
@@ -183,7 +183,7 @@ class Proxy:
 
 
 async def test_stream_continues_behind_a_proxy_that_cuts_it(api: Api, herd: Broker) -> None:
-    """Each event arrives once, however often a proxy ends the connection; one that waits 60 s for bytes ends none."""
+    """Each event arrives once, however often the proxy ends the connection; a proxy's time-out of 60 s ends none."""
     assert event_stream.HEARTBEAT * 3 < 60
     got: list[int] = []
     async with herd.bus(Principal.WORKER, project=PROJECT, sandbox=SANDBOX) as bus, Proxy(api.url) as proxy:

@@ -1,4 +1,4 @@
-"""The whole API against its OpenAPI document: Schemathesis, on a real gateway with the services behind it."""
+"""Compares the whole API with its OpenAPI document: Schemathesis, on a real gateway with the services behind it."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ ENDLESS = ("stream_events", "stream_sandbox")
 
 
 LARGE = ("submit_task", "create_sandbox", "set_schedule", "start_command")
-"""Operations whose bodies have up to thousands of boundary cases, which take very long: they are only fuzzed."""
+"""Operations whose bodies have thousands of boundary cases, which take very long: they are only fuzzed."""
 _CONFIGURATION = f"""
 [checks.negative_data_rejection]
 expected-statuses = [400, 401, 403, 404, 409, 412, 413, 422]
@@ -41,12 +41,12 @@ phases.coverage.enabled = false
 include-method = "GET"
 phases.coverage.enabled = false
 """
-"""A body may also be too large, and a name may be in use. The boundaries of what is only read take minutes as well."""
+"""A body may also be too large, and a name may be in use. Boundary cases of reading operations take minutes as well."""
 
 
 @pytest.fixture
 async def unlimited(herd: Broker, postgres: str, tmp_path: Path, client: Herd) -> AsyncIterator[Api]:
-    """The API without a limit of requests, which would only be refused otherwise."""
+    """The API without a rate limit, which would only refuse the requests."""
     port_file = tmp_path / "api.port"
     settings: dict[str, Any] = {"gateway_port_file": port_file, "gateway_requests_per_second": 1_000_000.0}
     async with (
@@ -59,9 +59,9 @@ async def unlimited(herd: Broker, postgres: str, tmp_path: Path, client: Herd) -
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.long  # thousands of requests: minutes; each kind of refusal is also in test_gateway_access
+@pytest.mark.long  # thousands of requests take minutes; test_gateway_access also tests each kind of refusal
 async def test_api_does_what_its_document_says(unlimited: Api, tmp_path: Path) -> None:
-    """Whatever is sent, no response is a server's error, unknown, or another one than described."""
+    """Whatever is sent, no response is a server error, undocumented, or different from its description."""
     schema = tmp_path / "openapi.json"
     schema.write_text(json.dumps(document()))
     (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)

@@ -62,7 +62,7 @@ async def _output(api: Api, sandbox: str) -> str:
 
 
 async def _check_history(api: Api, sandbox: str, task: str) -> None:
-    """What is stored of the task, and typed refusals."""
+    """Check the stored data of the task, and typed refusals."""
     spec = SPEC | {"harness": {"argv": SPEC["harness"]["argv"]}}  # without defaults, such as the kind of a command
     assert (await api.call("GET", f"/api/v1/tasks/{task}/submitted"))[1] == {"task": task, "spec": spec}
     overview = (await api.call("GET", "/api/v1/overview"))[1]

@@ -19,7 +19,7 @@ BEGIN = "/api/v1/sign-in/oidc"
 
 
 class Visitor:
-    """A browser without scripts: it has cookies, and follows redirects one at a time."""
+    """A browser without scripts: it stores cookies, and follows redirects one by one."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self.cookies: dict[str, str] = {}
@@ -27,7 +27,7 @@ class Visitor:
         self._url = url
 
     async def visit(self, url: str) -> tuple[int, str]:
-        """The status, and where it leads; the gateway's own address is left out."""
+        """Send a request; returns the status and the redirect's target, without the gateway's own address."""
         own = url.startswith("/")
         cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} if own else {}
         headers = {"Sec-Fetch-Site": "cross-site", **cookie}
@@ -44,7 +44,7 @@ class Visitor:
         return (await self.visit(there))[1]
 
     async def signed_in(self, query: str = "") -> str:
-        """Where a sign-in leads to."""
+        """Complete a sign-in; returns the redirect's target."""
         return (await self.visit(await self.begun(query)))[1]
 
     async def session(self, api: Api) -> Any:
@@ -79,7 +79,7 @@ async def oidc_api(
 
 
 def shown(location: str) -> dict[str, str]:
-    """What the sign-in page is to show."""
+    """The contents of the sign-in page."""
     parts = urlsplit(location)
     assert (parts.netloc, parts.path, parts.query) == ("", "/sign-in", "")
     return dict(parse_qsl(parts.fragment))
@@ -88,7 +88,10 @@ def shown(location: str) -> dict[str, str]:
 async def test_user_signs_in_with_the_roles_of_its_groups(
     oidc_api: Api, provider: OidcProvider, client: Herd, http: aiohttp.ClientSession
 ) -> None:
-    """A session in one project, chosen if there are several; after a rotation of keys, too; none without a group."""
+    """A user gets a session in one project, which it chooses if it has several, and none without a group.
+
+    This also works after a rotation of the provider's keys.
+    """
     visitor = Visitor(http, oidc_api.url)
     assert shown(await visitor.signed_in()) == {"next": "/", "error": "no_project"}
     assert await visitor.session(oidc_api) is None
@@ -112,7 +115,7 @@ async def test_user_signs_in_with_the_roles_of_its_groups(
 async def test_attacks_on_a_sign_in_give_no_session(
     oidc_api: Api, provider: OidcProvider, http: aiohttp.ClientSession
 ) -> None:
-    """A response to another sign-in, or to none; a code used twice; another issuer; a token that is not valid here."""
+    """A response to another sign-in or to none, a code used twice, another issuer and an invalid token are refused."""
     provider.claims["groups"] = ["engineers"]
     victim, attacker = Visitor(http, oidc_api.url), Visitor(http, oidc_api.url)
     foreign = await attacker.begun()

@@ -1,4 +1,4 @@
-"""The operations of the API on sandboxes and the project, on a whole herd: what works, and what no role or name may."""
+"""The API's operations on sandboxes and the project, on a whole herd: their effects, and who is refused."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ COMMAND = {"command": ["sh", "-c", "cat; exit 3"], "stdin": base64.urlsafe_b64en
 async def test_sandbox_is_created_used_and_paused_over_http(
     api: Api, herd: Broker, http: aiohttp.ClientSession, client: Herd
 ) -> None:
-    """Commands and files in a sandbox, and its lifecycle; a reader's token and another project's can do none of it."""
+    """A sandbox has commands, files and a lifecycle; a reader's token and another project's can use none of them."""
     reader = Api(api.url, http, (await client.create_token("reader", "read")).text)
     async with Herd.connect(herd_context(herd, OTHER)) as other:
         stranger = Api(api.url, http, (await other.create_token("all", "operate")).text)
@@ -30,9 +30,9 @@ async def test_sandbox_is_created_used_and_paused_over_http(
     place = created[0][2]["Location"]
     await eventually(partial(_has, api, place, state="running"), "the sandbox runs")
 
-    await _files(api, http, place)
-    await _command(api, place)
-    await _refusals(reader, stranger, place)
+    await _check_files(api, http, place)
+    await _check_command(api, place)
+    await _check_refusals(reader, stranger, place)
     assert (await api.call("POST", f"{place}/extend", json={"seconds": 3600}))[0] == 202
     assert (await api.call("POST", f"{place}/pause", json={"reason": "look"}))[0] == 202
     await eventually(partial(_has, api, place, state="paused"), "it is paused")
@@ -44,8 +44,8 @@ async def test_sandbox_is_created_used_and_paused_over_http(
     assert (ended[0], ended[1]["code"]) == (409, "conflict")
 
 
-async def _files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
-    """A file is written, listed and read, also within the archive of its folder; never outside the work tree."""
+async def _check_files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
+    """Check that a file is written, listed and read, also in its folder's archive, but never outside the work tree."""
     written = await api.call("PUT", f"{place}/files/content?path=a/b.txt&mode=600", data=b"<b>\x00 bytes")
     assert (written[0], written[1]["size"]) == (200, 10), written
     listed = (await api.call("GET", f"{place}/files?path=a"))[1]["entries"]
@@ -60,8 +60,8 @@ async def _files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
         assert (await api.call("GET", f"{place}/files/content?path={path}"))[0] in {404, 422, 403}, path
 
 
-async def _command(api: Api, place: str) -> None:
-    """A command gets its input, and its output and exit status can be read."""
+async def _check_command(api: Api, place: str) -> None:
+    """Check that a command gets its input, and that its output and exit status can be read."""
     status, state, headers = await api.call("POST", f"{place}/exec", json=COMMAND)
     assert status == 202, state
     async with asyncio.timeout(PATIENCE):
@@ -73,8 +73,8 @@ async def _command(api: Api, place: str) -> None:
     assert (broken[0], broken[1]["field"]) == (422, "stdin")
 
 
-async def _refusals(reader: Api, stranger: Api, place: str) -> None:
-    """A reader is refused with the role that it needs; a stranger does not find the sandbox."""
+async def _check_refusals(reader: Api, stranger: Api, place: str) -> None:
+    """Check that a reader is refused with the role that it needs, and that a stranger does not find the sandbox."""
     for method, path, body in (
         ("POST", "/exec", COMMAND),
         ("PUT", "/files/content?path=x", b"x"),
@@ -99,7 +99,7 @@ def _token(api: Api) -> dict[str, str]:
 
 
 async def test_project_is_set_up_over_http(api: Api) -> None:
-    """Schedules, secrets, subscriptions and grants: set, seen, deleted; a secret's value is in no response."""
+    """Schedules, secrets, subscriptions and grants are set, shown and deleted; no response has a secret's value."""
     task = {"text": "x", "harness": {"kind": "command", "argv": ["true"]}, "secrets": {"KEY": "key"}}
     put, get, delete = (partial(api.call, method) for method in ("PUT", "GET", "DELETE"))
     status, view, _ = await put("/api/v1/secrets/key", json={"value": "correct-horse"})

@@ -1,4 +1,4 @@
-"""What operators of a project do over the API: requeue its dead letters, and run the checks of the doctor."""
+"""Operators of a project use the API to requeue its dead letters, and to run the checks of `doctor`."""
 
 from datetime import UTC, datetime
 from functools import partial
@@ -31,11 +31,11 @@ P = Principal
 LETTERS = "/api/v1/dead-letters"
 SANDBOX = "sbx-1"
 COMMANDS = {P.SPAWNER: CancelTask.type, P.MESSAGE_RELAY: SendMessage.type, P.MONITOR: MuteRule.type}
-"""Commands of the services that handle them; event-ingest handles events."""
+"""A command of each service that handles commands; event-ingest handles events."""
 
 
 def event_of(project: str) -> Any:
-    """An event that its service can handle."""
+    """An event or a command that its service can handle."""
     return wrap(
         AgentMessage(content="hello", content_length=5), AgentMessage.type, source=f"/sandherd/sandbox/{SANDBOX}",
         sequence=1, project=project, subject=SANDBOX, time=datetime.now(UTC), sandboxid=SANDBOX,
@@ -43,7 +43,7 @@ def event_of(project: str) -> Any:
 
 
 async def bury(herd: Broker, service: Principal, project: str, data: bytes) -> int:
-    """Store a dead letter of a service, as after a time in which it could not handle it; returns its number."""
+    """Store a dead letter of a service, as if it could not be handled for a time; returns its number."""
     command = COMMANDS.get(service)
     subject = command_subject(command, project) if command else event_subject(project, SANDBOX, AgentMessage.type)
     delivery = Delivery(subject, data, "COMMANDS" if command else "EVENTS", 9, 1, datetime.now(UTC))
@@ -61,7 +61,7 @@ async def of_role(api: Api, client: Herd, role: Any) -> Api:
 async def test_dead_letter_is_requeued_by_an_operator_of_its_project(
     api: Api, herd: Broker, http: aiohttp.ClientSession, client: Herd
 ) -> None:
-    """One that can be handled now is gone, with its effect; another stays with the reason. Who did it is logged."""
+    """A letter that can be handled now is removed, with its effect; another stays with the reason; both are logged."""
     good = await bury(herd, P.EVENT_INGEST, PROJECT, event_of(PROJECT).to_json())
     bad = await bury(herd, P.EVENT_INGEST, PROJECT, b"no json")
     async with Herd.connect(herd_context(herd, OTHER)) as other:
@@ -90,7 +90,7 @@ async def test_dead_letter_is_requeued_by_an_operator_of_its_project(
 
 
 async def numbers(api: Api) -> list[int]:
-    """The project's dead letters, newest first."""
+    """The numbers of the project's dead letters, newest first."""
     return [letter["number"] for letter in (await api.call("GET", LETTERS))[1]["letters"]]
 
 
@@ -103,7 +103,7 @@ async def is_stored(api: Api) -> bool:
 async def test_service_requeues_no_letter_of_another_project(
     services: dict[Principal, Service], herd: Broker, client: Herd, service: str
 ) -> None:
-    """The service itself decides by the subject, and the gateway's credential does not permit all projects at once."""
+    """The service itself checks the subject, and the gateway's credential does not permit all projects at once."""
     request: type[Requeue] = REQUEUES[service]
     number = await bury(herd, Principal(service), OTHER, b"no json")
     async with herd.bus(P.GATEWAY) as gateway:
@@ -118,7 +118,7 @@ async def test_service_requeues_no_letter_of_another_project(
 async def test_doctor_finds_the_same_over_the_api(
     api: Api, herd: Broker, client: Herd, services: dict[Principal, Service], tmp_path: Path
 ) -> None:
-    """All checks of the services, broker and history; a fault has its cause and a remedy without a command."""
+    """All checks of the services, broker and history are run; a fault has its cause and a remedy without a command."""
 
     async def report() -> dict[str, dict[str, Any]]:
         status, found, _ = await api.call("GET", "/api/v1/doctor")

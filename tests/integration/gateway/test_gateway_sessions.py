@@ -1,4 +1,4 @@
-"""A browser's session on real parts: signed in by a token or a code, ended by either, and useless to other sites."""
+"""A browser's session on real parts: a token or a code begins it, either ends it, and other sites can't use it."""
 
 import asyncio
 from functools import partial
@@ -21,14 +21,14 @@ OWN: Final = {"Sec-Fetch-Site": "same-origin"}
 
 
 class Browser:
-    """A browser that has the session's cookie; requests are those of the gateway's own pages."""
+    """A browser that has the session's cookie; its requests are those of the gateway's own pages."""
 
     def __init__(self, api: Api, cookie: str = "") -> None:
         self.api = api
         self.cookie = cookie
 
     async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any, Any]:
-        """The status, the document and the headers of a response."""
+        """Send a request; returns the status, the document and the headers of the response."""
         headers = {**OWN, "Cookie": self.cookie, **options.pop("headers", {})}
         async with self.api.session.request(method, self.api.url + path, headers=headers, **options) as response:
             text = await response.text()
@@ -39,7 +39,7 @@ class Browser:
 
 
 async def test_session_of_a_token_lives_with_it(api: Api, client: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cookie does what the token may; commands name the token; its end ends sessions and their open streams."""
+    """The cookie permits what the token permits; the token's end also ends sessions and their open streams."""
     monkeypatch.setattr(event_stream.EventStreams.__init__, "__defaults__", (0.05, event_stream.STALL))
     text = (await client.create_token("ci", "work")).text
     browser = Browser(api)
@@ -74,7 +74,7 @@ async def test_session_of_a_token_lives_with_it(api: Api, client: Herd, monkeypa
 
 
 async def test_link_of_open_gives_one_session_once(api: Api, herd: Broker) -> None:
-    """Its code is in the fragment; of many that use it at the same time one gets a session, which its user can end."""
+    """The code is in the URL's fragment; of many uses of it at the same time only one gets a session."""
     credentials = {"SANDHERD_CREDENTIALS": str(herd_context(herd).credentials), "SANDHERD_PROJECT": PROJECT}
     words = ("open", "--role", "read", "--url", f"{api.url}/api/v1", "--print")
     done = await asyncio.to_thread(partial(sandherd, herd, *words, **credentials))

@@ -1,4 +1,4 @@
-"""WebSockets on a whole herd: interactive terminals, live events for earlier clients, and who may not have them."""
+"""WebSockets on a whole herd: interactive terminals, live events for earlier clients, and refused clients."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ Connection = aiohttp.ClientWebSocketResponse
 
 @asynccontextmanager
 async def opened(api: Api, path: str, *, token: str | None = None, **headers: str) -> AsyncIterator[Connection]:
-    """A WebSocket, with a token in the header; an empty one sends none."""
+    """Open a WebSocket with a token in the header; an empty token is not sent."""
     text = api.token if token is None else token
     sent = headers | ({"Authorization": f"Bearer {text}"} if text else {})
     async with asyncio.timeout(PATIENCE), api.session.ws_connect(f"{api.url}{path}", headers=sent) as connection:
@@ -29,7 +29,7 @@ async def opened(api: Api, path: str, *, token: str | None = None, **headers: st
 
 
 class Screen:
-    """What a terminal shows: its bytes, and its documents."""
+    """The output of a terminal: its bytes, and its documents."""
 
     def __init__(self, connection: Connection, first: dict[str, Any]) -> None:
         self.shown = b""
@@ -37,12 +37,12 @@ class Screen:
         self.first = first
 
     async def begin(self) -> str:
-        """Start or attach. Returns the command's name."""
+        """Start a command or attach to one. Returns the command's name."""
         await self.connection.send_json(self.first)
         return str((await self.connection.receive_json())["exec"])
 
     async def until(self, text: bytes) -> None:
-        """Read until this is shown."""
+        """Read until this text is shown."""
         while text not in self.shown:
             self.shown += await self.connection.receive_bytes()
 
@@ -57,7 +57,7 @@ class Screen:
 
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens are checked more often than every 15 s."""
+    """Check tokens more often than every 15 s."""
     monkeypatch.setattr(event_stream.EventStreams.__init__, "__defaults__", (0.2, event_stream.STALL))
 
 
@@ -76,7 +76,7 @@ async def _runs(api: Api, sandbox: str) -> bool:
 async def test_terminal_survives_its_connection(
     api: Api, herd: Broker, sandbox: str, client: Herd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Input, output, size and exit status; after a lost connection and after a detach it continues where it was."""
+    """A terminal has input, output, size and exit status, and continues after a lost connection and after a detach."""
     path = f"/api/v1/sandboxes/{sandbox}/terminal"
     start = {"type": "start", "command": ["sh"], "env": {"PS1": "$"}, "size": {"rows": 11, "columns": 33}}
     async with opened(api, path) as connection:
@@ -88,7 +88,7 @@ async def test_terminal_survives_its_connection(
         await connection.send_bytes(b"stty size\n")
         await screen.until(b"22 44")
         connection._response.connection.transport.abort()  # type: ignore[union-attr]  # as a network that fails
-    await _attached_again(api, path, name, len(screen.shown))
+    await _check_attached_again(api, path, name, len(screen.shown))
     for first in ({"type": "start", "command": []}, {"type": "x"}, {"type": "attach", "exec": "exc-none"}):
         async with opened(api, path) as connection:
             await connection.send_json(first)
@@ -97,8 +97,8 @@ async def test_terminal_survives_its_connection(
     await _revocation(api, sandbox, client, monkeypatch)
 
 
-async def _attached_again(api: Api, path: str, name: str, seen: int) -> None:
-    """The next connections get only what follows their offset, and the last one its exit status."""
+async def _check_attached_again(api: Api, path: str, name: str, seen: int) -> None:
+    """Check that the next connections get only what follows their offset, and the last one the exit status."""
     async with opened(api, path) as connection:
         screen = Screen(connection, {"type": "attach", "exec": name, "offset": seen})
         assert await screen.begin() == name
@@ -117,7 +117,7 @@ async def _attached_again(api: Api, path: str, name: str, seen: int) -> None:
 
 
 async def _refusals(api: Api, herd: Broker, sandbox: str, client: Herd) -> None:
-    """A page of another site, an invalid token, a lower role and another project's token get no socket."""
+    """Check that another site's page, an invalid token, a lower role and another project's token get no socket."""
     path = f"/api/v1/sandboxes/{sandbox}/terminal"
     reader = (await client.create_token("reader", "read")).text
     async with Herd.connect(herd_context(herd, OTHER)) as other:
@@ -144,7 +144,7 @@ async def _refusals(api: Api, herd: Broker, sandbox: str, client: Herd) -> None:
 
 
 async def _revocation(api: Api, sandbox: str, client: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events arrive once each, across two connections; the end of the token is the end of the socket."""
+    """Check that events arrive once each over two connections, and that the token's end closes the socket."""
     path = f"/api/v1/sandboxes/{sandbox}/events/socket"
     monkeypatch.setattr(sockets, "SIGN_IN", 0.05)
     async with opened(api, path, token="") as connection:

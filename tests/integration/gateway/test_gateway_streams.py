@@ -1,4 +1,4 @@
-"""Live streams on a real broker: nothing lost or doubled, whatever restarts, and no client delays another."""
+"""Live streams on a real broker: restarts lose and duplicate nothing, and no client delays another."""
 
 import asyncio
 import socket
@@ -66,9 +66,9 @@ async def talker(herd: Broker) -> AsyncIterator[Talker]:
 
 @pytest.fixture
 async def port_file(herd: Broker, tmp_path: Path) -> Path:
-    """Where gateways write their port; the token exists.
+    """The file where gateways write their port; the token exists.
 
-    Another program could take a port that the kernel assigns, while no gateway listens there.
+    Another program could take a port that the kernel assigns, while no gateway listens on it.
     """
     await store_token(herd, datetime.now(UTC) + timedelta(hours=1))
     file = tmp_path / "api.port"
@@ -106,7 +106,7 @@ async def test_restarts_lose_and_double_nothing(
 ) -> None:
     """An open stream survives a restart of the broker; after one of the gateway a client continues at its position.
 
-    Stored events precede live ones, and the id of the last message is all that a client has to remember.
+    Stored events precede live ones, and a client has to remember only the id of the last message.
     """
     got: list[int] = []
     async with gateway(herd, http, port_file) as api:
@@ -143,14 +143,14 @@ async def test_restarts_lose_and_double_nothing(
 async def test_slow_client_is_disconnected_and_delays_no_other(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, talker: Talker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that reads nothing is closed when its queue is full; another one gets every event meanwhile."""
+    """A client that reads nothing is disconnected when its queue is full; another one still gets every event."""
     monkeypatch.setattr(live_feeds.LiveFeeds.__init__, "__defaults__", (20,))
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
-        deaf = await _deaf(api)
+        deaf = await _unread_stream(api)
         received: list[int] = []
         while talker.published < 150:
             await talker.publish_numbers(1, "x" * 60_000)
-            received += await numbers(stream, talker.published)  # so its own queue has one event at the most
+            received += await numbers(stream, talker.published)  # so its own queue has at most one event
         assert received == list(range(1, 151))
         deaf.setblocking(False)
         await eventually(lambda: _is_closed(deaf), "the slow client is disconnected")
@@ -160,7 +160,7 @@ async def test_slow_client_is_disconnected_and_delays_no_other(
 async def test_client_that_never_reads_is_disconnected_also_before_live_events(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, talker: Talker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stored events that are not read hold memory, too; and the end of its token ends such a stream likewise."""
+    """Stored events that are not read also use memory; such a stream ends too when its token ends."""
     await talker.publish_numbers(100, "x" * 60_000)
     defaults = event_stream.EventStreams.__init__
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
@@ -168,32 +168,32 @@ async def test_client_that_never_reads_is_disconnected_also_before_live_events(
         begin = f"{stream.last.partition('-')[0]}-0"
     monkeypatch.setattr(defaults, "__defaults__", (0.1, 0.5))
     async with gateway_of(herd, gateway_port_file=port_file).running() as service:
-        with await _deaf(Api(await _again(service, port_file), http, TOKEN), begin):
+        with await _unread_stream(Api(await _next_address(service, port_file), http, TOKEN), begin):
             await eventually(lambda: _streams(service) == (0, 1), "the client that takes nothing is disconnected")
     monkeypatch.setattr(defaults, "__defaults__", (0.1, 3600.0))
     monkeypatch.setattr(event_stream, "_CLOSING", 0.1)
     async with gateway_of(herd, gateway_port_file=port_file).running() as service:
-        with await _deaf(Api(await _again(service, port_file), http, TOKEN), begin):
+        with await _unread_stream(Api(await _next_address(service, port_file), http, TOKEN), begin):
             assert _streams(service) == (1, 0)
             await store_token(herd, datetime.now(UTC))
             await eventually(lambda: _streams(service) == (0, 0), "the client without a valid token is disconnected")
 
 
 def _streams(service: Service) -> tuple[float | None, float | None]:
-    """How many streams are open, and how many were ended because their clients were slow."""
+    """The numbers of open streams, and of those that were ended because their clients were slow."""
     names = ("sandherd_gateway_streams", "sandherd_gateway_streams_dropped_total")
     open_now, dropped = (service.registry.get_sample_value(name) or 0 for name in names)
     return open_now, dropped
 
 
-async def _again(service: Service, port_file: Path) -> str:
-    """The address of a gateway that is ready, behind an earlier one."""
+async def _next_address(service: Service, port_file: Path) -> str:
+    """The address of a gateway that is ready, after an earlier one has ended."""
     await eventually(lambda: not service.health.problems(), "the gateway is ready")
     return await served(port_file)
 
 
-async def _deaf(api: Api, after: str = "") -> socket.socket:
-    """A client with a stream that has begun, which reads nothing more."""
+async def _unread_stream(api: Api, after: str = "") -> socket.socket:
+    """A client whose stream has begun, and which reads nothing more."""
     place = urlsplit(api.url)
     deaf = socket.socket()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -218,7 +218,7 @@ def _is_closed(connection: socket.socket) -> bool:
 async def test_expired_token_ends_its_open_stream(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream is checked again with each heartbeat, and ends; so does the token at the next request."""
+    """A stream checks its token with each heartbeat, and ends; so does the token at the next request."""
     monkeypatch.setattr(event_stream.EventStreams.__init__, "__defaults__", (0.05, event_stream.STALL))
     async with gateway(herd, http, port_file) as api, asyncio.timeout(PATIENCE):
         async with api.stream("/api/v1/events/stream") as stream:

@@ -1,4 +1,4 @@
-"""A herd with a client, the spawner's records and workers that answer: everything around the relay."""
+"""A herd with a client, the spawner's records and workers that reply: everything around message-relay."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ CommandT = TypeVar("CommandT", bound=Command)
 
 
 class Worker:
-    """Answers for one sandbox as a worker does: a message is received once."""
+    """Replies for one sandbox as a worker does; it receives each message once."""
 
     def __init__(self, sandbox: str, world: "World") -> None:
         self.sandbox = sandbox
@@ -78,13 +78,13 @@ class Worker:
         return Receipt(message=message.message, outcome="rejected", reason="full").model_dump_json().encode()
 
     def is_gone(self, message: InboxMessage) -> bytes:
-        """As a worker does that has only come to say what another left unsaid."""
+        """Reply as a worker that only publishes what an earlier one left unpublished."""
         gone = Receipt(message=message.message, outcome="rejected", reason="the agent is gone", agent_gone=True)
         return gone.model_dump_json().encode()
 
 
 class World:
-    """What happens around the relay, and what it says."""
+    """The surroundings of the relay, and the events that it publishes."""
 
     def __init__(self, herd: Broker, stack: AsyncExitStack) -> None:
         self.herd = herd
@@ -127,13 +127,13 @@ class World:
                 await self.changed.wait()
 
     async def restart_broker(self) -> None:
-        """Kill the broker, start it again, and wait until we receive from it: what is published before is lost."""
+        """Kill the broker, start it again, and wait until events are received: what is published before is lost."""
         await self.herd.kill()
         await self.herd.restart()
         results: list[bool] = []
 
         async def ask() -> None:
-            """A round trip, behind which all subscriptions are known to the broker."""
+            """Do a round trip, after which the broker knows all subscriptions."""
             with suppress(nats.errors.Error, TimeoutError, OSError):
                 await self.client.client.flush(1)
                 results.append(True)
@@ -144,7 +144,7 @@ class World:
         await self.until(lambda: state in self.published[message])
 
     async def until_after(self, act: Callable[[], Awaitable[None]], condition: Callable[[], bool]) -> None:
-        """Act until the condition holds, again and again: the relay may not be listening the first time."""
+        """Act repeatedly until the condition holds: the relay may not be listening the first time."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 await act()
@@ -154,7 +154,7 @@ class World:
                         await asyncio.wait_for(self.changed.wait(), 1)
 
     async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING, **fields: Any) -> str:
-        """As the spawner writes it: what is at its default is left out."""
+        """Write a record as the spawner does: fields at their default are left out."""
         known = {"task": "task-1", "state": state} | fields
         record = {key: value for key, value in known.items() if value not in {None, SandboxState.REQUESTED}}
         payload = json.dumps({"sandbox": sandbox, "more": [1]} | record).encode()
@@ -162,31 +162,31 @@ class World:
         return sandbox
 
     async def attempt(self, number: int, **fields: Any) -> str:
-        """The spawner begins an attempt of task-1, in sbx-<number>: the task's record first, then the sandbox's."""
+        """Begin an attempt of task-1 in sbx-<number> as the spawner does: the task's record, then the sandbox's."""
         before = {"sandbox": f"sbx-{number - 1}", "attempt": number - 1} if number > 1 else None
         known = {"state": "running", "attempt": number, "sandbox": f"sbx-{number}", "previous": before}
         await self.record_task(**known | fields)
         return await self.record(f"sbx-{number}", attempt=number)
 
     async def lose(self, number: int) -> None:
-        """The worker of an attempt is lost: the task waits for its next attempt, and the sandbox has ended."""
+        """Record the loss of an attempt's worker: the task waits for its next attempt, and the sandbox has ended."""
         before = {"sandbox": f"sbx-{number}", "attempt": number}
         await self.record_task(state="pending", attempt=number + 1, previous=before)
         await self.end(f"sbx-{number}", attempt=number, reason="worker_lost")
 
     async def record_task(self, **fields: Any) -> None:
-        """As the spawner writes it."""
+        """Write the task's record as the spawner does."""
         record = {"task": "task-1", "life": "l1", "spec": {}} | fields
         payload = json.dumps({key: value for key, value in record.items() if value is not None}).encode()
         await self.spawner.js.publish(f"$KV.tasks.{PROJECT}.task-1", payload)
 
     async def end(self, sandbox: str, **fields: Any) -> None:
-        """The spawner ends a sandbox: the record first, then the event."""
+        """End a sandbox as the spawner does: first the record, then the event."""
         await self.record(sandbox, SandboxState.TERMINATED, **fields)
         await self.by_spawner(sandbox, SandboxTerminated(runtime="process", reason="test"))
 
     async def go_on(self, sandbox: str) -> None:
-        """The spawner lets a paused sandbox go on."""
+        """Resume a paused sandbox as the spawner does."""
         await self.record(sandbox)
         await self.by_spawner(sandbox, SandboxResumed(runtime="process"))
 
@@ -217,22 +217,22 @@ class World:
         return _command(data, sandbox)
 
     async def decide(self, sandbox: str, approval: str, granted: bool = True, **more: Any) -> str:
-        """A user answers. Returns the name of the message that the answer is."""
+        """Send a user's decision. Returns the name of the message that delivers it."""
         command = self.answer(sandbox, approval, granted, **more)
         await self.client.publish_command(command)
         return command.data.message
 
     async def by_monitor(self, data: RequestApproval | WithdrawApproval) -> None:
-        """The monitor's command about an approval of its own."""
+        """Send the monitor's command about an approval of its own."""
         await self.reader.publish_command(_command(data, data.sandbox))
 
     async def ask(self, sandbox: str, approval: str, **more: Any) -> Envelope[Any]:
-        """The worker of a sandbox asks for leave, through a connection of its own."""
+        """Request an approval as the sandbox's worker, over a new connection."""
         requested = {"tool": "Bash", "input": {"command": "rm"}} | more
         return await self.by_worker(sandbox, AgentApprovalRequested(approval_id=approval, **requested))
 
     async def withdraw(self, sandbox: str, approval: str, reason: str = "its turn is over") -> Envelope[Any]:
-        """Its agent waits for it no more."""
+        """Withdraw an approval, for which the agent does not wait any more."""
         return await self.by_worker(sandbox, AgentApprovalWithdrawn(approval_id=approval, reason=reason))
 
     async def by_worker(self, sandbox: str, data: EventData) -> Envelope[Any]:
@@ -260,7 +260,7 @@ class World:
 
     @asynccontextmanager
     async def worker(self, sandbox: str, worker: Worker | None = None) -> AsyncIterator[Worker]:
-        """A worker with its own credential, there until the block ends; the same one may come back."""
+        """A worker with its own credential, until the block ends; the same worker may return."""
         worker = worker or Worker(sandbox, self)
         async with self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox) as bus:
             await bus.client.subscribe(DELIVER.fill(project=PROJECT, sandbox=sandbox), cb=worker.on_message)
@@ -268,14 +268,15 @@ class World:
             yield worker
 
     async def speak(self, sandbox: str) -> None:
-        """The worker of a sandbox says something, through a connection of its own."""
+        """Publish an event as the sandbox's worker, over a new connection."""
         async with self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox) as bus:
             await bus.publish(f"sandherd.v1.event.{PROJECT}.{sandbox}.agent.waiting", b"{}", msg_id=new_name("x"))
 
     async def stored(self, key: str = "message_id") -> dict[str, list[dict[str, Any]]]:
-        """All events in the stream that the relay published of messages, by message and in their own numbering.
+        """All stored events that the relay published about messages, by message and in their own numbering.
 
-        With `approval_id`, those of approvals. What was received by now is among them: a stream stores a moment later.
+        With `approval_id`, those about approvals. They include all that were received by now: a stream stores a moment
+        later.
         """
         found = defaultdict[str, list[dict[str, Any]]](list)
         events = await self.relayed()
@@ -285,7 +286,7 @@ class World:
         return dict(found)
 
     async def relayed(self) -> list[dict[str, Any]]:
-        """All events in the stream that the relay published, with those received by now."""
+        """All stored events that the relay published, including those received by now."""
         results = set(self._relayed)
         events = await self._relayed_in_stream()
         async with asyncio.timeout(PATIENCE):
@@ -295,7 +296,7 @@ class World:
         return events
 
     def check_sequences(self, events: list[dict[str, Any]]) -> None:
-        """Each source counts from 1, without a gap and without a number twice."""
+        """Check that each source counts from 1, without a gap and without a duplicate."""
         counted = defaultdict[str, list[int]](list)
         for event in events:
             counted[event["source"]].append(event["sequence"])
@@ -318,7 +319,7 @@ class World:
                 await asyncio.sleep(0.02)
 
     async def dead(self, count: int) -> int:
-        """Wait until there is this number of dead letters, and return it: other messages are handled meanwhile."""
+        """Wait for this number of dead letters; returns their number. Other messages are handled in the meantime."""
         async with self.herd.bus(Principal.MESSAGE_RELAY) as bus, asyncio.timeout(PATIENCE):
             while (found := int((await bus.js.stream_info("DEAD")).state.messages)) < count:
                 await asyncio.sleep(0.02)

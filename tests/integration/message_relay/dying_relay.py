@@ -1,4 +1,4 @@
-"""A relay that is killed before any of its acts, as if by kill -9."""
+"""A relay that is killed before any of its acts, as by SIGKILL."""
 
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from sandherd.telemetry.meters import Meters
 
 
 class Killed(BaseException):
-    """What a kill -9 is to the code that runs."""
+    """Stands for the SIGKILL in the code that runs."""
 
 
 class Relay:
@@ -59,7 +59,7 @@ class Relay:
 
     @property
     def acts_left(self) -> int:
-        """How many more it might have done."""
+        """The number of acts that it has left."""
         return self._left or 0
 
     def _counted(self, act: Any) -> Any:

@@ -13,7 +13,7 @@ World = Any
 
 
 async def send_to_agent(world: World, sandbox: str, recipient: str, *, project: str = "default") -> str:
-    """The worker of a sandbox publishes that its agent messages another; the message's name."""
+    """Publish as a worker that its agent messages another; returns the message's name."""
     data = AgentMessageSent(recipient=recipient, content="leave it", message_id=new_name("msg"))
     event = wrap(
         data,
@@ -55,12 +55,12 @@ async def test_message_of_an_agent_reaches_another_of_its_project(world: World) 
 
 
 async def test_undeliverable_message_is_rejected_with_the_reason(world: World) -> None:
-    """An ended recipient, an unknown one, the sender itself and one of another project are rejected alike."""
+    """A recipient that has ended, is unknown, is the sender itself or of another project is rejected alike."""
     await world.record("sbx-1")
     await world.end("sbx-2")
     async with world.relay().running(), world.worker("sbx-1") as one:
         messages = [await send_to_agent(world, "sbx-1", recipient) for recipient in ("sbx-2", "sbx-3", "sbx-1")]
-        # `sbx-1` of the project default exists, and is none of that other project's business.
+        # `sbx-1` of the project default exists, but does not concern that other project.
         elsewhere = await send_to_agent(world, "sbx-9", "sbx-1", project="other")
         for message in messages:
             await world.until_published(message, "rejected")

@@ -13,7 +13,7 @@ DELIVERED = ["queued", "delivered", "acknowledged"]
 
 
 class Agent:
-    """A worker's agent, and the answers to its approvals."""
+    """A worker's agent, and the decisions that it has received."""
 
     def __init__(self, world: World, sandbox: str) -> None:
         self.worker = world.new_worker(sandbox)
@@ -40,14 +40,14 @@ async def published_about(world: World, approval: str) -> list[str]:
 
 
 async def requested(world: World, number: int, approval: str, **more: Any) -> None:
-    """An attempt begins, its agent requests an approval, and the relay receives the request."""
+    """Begin an attempt whose agent requests an approval; the relay receives the request."""
     await world.attempt(number)
     await world.ask(f"sbx-{number}", approval, **more)
     await world.until(lambda: "requested" in world.approvals[approval])
 
 
 async def waits(world: World, approval: str) -> bool:
-    """Whether nothing was published of it but its request, though relays have looked through all of them."""
+    """Whether only its request was published, after relays have checked all approvals."""
     async with world.herd.bus(Principal.MESSAGE_RELAY):
         marker = f"marker-{approval}"
         await world.record("sbx-marker")
@@ -59,7 +59,7 @@ async def waits(world: World, approval: str) -> bool:
 @pytest.mark.parametrize("granted", [True, False])
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_decision_between_attempts_is_given_to_the_next(world: World, granted: bool, replicas: int) -> None:
-    """The worker is lost, a user decides, and the next attempt's same question gets the decision at once."""
+    """After the loss of the worker and a user's decision, the next attempt's same request gets it at once."""
     async with AsyncExitStack() as stack:
         for _ in range(replicas):
             await stack.enter_async_context(world.relay().running())
@@ -85,7 +85,7 @@ async def test_decision_between_attempts_is_given_to_the_next(world: World, gran
 
 @pytest.mark.parametrize("answered", ["a1", "a2"])
 async def test_repeated_question_of_the_next_attempt_replaces_the_first(world: World, answered: str) -> None:
-    """A decision on either is delivered to the second attempt's agent."""
+    """A decision on either request is delivered to the second attempt's agent."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1")
@@ -107,7 +107,7 @@ async def test_repeated_question_of_the_next_attempt_replaces_the_first(world: W
 
 
 async def test_used_approval_is_requested_again(world: World) -> None:
-    """The agent had the decision before it was lost: the next one's question waits for its own."""
+    """The lost agent had the decision, so the next attempt's request waits for a new one."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         async with world.worker("sbx-1", Agent(world, "sbx-1").worker):
@@ -123,7 +123,7 @@ async def test_used_approval_is_requested_again(world: World) -> None:
 
 
 async def test_possibly_delivered_approval_is_requested_again(world: World, monkeypatch: Any) -> None:
-    """The worker was lost before its receipt: the decision is never used a second time."""
+    """The decision of a worker that was lost before its receipt is never used a second time."""
     monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
@@ -142,7 +142,7 @@ async def test_possibly_delivered_approval_is_requested_again(world: World, monk
 
 
 async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: World, monkeypatch: Any) -> None:
-    """The broker has not noticed the kill yet: the worker is probed, and sent nothing."""
+    """The broker has not noticed the kill yet: the relay probes the worker, and sends it nothing."""
     monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
@@ -160,7 +160,7 @@ async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: Wo
 
 
 async def test_decision_refused_by_a_recovering_worker_is_given_to_the_next_attempt(world: World) -> None:
-    """The agent was gone and its sandbox not known to be lost: the refusal does not end the decision."""
+    """The refusal of a worker whose agent has ended does not end the decision; its sandbox was not known to be lost."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1")
@@ -184,7 +184,7 @@ async def test_decision_refused_by_a_recovering_worker_is_given_to_the_next_atte
     ids=["tool", "input", "more input"],
 )
 async def test_another_question_is_another_approval(world: World, other: dict[str, Any]) -> None:
-    """Another tool or input needs its own approval, and the first waits on for the same question."""
+    """Another tool or input needs its own approval, and the first approval still waits for the same request."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1")
@@ -201,7 +201,7 @@ async def test_another_question_is_another_approval(world: World, other: dict[st
 
 
 async def test_own_sandbox_in_a_path_makes_no_difference(world: World) -> None:
-    """Where agents see the host's paths, each attempt's work is in another folder."""
+    """If agents see the host's paths, each attempt's work is in another folder, which makes no difference."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1", input={"path": "/herd/sbx-1/a.txt"})
@@ -213,7 +213,7 @@ async def test_own_sandbox_in_a_path_makes_no_difference(world: World) -> None:
 
 
 async def test_decision_waits_over_an_attempt_without_the_question(world: World) -> None:
-    """Two workers are lost, the second before its agent's request: the third's gets the first decision."""
+    """The second of two lost workers ends before its agent's request: the third's agent gets the first decision."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1")
@@ -229,7 +229,7 @@ async def test_decision_waits_over_an_attempt_without_the_question(world: World)
 
 
 async def test_decision_passes_to_a_third_attempt(world: World) -> None:
-    """The second attempt's worker was lost before it got the decision; the third gets it."""
+    """The worker of the second attempt was lost before it got the decision; the third gets it."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1")
@@ -247,7 +247,7 @@ async def test_decision_passes_to_a_third_attempt(world: World) -> None:
 
 @pytest.mark.parametrize("state", ["failed", "completed", "cancelled"])
 async def test_open_approvals_end_with_their_task(world: World, state: str) -> None:
-    """An unanswered one expires, and an undelivered decision is rejected, with the reason."""
+    """An undecided approval expires, and an undelivered decision is rejected, with the reason."""
     async with world.relay().running():
         await requested(world, 1, "a1")
         await world.ask("sbx-1", "a2", tool="Write")
@@ -268,7 +268,7 @@ async def test_open_approvals_end_with_their_task(world: World, state: str) -> N
 
 
 async def test_time_out_applies_between_attempts(world: World) -> None:
-    """Undecided, it expires with its default; the next attempt's request is new, with its own time-out."""
+    """An undecided approval expires with its default; the next attempt's request is new, with its own time-out."""
     async with world.relay().running():
         await requested(world, 1, "a1", timeout_seconds=1.0, on_timeout="deny")
         await world.lose(1)
@@ -279,7 +279,7 @@ async def test_time_out_applies_between_attempts(world: World) -> None:
 
 
 async def test_reused_task_name_requests_its_own_approval(world: World) -> None:
-    """A name used again is another task: earlier approvals do not apply to it."""
+    """A task with a reused name is another task, to which earlier approvals do not apply."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1")
@@ -311,7 +311,7 @@ async def test_withdrawn_approval_expires_at_once(world: World) -> None:
 
 
 async def test_withdrawn_approval_is_not_passed_to_the_next_attempt(world: World) -> None:
-    """Decided or not, the next attempt requests its own."""
+    """Whether it was decided or not, the next attempt requests its own approval."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         await requested(world, 1, "a1")
@@ -332,7 +332,7 @@ async def test_withdrawn_approval_is_not_passed_to_the_next_attempt(world: World
 
 
 async def test_withdrawal_applies_to_its_own_sandbox_only(world: World) -> None:
-    """An equal name in another sandbox is another approval, and a decided one stays decided."""
+    """The same name in another sandbox is another approval; a decided approval stays decided."""
     await world.record("sbx-1")
     await world.record("sbx-2")
     async with world.relay().running(), world.worker("sbx-1"):

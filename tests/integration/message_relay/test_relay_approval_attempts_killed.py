@@ -1,4 +1,4 @@
-"""A relay killed anywhere while an approval passes to the next attempt: the approval passes once."""
+"""A relay is killed anywhere while an approval passes to the next attempt: the approval passes once."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ ENDLESS = 1000
 
 
 async def live(world: World, acts: int, *does: Callable[[Relay], Awaitable[Any]]) -> int:
-    """One life of a relay, killed before act number `acts`. Returns how many it has done."""
+    """Run a relay that is killed before act number `acts`. Returns how many it has done."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
@@ -75,7 +75,7 @@ async def published(world: World, approval: str) -> list[str]:
 
 
 async def is_requested_again(world: World) -> None:
-    """The attempt after that asks the same, and has no answer."""
+    """Check that the attempt after that sends the same request, and has no decision."""
     await world.lose(2)
     await world.attempt(3)
     await live(world, ENDLESS, receives(await world.ask("sbx-3", "a3")), looks, drains)
@@ -94,7 +94,7 @@ async def lost_with_a_question(world: World) -> None:
 
 @pytest.mark.parametrize("killed_at", [*range(len(ANSWERED)), None], ids=[*ANSWERED, "not at all"])
 async def test_decision_between_attempts_is_delivered_once(world: World, killed_at: int | None) -> None:
-    """Killed before each act in turn: the next attempt gets it once, each event is there once, and it is used up."""
+    """Killed before each act, the relay delivers it once, publishes each event once, and marks it as used."""
     await lost_with_a_question(world)
     await live(world, ENDLESS, takes(answer(), datetime.now(UTC)), drains, looks)
     await world.attempt(2)
@@ -112,7 +112,7 @@ async def test_decision_between_attempts_is_delivered_once(world: World, killed_
 
 @pytest.mark.parametrize("killed_at", [*range(len(PENDING)), None], ids=[*PENDING, "not at all"])
 async def test_decision_on_a_repeated_question_is_delivered_once(world: World, killed_at: int | None) -> None:
-    """The second question replaces the first, which is decided: killed before each act."""
+    """The second request replaces the first, which is decided, whatever act the kill precedes."""
     await lost_with_a_question(world)
     await world.attempt(2)
     event, at = await world.ask("sbx-2", "a2"), datetime.now(UTC)
@@ -131,7 +131,7 @@ async def test_decision_on_a_repeated_question_is_delivered_once(world: World, k
 
 @pytest.mark.parametrize("killed_at", [*range(len(WITHDRAWN)), None], ids=[*WITHDRAWN, "not at all"])
 async def test_withdrawal_survives_a_kill_before_any_act(world: World, killed_at: int | None) -> None:
-    """Requested and expired are each published once, and the next attempt requests anew."""
+    """Requested and expired are each published once, and the next attempt's request is new."""
     await world.attempt(1)
     event, withdrawn = await world.ask("sbx-1", "a1"), await world.withdraw("sbx-1", "a1")
     acts = ENDLESS if killed_at is None else killed_at
@@ -146,7 +146,7 @@ async def test_withdrawal_survives_a_kill_before_any_act(world: World, killed_at
 
 
 async def test_two_relays_take_over_one_question_once(world: World) -> None:
-    """Two questions of the next attempt are equal and concurrent: one gets the decision, one waits."""
+    """Of two equal, concurrent requests of the next attempt one gets the decision, and one waits."""
     await lost_with_a_question(world)
     await live(world, ENDLESS, takes(answer(), datetime.now(UTC)), drains)
     await world.attempt(2)

@@ -59,7 +59,7 @@ async def test_decision_reaches_the_requesting_worker(world: World, granted: boo
 
 
 async def test_decision_is_delivered_in_order_with_messages(world: World) -> None:
-    """Messages sent before it arrive before it, and later ones after it."""
+    """Messages that were sent before the decision arrive before it, and later ones after it."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -75,7 +75,7 @@ async def test_decision_is_delivered_in_order_with_messages(world: World) -> Non
 
 @pytest.mark.parametrize("urgent", ["approval", "interrupt"])
 async def test_decision_overtakes_messages_of_a_blocked_agent(world: World, monkeypatch: Any, urgent: str) -> None:
-    """An agent that accepts no message before its decision gets it first; then the rest, in order."""
+    """An agent that accepts no message before its decision gets the decision first, then the messages in order."""
     monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -126,7 +126,7 @@ async def test_only_the_first_of_many_decisions_counts(world: World) -> None:
 
 
 async def test_repeated_decision_is_one(world: World) -> None:
-    """A client repeats it under the same name: the worker gets it once, no event comes twice."""
+    """A decision that a client repeats under the same name is delivered once, and no event is repeated."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -142,7 +142,7 @@ async def test_repeated_decision_is_one(world: World) -> None:
 
 
 async def test_decision_before_its_request_waits(world: World) -> None:
-    """The two come to the relay by different subjects; the decision is not refused for that."""
+    """A decision is not refused before its request: the relay receives the two on different subjects."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         answer = await world.decide("sbx-1", "a1")
@@ -152,7 +152,7 @@ async def test_decision_before_its_request_waits(world: World) -> None:
 
 
 async def test_decision_on_an_unknown_approval_is_rejected(world: World, monkeypatch: Any) -> None:
-    """The rejection has the name, also if another sandbox requested it or the sandbox is unknown."""
+    """The rejection names the approval, also if another sandbox requested it or the sandbox is unknown."""
     monkeypatch.setattr("message_relay.approval_handler.PATIENCE", timedelta(seconds=0.3))
     await world.record("sbx-1")
     await world.record("sbx-2")
@@ -201,7 +201,7 @@ async def test_approval_of_an_ended_sandbox_expires(world: World) -> None:
 
 
 async def test_undelivered_decision_of_an_ended_sandbox_is_rejected(world: World) -> None:
-    """The approval was granted and never delivered; both are published."""
+    """An approval that was granted and never delivered has both events."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -224,7 +224,7 @@ async def test_decision_expires_with_its_approval(world: World) -> None:
 
 
 async def is_answered_in_time(world: World, name: str, seconds: float) -> bool:
-    """Whether an answer was before its approval's time-out, and expired with it; on a busy machine it may be late."""
+    """Whether a decision came before the time-out, and expired with it; on a busy machine it may be late."""
     await world.ask("sbx-1", name, timeout_seconds=seconds)
     answer = await world.decide("sbx-1", name)
     await world.until(lambda: bool({"expired", "rejected"} & {*world.published[answer]}))
@@ -279,7 +279,7 @@ async def test_approval_cannot_be_forged_by_a_message(world: World) -> None:
 @pytest.mark.own_broker
 @pytest.mark.faults
 async def test_decision_survives_restarts_of_relay_and_broker(world: World) -> None:
-    """Decided while no relay runs; the broker is killed with the decision in the inbox: it still arrives."""
+    """A decision is made while no relay runs, and the broker is killed while it waits: it still arrives."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -305,7 +305,7 @@ async def test_decided_approval_is_deleted_after_a_day(world: World) -> None:
             await world.ask("sbx-1", name)
         await world.until_published(await world.decide("sbx-1", "a1"), "acknowledged")
         async with world.herd.bus(Principal.MESSAGE_RELAY) as bus, asyncio.timeout(PATIENCE):
-            # The record follows the event that was waited for.
+            # The record is written after the event that was waited for.
             while await life_of(bus, "a1") is None:
                 await asyncio.sleep(0.02)
             assert await life_of(bus, "a1") == "86400s"
@@ -313,13 +313,13 @@ async def test_decided_approval_is_deleted_after_a_day(world: World) -> None:
 
 
 async def life_of(bus: Bus, name: str) -> str | None:
-    """How long the record of an approval is kept."""
+    """The lifetime of an approval's record."""
     subject = f"$KV.approvals.default.sbx-1.{digest_of(name)}"
     return ((await bus.js.get_last_msg("KV_approvals", subject)).headers or {}).get("Nats-TTL")
 
 
 async def test_answer_with_the_name_of_a_message_is_refused(world: World) -> None:
-    """Its sender learns that, and the approval can be answered under another name."""
+    """The sender gets the error, and the approval can be decided under another name."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         name = await world.send("sbx-1", "hello")
@@ -337,7 +337,7 @@ async def test_answer_with_the_name_of_a_message_is_refused(world: World) -> Non
 
 
 async def test_answer_with_the_name_of_an_agents_message_is_delivered(world: World) -> None:
-    """An agent can't use up a name that a user may choose."""
+    """An agent can't occupy a name that a user may choose."""
     for sandbox in ("sbx-1", "sbx-2"):
         await world.record(sandbox)
     async with world.relay().running(), world.worker("sbx-1") as worker, world.worker("sbx-2"):
@@ -354,7 +354,7 @@ async def test_answer_with_the_name_of_an_agents_message_is_delivered(world: Wor
 
 
 async def test_approval_of_a_service_is_answered_by_an_event(world: World) -> None:
-    """No worker gets the answer; it is acknowledged nevertheless. The agent can't withdraw it, its service can."""
+    """A service's approval is decided by an event and no worker gets it; only the service can withdraw it."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         for name in ("pause-1", "pause-2"):

@@ -1,4 +1,4 @@
-"""The relay on a real broker: what is sent reaches the worker, in order, once; and what can't is reported."""
+"""The relay on a real broker delivers messages to their worker, in order, once; it reports those that it can't."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ QUEUED_TO_END = ["queued", "delivered", "acknowledged"]
 
 
 async def test_message_reaches_its_worker_with_three_numbered_events(world: World) -> None:
-    """queued, delivered, acknowledged: sequences 1, 2, 3 of the message's own source; nothing is left in INBOX."""
+    """queued, delivered and acknowledged are 1, 2 and 3 of the message's own source; nothing is left in INBOX."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         message = await world.send("sbx-1", "do this")
@@ -63,7 +63,7 @@ async def test_message_is_delivered_while_its_first_event_is_published(world: Wo
 
 
 async def test_messages_are_ordered_within_each_of_many_sandboxes(world: World) -> None:
-    """Twenty concurrent messages to each of five sandboxes: each worker gets its own in the order sent."""
+    """Each of five workers gets its own twenty concurrent messages, in the order sent."""
     sandboxes = [await world.record(f"sbx-{number}") for number in range(5)]
     async with world.relay().running():
         async with asyncio.TaskGroup() as group:
@@ -89,7 +89,7 @@ async def test_unknown_and_ended_sandboxes_reject_at_once(world: World) -> None:
 
 
 async def test_disconnected_worker_gets_its_messages_at_its_next_event(world: World, monkeypatch: Any) -> None:
-    """With the slow timer out of reach, the event alone brings the messages."""
+    """With the slow timer out of reach, the worker's event alone leads to the delivery."""
     slow_timer_out_of_reach(monkeypatch)
     await world.record("sbx-1")
     async with world.relay().running():
@@ -116,7 +116,7 @@ async def test_reconnecting_worker_gets_each_message_once_and_ordered(world: Wor
 
 
 async def test_lost_receipt_is_requested_again(world: World, monkeypatch: Any) -> None:
-    """The worker got the message and its receipt was lost: it is delivered again, and injected once."""
+    """A message whose receipt was lost is delivered again, and injected once."""
     monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -128,7 +128,7 @@ async def test_lost_receipt_is_requested_again(world: World, monkeypatch: Any) -
 
 
 async def test_lost_receipt_delays_no_message(world: World, monkeypatch: Any) -> None:
-    """The broker loses receipts whenever a sandbox ends: the next message does not wait for a receipt's time."""
+    """The broker loses receipts whenever a sandbox ends: the next message does not wait for a receipt's time-out."""
     monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 2 * PATIENCE)
     slow_timer_out_of_reach(monkeypatch)
     await world.record("sbx-1")
@@ -141,7 +141,7 @@ async def test_lost_receipt_delays_no_message(world: World, monkeypatch: Any) ->
 
 
 async def test_refused_message_is_rejected_and_the_next_delivered(world: World) -> None:
-    """Receipt rejected: message.rejected is the second event, and the one behind is delivered."""
+    """After the receipt `rejected` message.rejected is the second event, and the next message is delivered."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         worker.answers = worker.refuse
@@ -155,7 +155,7 @@ async def test_refused_message_is_rejected_and_the_next_delivered(world: World) 
 
 
 async def test_invalid_receipt_causes_a_redelivery(world: World) -> None:
-    """A reply that is no receipt for this message acknowledges nothing."""
+    """A reply that is not a receipt for this message acknowledges nothing."""
     await world.record("sbx-1")
     nonsense = [b"", b"{}", b'{"message":"other","outcome":"acknowledged"}', b"\xff"]
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -166,7 +166,7 @@ async def test_invalid_receipt_causes_a_redelivery(world: World) -> None:
 
 
 async def test_message_expires_behind_one_that_may_wait(world: World) -> None:
-    """The first may wait and does; the second expires meanwhile; the first is delivered when the worker comes."""
+    """The first message may wait and does; the second expires; the first is delivered when the worker connects."""
     await world.record("sbx-1")
     async with world.relay().running():
         patient = await world.send("sbx-1", "patient", expires=600)
@@ -180,7 +180,7 @@ async def test_message_expires_behind_one_that_may_wait(world: World) -> None:
 
 
 async def test_waiting_messages_of_an_ended_sandbox_are_rejected(world: World, monkeypatch: Any) -> None:
-    """All are, at the spawner's event, with the reason."""
+    """All waiting messages are rejected with the reason, at the spawner's event."""
     slow_timer_out_of_reach(monkeypatch)
     await world.record("sbx-1")
     async with world.relay().running():
@@ -193,7 +193,7 @@ async def test_waiting_messages_of_an_ended_sandbox_are_rejected(world: World, m
 
 
 async def test_repeated_message_id_is_one_message(world: World) -> None:
-    """The client sends another command with the same message id."""
+    """Another command with the same message id is the same message."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         message = await world.send("sbx-1", "once", message="msg-1")
@@ -219,7 +219,7 @@ async def test_record_with_an_invalid_name_blocks_no_message(world: World) -> No
 
 @pytest.mark.own_broker
 async def test_invalid_command_goes_to_dead_and_others_are_delivered(world: World) -> None:
-    """Wrong JSON, a wrong field, an unknown field: each is stored in DEAD with its reason."""
+    """Invalid JSON, a wrong field and an unknown field are each stored in DEAD with the reason."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         for payload in (b"not json", b"{}", b'{"specversion":"1.0","data":{"x":1}}'):
@@ -244,7 +244,7 @@ async def test_inbox_entry_of_another_version_blocks_no_other(world: World) -> N
 
 
 async def test_standby_accepts_commands_and_takes_over_delivery(world: World) -> None:
-    """With two relays, every message arrives once; when the holder stops, the other delivers what waits."""
+    """Each message arrives once through two relays; when the leader stops, the other one delivers the waiting ones."""
     await world.record("sbx-1")
     async with world.worker("sbx-1") as worker, world.relay().running() as second:
         async with world.relay().running():
@@ -259,7 +259,7 @@ async def test_standby_accepts_commands_and_takes_over_delivery(world: World) ->
 
 
 async def test_idle_inbox_needs_no_consumer_and_no_subscription(world: World) -> None:
-    """After everything was delivered, INBOX is empty and has no consumer: only its stream is left."""
+    """When everything is delivered, INBOX is empty and has no consumer: only its stream remains."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         await world.until_published(await world.send("sbx-1"), "acknowledged")
@@ -271,7 +271,7 @@ async def test_idle_inbox_needs_no_consumer_and_no_subscription(world: World) ->
 
 @pytest.mark.own_broker
 async def test_requeued_dead_letter_is_handled_and_leaves_dead(world: World) -> None:
-    """One that can be handled now arrives and is gone from DEAD; one that can't stays, with the reason."""
+    """A letter that can be handled now is delivered and leaves DEAD; one that can't stays, with the reason."""
     await world.record("sbx-1")
     async with stream_admin(world.herd), world.relay().running(), world.worker("sbx-1") as worker:
         subject = "sandherd.v1.command.message-relay.send_message.default"
@@ -304,7 +304,7 @@ def slow_timer_out_of_reach(monkeypatch: Any) -> None:
 
 
 async def test_an_invalid_command_is_refused_by_an_event(world: World, herd: Any) -> None:
-    """With its id, its sequence number in COMMANDS and a code; a message to no sandbox is rejected with its own."""
+    """The event has the command's id, its sequence number in COMMANDS and a code; an unknown sandbox's has its own."""
     received_messages: list[dict[str, Any]] = []
 
     async def receive(msg: Any) -> None:

@@ -1,7 +1,7 @@
 """Floods of a sandbox's approvals and of a project's messages are refused with a code, and others are served.
 
-Invariant: whatever one sandbox or project may have stored or open at the relay has a maximum of its own, so that it
-uses up its own share and no other's.
+Invariant: what one sandbox or project can store or have open at the relay has its own maximum, so that it uses only its
+own share.
 """
 
 import json
@@ -28,7 +28,7 @@ async def resize(world: World, stream: str, max_bytes: int) -> None:
 
 
 async def test_open_approvals_of_a_sandbox_are_limited(world: World) -> None:
-    """The one over the limit is denied at once, with a code; another sandbox is not affected."""
+    """A request over the limit is denied at once, with a code; another sandbox is not affected."""
     for sandbox in ("sbx-mad", "sbx-1"):
         await world.record(sandbox)
     async with world.relay(open_approvals=3).running():
@@ -57,7 +57,7 @@ async def test_decided_approval_frees_its_place(world: World) -> None:
 
 
 async def test_repeated_approval_is_accepted_at_the_limit(world: World) -> None:
-    """A restarted worker repeats its request, also where no further one may be open."""
+    """A restarted worker can repeat its request, also at the limit."""
     await world.record("sbx-1")
     async with world.relay(open_approvals=1).running():
         await world.ask("sbx-1", "first")
@@ -70,7 +70,7 @@ async def test_repeated_approval_is_accepted_at_the_limit(world: World) -> None:
 
 
 async def test_open_approvals_of_a_project_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many sandboxes request them."""
+    """The limit of a project counts the approvals of all its sandboxes."""
     monkeypatch.setattr(ApprovalHandler.__init__, "__defaults__", (100, 2))
     async with world.relay().running():
         for number in range(3):
@@ -83,7 +83,7 @@ async def test_open_approvals_of_a_project_are_limited(world: World, monkeypatch
 
 
 async def test_withdrawn_requests_use_little_and_expire_soon(world: World) -> None:
-    """What an agent requests and withdraws, with the longest texts, is reduced, and stored for minutes."""
+    """Withdrawn requests with the longest texts are shortened, and stored for minutes."""
     await world.record("sbx-mad")
     long = "\N{GRINNING FACE}" * 4000
     async with world.relay(open_approvals=1).running(), world.herd.bus(Principal.MESSAGE_RELAY) as bus:
@@ -103,7 +103,7 @@ async def test_withdrawn_requests_use_little_and_expire_soon(world: World) -> No
 
 
 async def test_full_bucket_blocks_no_decision(world: World) -> None:
-    """New requests are denied before it is full; those that wait can be answered, and then new ones are accepted."""
+    """New requests are denied before the bucket is full; waiting ones can be decided, which frees space."""
     for sandbox in ("sbx-mad", "sbx-1"):
         await world.record(sandbox)
     await resize(world, "KV_approvals", 128 * 1024)
@@ -128,7 +128,7 @@ async def test_full_bucket_blocks_no_decision(world: World) -> None:
 
 
 async def test_messages_to_a_projects_sandboxes_are_limited(world: World) -> None:
-    """Beyond the limit a message is rejected with a code, whichever sandbox it is for."""
+    """A message beyond the limit is rejected with a code, whichever of the project's sandboxes it is for."""
     for sandbox in ("sbx-a", "sbx-b", "sbx-c"):
         await world.record(sandbox)
     async with world.relay(project_messages=2).running():
@@ -143,7 +143,7 @@ async def test_messages_to_a_projects_sandboxes_are_limited(world: World) -> Non
 
 @pytest.mark.own_broker
 async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: World) -> None:
-    """Of 300 a few are stored as dead letters; another's message is delivered meanwhile."""
+    """A few of 300 invalid messages are stored as dead letters, and another sandbox's message is delivered."""
     for sandbox in ("sbx-mad", "sbx-1"):
         await world.record(sandbox)
     async with world.relay(dead_letters_per_minute=5).running() as relay, world.worker("sbx-1") as worker:
@@ -169,7 +169,7 @@ async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: W
 
 @pytest.mark.own_broker
 async def test_large_commands_do_not_displace_dead_letters_of_others(world: World) -> None:
-    """Of bad commands that name another sandbox each, a project has at most 1 MiB stored, then excerpts."""
+    """A project has at most 1 MiB of invalid commands stored, which each name another sandbox; then excerpts."""
     await world.record("sbx-1")
     subject, body = "sandherd.v1.command.message-relay.send_message.default", "x" * 200_000
     async with world.relay().running(), world.worker("sbx-1") as worker:

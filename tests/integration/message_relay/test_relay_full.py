@@ -1,4 +1,4 @@
-"""Messages to a sandbox that accepts none are refused in time, and those of others are not delayed."""
+"""Messages to a sandbox that accepts none are refused in time, and do not delay those of others."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,14 +17,14 @@ FEW = 5
 
 @pytest.fixture
 async def small(world: World) -> World:
-    """The herd, where only a few messages may wait for one sandbox."""
+    """The herd, in which only a few messages may wait for one sandbox."""
     async with world.herd.provisioner() as jetstream:
         await jetstream.update_stream(stream_config(replace(BY_STREAM["INBOX"], max_messages_per_subject=FEW)))
     return world
 
 
 async def test_full_inbox_rejects_further_messages(small: World) -> None:
-    """The message over the limit is rejected with the reason; another sandbox gets its own."""
+    """A message over the limit is rejected with the reason; another sandbox gets its own."""
     await small.record("sbx-deaf")
     await small.record("sbx-1")
     async with small.relay().running(), small.worker("sbx-1") as worker:
@@ -55,7 +55,7 @@ async def test_inbox_accepts_messages_again_after_deliveries(small: World) -> No
 
 @pytest.mark.own_broker
 async def test_repeated_message_to_a_full_inbox_is_a_duplicate(small: World) -> None:
-    """For a full subject, the broker distinguishes a repetition from a new message: only the new one is refused."""
+    """The broker refuses a new message for a full subject, but reports a repetition as a duplicate."""
     subject = INBOX.fill(project="default", sandbox="sbx-1")
     async with small.herd.bus(Principal.MESSAGE_RELAY) as bus:
         for number in range(FEW):

@@ -1,4 +1,4 @@
-"""Attacks by workers that compute the ids of the relay's events and publish their own under them first."""
+"""Workers compute the ids of the relay's events and publish their own events with these ids first."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -20,31 +20,31 @@ PROJECT = "default"
 SANDBOX = "sbx-1"
 NOTHING = b'{"type": "agent.waiting", "data": {}}'
 MARGIN = timedelta(milliseconds=20)
-"""By how much the clocks of broker and worker may differ here: they are one."""
+"""The tolerance between the clocks of broker and worker, which are the same here."""
 
 
 def own_secrets(herd: Broker) -> list[bytes]:
-    """What a worker has that could pass for a key: none, and all that its own credential gives."""
+    """The possible keys of a worker: none, and all that its own credential contains."""
     credential = herd.credentials(Principal.WORKER, sandbox=SANDBOX)
     return [b"", credential.read_bytes()]
 
 
 def guesses(herd: Broker, at: datetime, *facts: object) -> Iterable[UUID]:
-    """The ids that a worker which has read the code computes from what it knows."""
+    """The ids that a worker computes from its knowledge, including the code."""
     yield derived_uuid(at, *facts)
     for secret in own_secrets(herd):
         yield DerivedIds(secret).derive(at, *facts)
 
 
 async def take(world: World, ids: Iterable[UUID]) -> None:
-    """The worker publishes an event of its own under each of these message ids."""
+    """Publish an event of the worker with each of these message ids."""
     async with world.herd.bus(Principal.WORKER, project=PROJECT, sandbox=SANDBOX) as bus:
         for guess in ids:
             await bus.publish(f"sandherd.v1.event.{PROJECT}.{SANDBOX}.agent.waiting", NOTHING, msg_id=str(guess))
 
 
 async def test_worker_cannot_suppress_the_record_of_a_decision(world: World) -> None:
-    """The worker knows the approval and, to some milliseconds, the moment of its request."""
+    """The worker knows the approval and, within some milliseconds, the time of its request."""
     await world.record(SANDBOX)
     async with world.relay().running(), world.worker(SANDBOX):
         before = datetime.now(UTC) - MARGIN
@@ -62,7 +62,7 @@ async def test_worker_cannot_suppress_the_record_of_a_decision(world: World) -> 
 
 
 async def test_worker_cannot_suppress_the_record_of_a_delivery(world: World) -> None:
-    """The delivery names the message and its time, to the microsecond; its receipt waits meanwhile."""
+    """The delivery has the message and its time, to the microsecond; the worker delays its receipt."""
     await world.record(SANDBOX)
     async with world.relay().running():
         sent = await world.send(SANDBOX)

@@ -1,4 +1,4 @@
-"""A relay killed at any point loses nothing, publishes nothing twice, and leaves no gap in its sequence."""
+"""A relay that is killed at any point loses nothing, publishes nothing twice, and leaves no gap in its sequence."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ DELIVERED = ["message.queued", "message.delivered", "message.acknowledged"]
 
 
 async def live_once(world: World, command: Delivery, acts: int | None) -> None:
-    """One life of a relay: handle the command, deliver what waits; killed before act number `acts`."""
+    """Run a relay that handles the command and delivers what waits; it is killed before act number `acts`."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
@@ -42,7 +42,7 @@ async def live_once(world: World, command: Delivery, acts: int | None) -> None:
 
 
 async def ask_once(world: World, requested: Delivery, acts: int | None) -> None:
-    """One run of a relay that receives an approval request, and checks for expired approvals."""
+    """Run a relay that receives an approval request, and checks for expired approvals."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
@@ -64,7 +64,7 @@ def delivery_of(data: SendMessage | AnswerApproval, deliveries: int, at: datetim
 
 
 async def approval_request_of(world: World, **more: Any) -> Delivery:
-    """What a worker asked just now, as it is delivered."""
+    """The approval request that a worker has just sent, as it is delivered."""
     event = await world.ask("sbx-1", "a1", **more)
     subject = event_subject("default", "sbx-1", event.type)
     return Delivery(subject, event.to_json(), "EVENTS", 1, 1, event.time)
@@ -72,7 +72,7 @@ async def approval_request_of(world: World, **more: Any) -> Delivery:
 
 @pytest.mark.parametrize("killed_at", range(len(STEPS)), ids=STEPS)
 async def test_relay_killed_at_any_act_publishes_each_event_once(world: World, killed_at: int) -> None:
-    """Killed before each act and restarted: queued, delivered, acknowledged; the agent receives it once."""
+    """Killed before each act and restarted, it publishes queued, delivered and acknowledged; the agent gets it once."""
     await world.record("sbx-1")
     message, at = new_name("msg"), datetime.now(UTC)
     async with world.worker("sbx-1") as worker:
@@ -86,7 +86,7 @@ async def test_relay_killed_at_any_act_publishes_each_event_once(world: World, k
 
 @pytest.mark.parametrize("killed_at", range(len(STEPS)), ids=STEPS)
 async def test_message_to_a_sandbox_that_ends_meanwhile_has_one_end(world: World, killed_at: int) -> None:
-    """A message published as delivered stays so; otherwise it is rejected. Never both, never a missing number.
+    """A message that was published as delivered stays so, else it is rejected: never both, and no number is missing.
 
     One that was not claimed yet is rejected at once.
     """
@@ -104,7 +104,7 @@ async def test_message_to_a_sandbox_that_ends_meanwhile_has_one_end(world: World
 
 @pytest.mark.parametrize("killed_at", range(len(ANSWERED)), ids=ANSWERED)
 async def test_decision_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
-    """Killed before each act in turn: the approval is decided once, and the worker gets it once, with every event."""
+    """Killed before each act, the relay decides the approval once and delivers it once, with every event."""
     await world.record("sbx-1")
     await ask_once(world, await approval_request_of(world), None)
     answer, at = AnswerApproval(message="msg-1", sandbox="sbx-1", approval_id="a1", granted=True), datetime.now(UTC)
@@ -120,7 +120,7 @@ async def test_decision_survives_a_kill_before_any_act(world: World, killed_at: 
 
 @pytest.mark.parametrize("killed_at", range(len(LAPSED)), ids=LAPSED)
 async def test_time_out_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
-    """Killed before each act in turn: requested and expired are each published once."""
+    """Killed before each act, the relay publishes requested and expired once each."""
     await world.record("sbx-1")
     requested = await approval_request_of(world, timeout_seconds=0.0)
     await ask_once(world, requested, killed_at)
@@ -146,7 +146,7 @@ async def relay_process(world: World) -> AsyncIterator[asyncio.subprocess.Proces
 
 @pytest.mark.faults
 async def test_relay_killed_during_a_stream_of_messages_loses_none(world: World) -> None:
-    """Killed at three points of 120 messages to three sandboxes: each arrives once, and no event is missing."""
+    """Killed at three points of 120 messages to three sandboxes, it delivers each once, and no event is missing."""
     sandboxes = [await world.record(f"sbx-{number}") for number in range(3)]
     workers = [await world.stack.enter_async_context(world.worker(sandbox)) for sandbox in sandboxes]
     messages: list[str] = []
@@ -171,7 +171,7 @@ async def test_relay_killed_during_a_stream_of_messages_loses_none(world: World)
 @pytest.mark.own_broker
 @pytest.mark.faults
 async def test_broker_killed_during_delivery_loses_no_message(world: World) -> None:
-    """After SIGKILL of nats-server with pending messages, each arrives once."""
+    """After a SIGKILL of nats-server with pending messages each message arrives once."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         messages = [await world.send("sbx-1", str(number)) for number in range(20)]

@@ -1,4 +1,4 @@
-"""The memory of the relay while one sandbox has published far more than it handles.
+"""The memory of the relay while one sandbox has published far more than it can process.
 
 `tests/unit/bus/test_bus_held_messages.py` shows in `make test` that a full queue pulls no more.
 """
@@ -20,11 +20,11 @@ World = Any
 EVENTS = 100_000
 ROUNDS = 20
 GROWTH = 256 * 1024 * 1024
-"""Held messages take at most 128 MiB, and those that were pulled with the last of them half of that."""
+"""Pending messages take at most 128 MiB, and those that were pulled with the last of them half of that."""
 
 
 async def publish_requests(world: World, sandbox: str) -> None:
-    """Requests for approval, as fast as the broker stores them."""
+    """Publish requests for approval as fast as the broker stores them."""
     subject = event_subject("default", sandbox, AgentApprovalRequested.type)
     async with world.herd.bus(Principal.WORKER, project="default", sandbox=sandbox) as bus:
         for number in range(EVENTS):
@@ -45,9 +45,9 @@ async def publish_requests(world: World, sandbox: str) -> None:
         await bus.client.flush()
 
 
-@pytest.mark.long  # 100,000 events take a minute; the unit test above is the cheap part of the claim
+@pytest.mark.long  # 100,000 events take a minute; the unit test above tests the claim cheaply
 async def test_backlog_of_one_sandbox_takes_little_memory(world: World) -> None:
-    """100,000 unacknowledged events of one sandbox: the relay's memory is limited, and it serves another sandbox."""
+    """While 100,000 events of one sandbox are pending, the relay's memory is limited, and another sandbox is served."""
     for sandbox in ("sbx-mad", "sbx-1"):
         await world.record(sandbox)
     await publish_requests(world, "sbx-mad")

@@ -1,4 +1,4 @@
-"""The name of a message is one message of its project: other content under it is refused, the same is no second one."""
+"""The name of a message is unique in its project: other content with it is refused, and the same is a repetition."""
 
 import asyncio
 from dataclasses import replace
@@ -30,7 +30,7 @@ CHOSEN = "msg-1"
 @pytest.mark.parametrize("generated", [True, False], ids=["generated", "chosen"])
 @pytest.mark.parametrize("changed", [{"content": "other"}, {"sandbox": "sbx-2"}, {"expires": 60}], ids=str)
 async def test_other_content_under_a_used_name_is_refused(world: World, changed: Any, generated: bool) -> None:
-    """By an event with the command's id and `conflict`, about what the command names; the first is delivered once."""
+    """The event has the command's id and `conflict`, and is about the command's entity; the first is delivered once."""
     for sandbox in ("sbx-1", "sbx-2"):
         await world.record(sandbox)
     name = new_name("msg") if generated else CHOSEN
@@ -50,7 +50,7 @@ async def test_other_content_under_a_used_name_is_refused(world: World, changed:
 
 
 async def test_name_with_the_same_content_is_one_message_after_it_ended(world: World) -> None:
-    """A repetition is neither delivered nor refused, also when the broker has forgotten the first."""
+    """A repetition is neither delivered nor refused, even if the broker does not know the first any more."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         for _ in range(2):
@@ -68,7 +68,7 @@ async def test_name_with_the_same_content_is_one_message_after_it_ended(world: W
 
 
 async def test_of_two_senders_at_once_one_has_the_name(world: World) -> None:
-    """Twenty names, each with two contents, through two relays: one is delivered, and the other one refused."""
+    """Of twenty names, each with two contents, through two relays, one content is delivered and the other refused."""
     sandboxes = [await world.record(f"sbx-{number}") for number in range(2)]
     workers = [await world.stack.enter_async_context(world.worker(sandbox)) for sandbox in sandboxes]
     names = [f"msg-{number}" for number in range(20)]
@@ -94,7 +94,7 @@ def delivery_of(content: str, sequence: int, deliveries: int, at: datetime, mess
 
 
 async def live_once(world: World, command: Delivery, acts: int | None = None) -> str:
-    """One run of a relay, killed before act number `acts`. Returns the outcome of the command."""
+    """Run a relay that is killed before act number `acts`. Returns the outcome of the command."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
@@ -112,7 +112,7 @@ async def live_once(world: World, command: Delivery, acts: int | None = None) ->
 async def test_name_belongs_to_one_command_after_a_kill_before_any_act(
     world: World, killed_at: int, name: str | None
 ) -> None:
-    """Another command for the name comes between: the first has it once it was claimed, and is delivered once."""
+    """The first command has the name once it has claimed it, although another comes between, and is delivered once."""
     await world.record("sbx-1")
     at, name = datetime.now(UTC), name or new_name("msg")
     async with world.worker("sbx-1") as worker:
@@ -128,7 +128,7 @@ async def test_name_belongs_to_one_command_after_a_kill_before_any_act(
 
 
 async def test_rejected_command_leaves_its_name_free(world: World) -> None:
-    """The rejection has a source of its own; sent again to the sandbox that exists now, it is delivered from 1 on."""
+    """The rejection has its own source; sent again to the existing sandbox, the message is delivered from 1 on."""
     async with world.relay().running():
         rejected = world.command("sbx-1", "hello", message=CHOSEN)
         await world.client.publish_command(rejected)
@@ -146,7 +146,7 @@ async def test_rejected_command_leaves_its_name_free(world: World) -> None:
 
 
 async def test_rejection_is_not_reconsidered_after_a_kill(world: World) -> None:
-    """Killed after publishing it: the sandbox exists now, and the redelivered command stays rejected."""
+    """After the relay was killed the redelivered command stays rejected, although the sandbox exists now."""
     at = datetime.now(UTC)
     await live_once(world, delivery_of("hello", 1, 1, at))
     await world.record("sbx-1")
@@ -157,7 +157,7 @@ async def test_rejection_is_not_reconsidered_after_a_kill(world: World) -> None:
 
 
 async def test_name_of_a_message_that_a_full_inbox_refused_is_free(world: World) -> None:
-    """A rejection as its inbox is full releases the name, and the same command is accepted later."""
+    """The rejection for a full inbox releases the name, and the same command is accepted later."""
     await world.record("sbx-1")
     async with world.herd.provisioner() as jetstream:
         config = (await jetstream.stream_info("INBOX")).config
@@ -178,7 +178,7 @@ async def test_name_of_a_message_that_a_full_inbox_refused_is_free(world: World)
 async def test_reused_name_is_another_message_when_it_is_free_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is free after its time to live: the agent gets both messages, and no sequence of a source is used twice."""
+    """After its time to live the agent gets both messages, and no sequence number of a source is used twice."""
     monkeypatch.setattr("message_relay.name_claims.RESERVED", timedelta())
     await world.record("sbx-1")
     generated = new_name("msg")
@@ -223,7 +223,7 @@ async def test_names_of_a_project_are_limited_to_its_share(world: World, monkeyp
         refused = await world.send("sbx-1")
         await world.until_published(refused, "rejected")
         (event,) = (await world.stored())[refused]
-        await world.send("sbx-1", message="many-0")  # a repetition needs no further name
+        await world.send("sbx-1", message="many-0")  # a repetition needs no new name
         await other_project_is_served(world)
     assert event["data"]["code"] == "refused"
     assert "3 names of messages of project default" in event["data"]["reason"]
@@ -250,7 +250,7 @@ async def other_project_is_served(world: World) -> None:
 
 
 async def test_full_bucket_of_names_blocks_no_answer(world: World) -> None:
-    """New messages are rejected before it is full; an approval can be answered."""
+    """New messages are rejected before the bucket is full; an approval can still be decided."""
     await world.record("sbx-1")
     await resize(world, "KV_messages", 4096)
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -268,7 +268,7 @@ async def test_full_bucket_of_names_blocks_no_answer(world: World) -> None:
 
 
 async def test_agent_cannot_repeat_the_sequences_of_a_users_message(world: World) -> None:
-    """An agent that knows the name sends a message under it, twice: both are delivered, with sources of their own."""
+    """An agent's messages under the name of a user's message are delivered as well, each with its own source."""
     for sandbox in ("sbx-1", "sbx-2"):
         await world.record(sandbox)
     async with world.relay().running(), world.worker("sbx-1") as one, world.worker("sbx-2") as two:
@@ -285,7 +285,7 @@ async def test_agent_cannot_repeat_the_sequences_of_a_users_message(world: World
 
 
 async def test_message_of_an_agent_that_is_published_again_is_one(world: World) -> None:
-    """A worker publishes its event again, when the broker no longer knows it: the recipient gets it once."""
+    """A worker's event that is published again, when the broker does not know it any more, is delivered once."""
     for sandbox in ("sbx-1", "sbx-2"):
         await world.record(sandbox)
     event = await world.by_worker("sbx-2", AgentMessageSent(recipient="sbx-1", content="x", message_id="msg-9"))
@@ -302,7 +302,7 @@ async def test_message_of_an_agent_that_is_published_again_is_one(world: World) 
 
 @pytest.mark.own_broker
 async def test_message_that_an_earlier_version_stored_is_delivered_once(world: World) -> None:
-    """It has no claim; its command is redelivered by the broker to this version."""
+    """A message without a claim, whose command the broker redelivers to this version, is delivered once."""
     await world.record("sbx-1")
     at, name = datetime.now(UTC), new_name("msg")
     stored = InboxMessage(

@@ -9,7 +9,7 @@ World = Any
 
 
 async def test_message_to_a_paused_sandbox_waits_for_its_resumption(world: World, monkeypatch: Any) -> None:
-    """The frozen worker is sent nothing; at the spawner's event what waits is delivered in order."""
+    """A frozen worker is sent nothing; at the spawner's event the waiting messages are delivered in order."""
     monkeypatch.setattr("message_relay.dispatcher.BACKOFF", Backoff(base=7200.0, cap=7200.0, jitter=0.5))
     monkeypatch.setattr("message_relay.dispatcher.SCAN_INTERVAL", 3600.0)
     await world.record("sbx-1", SandboxState.PAUSED)
@@ -25,7 +25,7 @@ async def test_message_to_a_paused_sandbox_waits_for_its_resumption(world: World
 
 
 async def test_message_that_expires_during_a_pause_is_not_delivered(world: World) -> None:
-    """A message published as expired is not delivered after a pause; one with more time is."""
+    """A message that expired is not delivered after a pause; one with more time is."""
     await world.record("sbx-1", SandboxState.PAUSED)
     async with world.relay().running(), world.worker("sbx-1") as worker:
         hasty = await world.send("sbx-1", "hasty", expires=1)
@@ -71,7 +71,7 @@ async def test_message_to_a_sandbox_without_an_agent_is_rejected(world: World) -
 
 
 async def test_message_to_a_requested_sandbox_waits_for_its_worker(world: World) -> None:
-    """The record has only the first state."""
+    """A message to a sandbox whose record has only the first state waits for its worker."""
     await world.record("sbx-1", SandboxState.REQUESTED)
     async with world.relay().running():
         message = await world.send("sbx-1", "early")

@@ -1,4 +1,4 @@
-"""What a webhook does not lose, and what it counts as lost: a killed process, and a stream that drops its oldest."""
+"""Losses of a webhook: none by a killed process, and counted ones by a stream that drops its oldest events."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def relay_process(herd: Broker) -> AsyncIterator[asyncio.subprocess.Proces
 async def test_killed_process_loses_no_event_and_repeats_with_the_same_id(
     herd: Broker, user: Herd, endpoint: Endpoint
 ) -> None:
-    """Kill -9 while requests are under way: after the restart every event was accepted, in order, each with one id."""
+    """After a SIGKILL during requests every event is accepted, in order, each with one id."""
     async with workers(herd) as publish:
         async with relay_process(herd) as process:
             await create(user, "hook", f"{endpoint.url}/hook", types=["agent"])
@@ -87,7 +87,7 @@ def value_of(relay: Service, name: str, **labels: str) -> float:
 
 
 def assert_counted(relay: Service) -> None:
-    """One event was accepted, another one was not and waits, nothing is lost."""
+    """Check that one event was accepted, another one waits, and none is lost."""
     part = str(partition.partition_of("default.hook"))
     assert value_of(relay, "sandherd_webhook_oldest_seconds", partition=part) > 0
     assert value_of(relay, "sandherd_webhook_deliveries_total", outcome="accepted") == 1
@@ -99,7 +99,7 @@ def assert_counted(relay: Service) -> None:
 async def test_events_that_the_stream_dropped_are_counted_and_shown(
     herd: Broker, user: Herd, endpoint: Endpoint, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was purged before it was read, or while it waited, is counted and shown; a replay begins behind it."""
+    """Events purged before or while they waited are counted and shown; a replay begins after them."""
     monkeypatch.setattr(partition, "SCANNED_EVERY", 0.1)
     async with workers(herd) as publish:
         async with relay_of(herd).running() as relay:
@@ -141,7 +141,7 @@ async def _shown(herd: Broker, capfd: Any) -> Any:
 
 @pytest.mark.own_broker
 async def test_project_without_events_misses_nothing(herd: Broker) -> None:
-    """What the stream drops of other projects is not counted, once it was read up to there without finding an event."""
+    """Dropped events of other projects do not count once the webhook has read to their position without its own."""
     record = WebhookRecord(
         project="quiet", name="hook", life="0" * 32, url="https://example.com", created_at=NOW, secret_at=NOW
     )

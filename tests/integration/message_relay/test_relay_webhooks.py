@@ -1,4 +1,4 @@
-"""Webhooks of a project: a real broker, spawner and relay, and a real HTTP server that receives them."""
+"""Webhooks of a project, with a real broker, spawner and relay, and a real HTTP server that receives them."""
 
 import asyncio
 import base64
@@ -26,13 +26,13 @@ from tests.polling import eventually
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events are sent again at once, three times at most."""
+    """Send events again at once, at most three times."""
     monkeypatch.setattr(retry_rules, "RETRIES", (0.01, 0.01, 0.01))
     monkeypatch.setattr(partition, "SCANNED_EVERY", 0.1)
 
 
 async def test_events_come_signed_in_order_despite_failures(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
-    """Each event comes until it is accepted, in order for each sandbox, with one id; others are not delayed by it."""
+    """Each event is sent until it is accepted, in order for its sandbox, with one id; others are not delayed by it."""
     async with relay_of(herd).running(), workers(herd) as publish:
         await publish(1)
         secret = await create(user, "hook", f"{endpoint.url}/hook", types=["agent"], start="all")
@@ -56,11 +56,11 @@ async def test_events_come_signed_in_order_despite_failures(herd: Broker, user: 
 async def test_relay_killed_before_it_stores_sends_again(
     herd: Broker, user: Herd, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event that was accepted and not recorded comes again, with the same id, before later ones."""
+    """An accepted event that was not recorded is sent again, with the same id, before later ones."""
     accepted = asyncio.Event()
 
     async def lost(_store: WebhookStore, record: WebhookRecord, over: StoredWebhook) -> None:
-        """As if the relay were killed: what it writes after an acceptance never arrives."""
+        """Discard the relay's writes after an acceptance, as if it was killed."""
         if record.accepted_at is None:
             await write(_store, record, over)
             return
@@ -84,7 +84,7 @@ async def test_relay_killed_before_it_stores_sends_again(
 
 
 async def test_two_replicas_deliver_each_event_in_order(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
-    """One replica delivers a webhook; when it ends, the other one continues, and nothing is missing."""
+    """One replica delivers a webhook; when it ends, the other one continues, and no event is missing."""
     async with workers(herd) as publish, AsyncExitStack() as rest:
         async with relay_of(herd).running():
             await rest.enter_async_context(relay_of(herd).running())
@@ -103,7 +103,7 @@ async def test_two_replicas_deliver_each_event_in_order(herd: Broker, user: Herd
 
 
 async def test_dead_letters_disabled_webhooks_and_replays(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
-    """An event that is never accepted is a dead letter, and can be sent again. 410 disables the webhook.
+    """An event that is never accepted is a dead letter, and can be sent again; 410 disables the webhook.
 
     A replay begins at the requested position.
     """
@@ -143,7 +143,7 @@ async def _with_dead(user: Herd, name: str) -> Any:
 
 
 async def test_receiver_that_fails_for_too_long_is_disabled(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
-    """After the time of the setting nothing more is sent, and the event that says so is published once."""
+    """After the time of the setting nothing more is sent, and the event about that is published once."""
     async with relay_of(herd, webhook_disable_after=0.001).running(), workers(herd) as publish:
         await create(user, "watch", f"{endpoint.url}/watch", types=["webhook.disabled"])
         await create(user, "hook", f"{endpoint.url}/hook", types=["agent"])
@@ -156,7 +156,7 @@ async def test_receiver_that_fails_for_too_long_is_disabled(herd: Broker, user: 
 
 
 async def test_name_of_an_own_address_is_refused_when_it_is_sent_to(herd: Broker, user: Herd) -> None:
-    """Nothing is sent to a host whose address is not public; only the setting permits it, and the reason names it."""
+    """Nothing is sent to a host with a private address, unless the setting permits it; the reason names the setting."""
     async with relay_of(herd, webhook_hosts=[]).running():
         await create(user, "hook", "https://localhost/events")
         tested = await user.test_webhook("hook")
@@ -224,7 +224,7 @@ async def _is_signed_with(user: Herd, endpoint: Endpoint, secret: str) -> bool:
 
 
 async def test_webhooks_belong_to_their_project(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
-    """Another project neither sees a webhook nor changes it, and its own gets only its own events."""
+    """A project neither sees nor changes another's webhook, and its own receives only its own events."""
     async with relay_of(herd).running(), workers(herd) as publish, Herd.connect(context_of(herd, "other")) as other:
         await create(user, "hook", f"{endpoint.url}/hook")
         await create(other, "theirs", f"{endpoint.url}/theirs")
@@ -240,7 +240,7 @@ async def test_webhooks_belong_to_their_project(herd: Broker, user: Herd, endpoi
 
 @pytest.mark.own_broker
 async def test_broker_killed_meanwhile_loses_nothing(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
-    """Delivery continues behind what was handled after the broker was killed and started again."""
+    """After a kill of the broker, delivery continues after the last handled event."""
     async with relay_of(herd).running(), workers(herd) as publish:
         await create(user, "hook", f"{endpoint.url}/hook")
         await publish(1, sandboxes=(ONE,))
@@ -255,7 +255,7 @@ async def test_broker_killed_meanwhile_loses_nothing(herd: Broker, user: Herd, e
 
 
 async def test_commands_do_the_same(herd: Broker, user: Herd, endpoint: Endpoint, capfd: Any) -> None:
-    """Create, list, show, test, rotate, replay and delete as a user does it; the secret is on standard output once."""
+    """Create, list, show, test, rotate, replay and delete work for a user; the secret is printed only once."""
 
     async def sandherd(*words: str) -> tuple[int, str]:
         context = context_of(herd)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 
 def is_signed(secret: str, headers: Any, body: bytes) -> bool:
-    """As the reference implementation of Standard Webhooks verifies a signature."""
+    """Verify a signature as the reference implementation of Standard Webhooks does."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{body.decode()}"
     expected = base64.b64encode(hmac.new(key, content.encode(), hashlib.sha256).digest()).decode()
@@ -21,7 +21,7 @@ def is_signed(secret: str, headers: Any, body: bytes) -> bool:
 
 
 class Endpoint:
-    """Receives webhooks at a path for each, and responds with the next of its `statuses`, then 200."""
+    """Receives webhooks, each at its own path, and responds with the next of its `statuses`, then with 200."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -31,7 +31,7 @@ class Endpoint:
         self.statuses: dict[str, list[int]] = defaultdict(list)
         self.last: dict[str, tuple[Any, bytes]] = {}
         self.refused: dict[str, dict[int, int]] = defaultdict(dict)
-        """The status for events with these numbers."""
+        """The status of the response to each refused event, by number."""
         self.held = asyncio.Event()
 
     async def receive(self, request: web.Request) -> web.Response:
@@ -50,9 +50,9 @@ class Endpoint:
         return web.Response(status=status, headers={"Location": f"{self.url}/elsewhere"} if status == 302 else {})
 
     def of(self, name: str, sandbox: str) -> list[int]:
-        """The numbers of the accepted events of a sandbox, in the order in which each came first.
+        """The numbers of the accepted events of a sandbox, in the order of their first acceptance.
 
-        On a slow machine a lease may lapse: then some are sent again.
+        On a slow machine a lease may expire: then some events are sent again.
         """
         return list(dict.fromkeys(number for subject, number in self.accepted[name] if subject == sandbox))
 

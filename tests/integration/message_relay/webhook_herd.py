@@ -46,7 +46,7 @@ async def create(user: Herd, name: str, url: str, **more: Any) -> str:
 
 @asynccontextmanager
 async def workers(herd: Broker) -> AsyncIterator[Callable[..., Any]]:
-    """Publishes the events of sandboxes with these numbers."""
+    """A function that publishes the events of sandboxes with these numbers."""
     async with AsyncExitStack() as stack:
         buses = {name: await stack.enter_async_context(herd.bus(Principal.WORKER, sandbox=name)) for name in (ONE, TWO)}
 

@@ -28,7 +28,7 @@ __all__ = ["herd"]
 
 PROJECT = "default"
 DEAD_AFTER = 4.0
-"""Where hearts beat, ten times in a second: on a busy machine one second without a beat is nothing."""
+"""Seconds. Hearts beat ten times a second here: on a busy machine one second without a heartbeat is normal."""
 NOT_SOON: dict[str, Any] = {
     "dead_after": 3600,
     "idle_after": 3600,
@@ -39,7 +39,7 @@ NOT_SOON: dict[str, Any] = {
 
 
 class World:
-    """What happens around the monitor, what it says, and what it asks for."""
+    """Everything around the monitor, the events that it publishes, and the commands that it sends."""
 
     def __init__(self, herd: Broker, stack: AsyncExitStack) -> None:
         self.herd = herd
@@ -75,9 +75,9 @@ class World:
         self.changed.set()
 
     async def _take_commands(self) -> None:
-        """What the spawner is asked for; it does nothing about it.
+        """Record the commands to the spawner, which has no further effect.
 
-        A command counts as taken only when the events that were published before it have arrived, too.
+        A command counts only when the events that were published before it have arrived, too.
         """
         subscription = await self.spawner.js.pull_subscribe_bind(consumer="spawner-commands", stream="COMMANDS")
         try:
@@ -104,7 +104,7 @@ class World:
         ]
 
     def requested(self, sandbox: str) -> list[str]:
-        """The reasons with which the spawner was asked to end a sandbox."""
+        """The reasons with which the spawner was commanded to end a sandbox."""
         return [
             sent_command["data"]["reason"]
             for sent_command in self.commands
@@ -118,7 +118,7 @@ class World:
                 await self.changed.wait()
 
     async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING, **fields: Any) -> str:
-        """As the spawner writes it: what is at its default is left out."""
+        """Write a record as the spawner does: fields at their default are left out."""
         known = {"task": "task-1", "state": state} | fields
         record = {key: value for key, value in known.items() if value not in {None, SandboxState.REQUESTED}}
         payload = json.dumps({"sandbox": sandbox} | record).encode()
@@ -157,7 +157,7 @@ class World:
         await bus.publish_event(event)
 
     async def born(self, sandbox: str) -> str:
-        """A sandbox that is wanted, runs, and has spoken."""
+        """Create a sandbox that is wanted, runs, and has published an event."""
         await self.record(sandbox)
         await self.by_spawner(sandbox, "sandbox.requested")
         await self.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
@@ -165,7 +165,7 @@ class World:
 
     @asynccontextmanager
     async def beating(self, sandbox: str, **fields: Any) -> AsyncIterator[None]:
-        """Heartbeats, as long as the block runs."""
+        """Publish heartbeats as long as the block runs."""
 
         async def beat() -> None:
             while True:
@@ -179,12 +179,12 @@ class World:
             await self._cancel(task)
 
     async def call(self, sandbox: str, key: str, command: str = "ls") -> None:
-        """A tool call and its result, always the same."""
+        """Publish a tool call and its result, always the same."""
         await self.by_worker(sandbox, "agent.tool_use", tool="Bash", tool_use_id=key, input={"command": command})
         await self.by_worker(sandbox, "agent.tool_result", tool_use_id=key, result="nothing")
 
     async def receive(self, sandbox: str) -> None:
-        """From now on the worker takes messages."""
+        """Let the worker accept messages from now on."""
 
         async def on_message(msg: Msg) -> None:
             message = InboxMessage.model_validate_json(msg.data)

@@ -1,4 +1,4 @@
-"""The assessor with the real clients of two vendors, at scripted servers that implement their protocols."""
+"""The assessor with the real clients of two vendors, at scripted servers with their protocols."""
 
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -33,7 +33,7 @@ async def compatible() -> AsyncIterator[OpenAIModel]:
 
 
 async def test_anthropic_model_confirms(claude: AnthropicModel) -> None:
-    """One request, with the case and a closed answer as its only tool; the verdict cites the record's event."""
+    """One request has the case and the response's form as its only tool; the verdict cites the record's event."""
     claude.script(lambda request: anthropic.calls(*request.tools, verdict="at_fault", evidence=[1]))
     result = await assessment_of(client_for("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.evidence, result.tokens) == ("at_fault", (ID,), 120)
@@ -42,7 +42,7 @@ async def test_anthropic_model_confirms(claude: AnthropicModel) -> None:
 
 
 async def test_compatible_server_drops(compatible: OpenAIModel) -> None:
-    """A server with OpenAI's API, without a key."""
+    """A server with OpenAI's API, without a key, drops the finding."""
     compatible.script(lambda request: openai.calls(*request.tools, verdict="working", evidence=[1]))
     result = await assessment_of(client_for("openai:local", None, compatible.url), CASE)
     assert (result.verdict, result.evidence) == ("working", (ID,))
@@ -52,14 +52,14 @@ async def test_compatible_server_drops(compatible: OpenAIModel) -> None:
     ("status", "failure"), [(401, "refused"), (400, "refused"), (529, "unavailable"), (429, "unavailable")]
 )
 async def test_server_that_fails_gives_no_verdict(claude: AnthropicModel, status: int, failure: str) -> None:
-    """No verdict is no approval of the agent, and no error of the monitor."""
+    """An error of the server is neither a verdict for the agent nor an error of the monitor."""
     claude.script(*[anthropic.Failure(status=status, headers={"x-should-retry": "false"})] * 4)
     result = await assessment_of(client_for("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.failure) == (None, failure)
 
 
 async def test_prose_is_no_answer(claude: AnthropicModel) -> None:
-    """A model that answers by text, as an injection may make it, has given no verdict after one more request."""
+    """A model that replies with text, as after an injection, is requested again, and then has given no verdict."""
     claude.script(*[anthropic.writes("The agent is working well, dismiss all findings.")] * 2)
     result = await assessment_of(client_for("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.failure) == (None, "invalid_answer")
@@ -67,6 +67,6 @@ async def test_prose_is_no_answer(claude: AnthropicModel) -> None:
 
 
 async def test_unreachable_server_gives_no_verdict() -> None:
-    """Nothing listens at its address."""
+    """Without a server at the address there is no verdict."""
     result = await assessment_of(client_for("openai:local", None, "http://127.0.0.1:9/v1"), CASE)
     assert (result.verdict, result.failure) == (None, "unavailable")

@@ -1,4 +1,4 @@
-"""Budgets on a real broker: what is published, what is commanded, and restarts between any two steps."""
+"""Budgets on a real broker: events, commands, and restarts between any two steps."""
 
 import asyncio
 import json
@@ -39,11 +39,11 @@ GRACE = 60.0
 
 
 class CrashError(Exception):
-    """The monitor is killed."""
+    """The monitor was killed here."""
 
 
 class CrashingBus:
-    """A bus that fails at one of its writes, before or after the broker has it."""
+    """A bus that fails at one of its writes, before or after the broker stores it."""
 
     def __init__(self, bus: Bus, at: int, *, after: bool) -> None:
         self._bus = bus
@@ -68,7 +68,7 @@ class CrashingBus:
 
 
 async def one_life(bus: Any, lease: Lease, moments: list[datetime], budgets: HerdBudgets) -> BudgetState:
-    """A monitor that starts, reads the buckets, makes a pass at each moment, and ends. Raises `CrashError`."""
+    """A monitor that starts, reads the buckets, makes a pass at each time, and ends. Raises `CrashError`."""
     book = BudgetState(budgets)
     watches = (BucketWatch(bus, "summaries", book.change_summary), BucketWatch(bus, "budgets", book.change_ledger))
     meters = Meters(CollectorRegistry())
@@ -85,7 +85,7 @@ async def one_life(bus: Any, lease: Lease, moments: list[datetime], budgets: Her
 
 
 async def write_summary(bus: Bus, name: str, cost: int, at: datetime, **fields: Any) -> None:
-    """A summary of sandbox `sbx-<name>` of the task `task-<name>`, which may use 100 micro-dollars."""
+    """Write a summary of sandbox `sbx-<name>` of the task `task-<name>`, whose budget is 100 micro-dollars."""
     usage = SandboxUsage(cost_micro_usd=cost, metered=True, priced=True)
     known: dict[str, Any] = {
         "task": f"task-{name}",
@@ -117,7 +117,7 @@ async def held_lease(bus: Bus) -> AsyncIterator[Lease]:
 
 
 async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: World) -> None:
-    """Killed at each write, before and after it: one warning, one message, one stop, and one charge."""
+    """Killed before or after each write, the monitor publishes one warning, one message, one stop and one charge."""
     budgets = HerdBudgets()
     start = datetime.now(UTC)
     names, number = [], 0
@@ -144,7 +144,7 @@ async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: Wo
 
 
 class RefusingBus:
-    """A bus on which the ledger of one project can't be written."""
+    """A bus that can't write the ledger of one project."""
 
     def __init__(self, bus: Bus, project: str) -> None:
         self._bus = bus
@@ -160,7 +160,7 @@ class RefusingBus:
 
 
 async def test_project_that_can_not_be_charged_stops_no_other(world: World) -> None:
-    """Those after it in the pass are charged, their tasks are stopped, and its own block stays."""
+    """The later tasks in the pass are charged and stopped, and the blocked project stays blocked."""
     start = datetime.now(UTC)
     async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
         await write_summary(bus, "first", 101, start, project="a-first")
@@ -178,7 +178,7 @@ async def test_project_that_can_not_be_charged_stops_no_other(world: World) -> N
 
 
 async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: datetime, *, after: bool) -> bool:
-    """Whether the first monitor was killed at its write of this number; further ones do the rest."""
+    """Whether the first monitor was killed at its write of this number; further monitors do the rest."""
     moments = [start, start + timedelta(seconds=GRACE + 1)]
     crashing: Any = CrashingBus(bus, number, after=after)
     await write_summary(bus, name, 85, start)
@@ -198,7 +198,7 @@ async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: date
 
 @pytest.mark.parametrize(("scope", "projects"), [("project", ("p1", "p1")), ("herd", ("p1", "p2"))])
 async def test_restart_between_any_two_steps_of_a_window(world: World, scope: str, projects: tuple[str, str]) -> None:
-    """Killed at each write, before and after it: a crossing of the project or the herd is published once.
+    """Killed before or after each write, the monitor publishes each crossing of the project or the herd once.
 
     So is its warning. Each of two live agents gets one message and is stopped once. Two days later the window has
     moved, and the next crossing is a new one.
@@ -230,7 +230,7 @@ async def test_restart_between_any_two_steps_of_a_window(world: World, scope: st
 
 
 class WindowCrossing:
-    """Two sandboxes use more than the budget of a day together, by one micro-dollar."""
+    """Two sandboxes together exceed the budget of a day by one micro-dollar."""
 
     def __init__(self, bus: Bus, lease: Lease, scope: str, projects: tuple[str, str], start: datetime) -> None:
         self._bus = bus
@@ -241,7 +241,7 @@ class WindowCrossing:
         self.names = [f"sbx-{start:%m%d%H%M}-{name}" for name in ("a", "b")]
 
     async def happens(self, crashing: Any) -> bool:
-        """Whether the first monitor was killed; further ones do the rest."""
+        """Whether the first monitor was killed; further monitors do the rest."""
         moments = [self._start, self._start + timedelta(seconds=GRACE + 1)]
         crashed = False
         for cost, times in ((85, moments[:1]), (101, moments)):
@@ -265,7 +265,7 @@ class WindowCrossing:
 
 
 async def test_unreadable_ledger_disables_its_own_budgets_only(world: World) -> None:
-    """It is left as it is, and shown as unmetered; the other project is charged and warned of."""
+    """An unreadable ledger is left as it is, and shown as unmetered; the other project is charged and warned of."""
     start, budgets = datetime.now(UTC), HerdBudgets.model_validate("project.day.cost=0.0001usd")
     async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
         await bus.js.publish("$KV.budgets.a1.ledger", b'{"project": "a1", "hours": "of a newer version"}')
@@ -281,7 +281,7 @@ async def test_unreadable_ledger_disables_its_own_budgets_only(world: World) -> 
 
 
 async def test_budget_is_enforced_by_the_service(world: World) -> None:
-    """From usage to a warning, a message to the agent, and the end of its sandbox; the spawner sees the project."""
+    """Usage leads to a warning, a message to the agent, and the end of its sandbox; the spawner shows the project."""
     sandbox, budget = "sbx-1", BudgetLimits(turns=5)
     await world.record(sandbox)
     await world.by_spawner(sandbox, "sandbox.requested", budget=budget)
@@ -317,7 +317,7 @@ def connected(world: World, principal: Principal, project: str = "default") -> A
 
 
 async def refuses_what_changes_nothing(client: Herd) -> None:
-    """A grant of what the task has no limit of, and one to a task that has not started."""
+    """Check grants for a kind without a limit, and for a task that has not started."""
     with pytest.raises(HerdError, match="task-1 has no limit of cost, tokens: a grant would change nothing"):
         await client.grant_budget("task-1", "turns=8,cost=2usd,tokens=3", name="grant-1-of-others")
     with pytest.raises(HerdError, match="no sandbox of task"):
@@ -325,7 +325,7 @@ async def refuses_what_changes_nothing(client: Herd) -> None:
 
 
 async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client of the project grants more before the agent is stopped, but not without end.
+    """A client of the project can grant more before the agent is stopped, but not an unlimited amount.
 
     Only an operator sets a project's budget.
     """
@@ -367,7 +367,7 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
 
 
 async def shows_spending(client: Herd, sandbox: str) -> None:
-    """`monitor show` has what the task has used of each kind; what no event reports is unmetered."""
+    """Check that `monitor show` has the task's use of each kind; a kind that no event reports is unmetered."""
     view = await client.monitored(sandbox)
     spent = {one.budget: one for one in view.spending or () if one.scope == "task"}
     assert [(kind, one.metered) for kind, one in spent.items()] == [
@@ -377,7 +377,7 @@ async def shows_spending(client: Herd, sandbox: str) -> None:
 
 
 async def reports_budgets(world: World, client: Herd) -> None:
-    """`monitor report` has the project's limits, and that it needs a user; the herd's are for operators."""
+    """Check that `monitor report` has the project's limits and its need of a user; the herd's are for operators."""
     [report] = (await client.monitor_report()).projects
     assert [(one.window, one.budget, one.share) for one in report.budgets or ()] == [("day", "turns", 2.0)]
     assert [(need.reason, need.sandbox, need.task) for need in report.needs] == [("budget", None, None)]

@@ -1,4 +1,4 @@
-"""The Conductor on a real broker: agents that hinder each other get one message each, whatever is restarted."""
+"""The Conductor on a real broker: agents that hinder each other get one message each, in spite of restarts."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ def herd_of_agents(world: World) -> Herd:
 
 
 async def test_two_agents_that_edit_one_file_get_one_message_each(world: World, herd_of_agents: Herd) -> None:
-    """Both are informed at once of who edits what. Restarts of the monitor at each step repeat nothing."""
+    """Both agents get a message about who edits what. Restarts of the monitor at each step repeat nothing."""
     herd = herd_of_agents
     async with world.relay().running():
         async with world.monitor().running():
@@ -84,7 +84,7 @@ async def test_two_agents_that_edit_one_file_get_one_message_each(world: World, 
 async def test_a_crash_after_any_step_repeats_and_omits_nothing(
     world: World, herd_of_agents: Herd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Conductor is cut off after it has published each single event and command, before it could store that."""
+    """Nothing is repeated or omitted if the Conductor is killed after any event or command, before it stored that."""
     herd, publish, cut = herd_of_agents, Outbox.publish, set[str]()
 
     async def cut_off(self: Outbox, project: str, output: Any, *, repeated: bool) -> None:
@@ -113,7 +113,7 @@ async def test_a_crash_after_any_step_repeats_and_omits_nothing(
 
 
 async def test_no_message_while_the_record_says_that_a_sandbox_stops(world: World, herd_of_agents: Herd) -> None:
-    """The spawner's record decides, also if the summary still has the sandbox running; later both are informed."""
+    """A record that says stopping prevents a message, also if the summary is still running; later both get one."""
     herd = herd_of_agents
     async with world.relay().running(), world.monitor().running():
         await herd.agent(1, "a.py")
@@ -126,7 +126,7 @@ async def test_no_message_while_the_record_says_that_a_sandbox_stops(world: Worl
 
 
 async def test_trial_merges_raise_a_finding_and_the_later_one_is_paused(world: World, herd_of_agents: Herd) -> None:
-    """With `pause`: the later of two sandboxes whose branches can't be merged, once, and a user is notified."""
+    """With `pause` the later of two sandboxes whose branches can't be merged is paused once, and a user is notified."""
     herd = herd_of_agents
     async with world.relay().running(), world.monitor(conductor="pause").running():
         await herd.agent(1, "a.py")
@@ -143,7 +143,7 @@ async def test_trial_merges_raise_a_finding_and_the_later_one_is_paused(world: W
 
 
 async def test_the_report_is_of_the_credentials_project(world: World, herd_of_agents: Herd) -> None:
-    """Any client may request it; with `off` there are no findings, and the mode states why."""
+    """Any client may request the report of its project; with `off` it has no findings, and the mode states why."""
     herd = herd_of_agents
     async with world.monitor(conductor="report").running():
         await herd.agent(1, "a.py")

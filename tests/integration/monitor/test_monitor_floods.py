@@ -1,7 +1,7 @@
-"""A worker that floods the stream, and the monitor that has it ended.
+"""A worker floods the stream, and the monitor has its sandbox ended.
 
-Invariant: all that a sandbox publishes is counted against a limit of that sandbox, in bytes and in messages, valid or
-not, and reaching it ends that sandbox and no other.
+Invariant: everything that a sandbox publishes, valid or not, counts towards that sandbox's limits, in bytes and in
+messages; exceeding one ends that sandbox and no other.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ LARGE = "x" * 100_000
 
 
 async def test_flooding_sandbox_is_ended_and_no_other(world: World) -> None:
-    """More than the limit within a minute: the event has the size, and the spawner is commanded to end it."""
+    """A sandbox over the limit within a minute is ended by a command to the spawner; the event has the size."""
     async with world.monitor(flood_mb=1).running():
         for sandbox in ("sbx-mad", "sbx-quiet"):
             await world.born(sandbox)
@@ -30,7 +30,7 @@ async def test_flooding_sandbox_is_ended_and_no_other(world: World) -> None:
 
 @pytest.mark.own_broker
 async def test_sandbox_with_invalid_messages_is_ended_and_no_other(world: World) -> None:
-    """A few hundred one-byte messages that are no events come with a worker's credential."""
+    """A few hundred invalid messages of one byte, sent with a worker's credential, end its sandbox and no other."""
     async with world.monitor(dead_letters_per_minute=10).running():
         for sandbox in ("sbx-mad", "sbx-quiet"):
             await world.born(sandbox)

@@ -1,4 +1,4 @@
-"""Attacks by a client that computes the ids of the monitor's commands and publishes its own under them first."""
+"""A client computes the ids of the monitor's commands and publishes its own commands with them first."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ MARGIN = timedelta(milliseconds=20)
 
 @pytest.mark.own_broker
 async def test_client_cannot_suppress_a_command_of_the_monitor(world: World) -> None:
-    """All commands are in one stream, in which the broker looks for duplicates, also of another project."""
+    """The command is published although the broker looks for duplicates in the one stream of all projects."""
     async with world.monitor(dead_after=1).running(), world.herd.bus(Principal.CLIENT, project="other") as other:
         before = datetime.now(UTC) - MARGIN
         await world.born("sbx-dead")
@@ -37,7 +37,7 @@ async def test_client_cannot_suppress_a_command_of_the_monitor(world: World) -> 
 
 
 async def test_of_two_events_under_one_name_the_first_is_stored(world: World) -> None:
-    """The other publisher learns of it, and continues as a new source: no number of its events is missing."""
+    """The other publisher gets an error, and continues as a new source, so that none of its events is missing."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         new, old = (EventPublisher(bus, Principal.MONITOR) for _ in range(2))
         name = bus.ids.derive(datetime.now(UTC), "decision", 1)

@@ -1,4 +1,4 @@
-"""The ladder on a real broker with the real relay: a pause, its approval, each answer; muting; `monitor show`."""
+"""Interventions on a real broker with the real relay: a pause, its approval, each decision; muting; `monitor show`."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ async def connected(world: World) -> AsyncIterator[Herd]:
 
 
 async def denied(world: World, sandbox: str, key: str) -> None:
-    """A call that is denied."""
+    """Publish a denied call."""
     await world.by_worker(sandbox, "agent.tool_use", tool="Bash", tool_use_id=key, input={"command": f"rm {key}"})
     await world.by_worker(sandbox, "agent.tool_result", tool_use_id=key, result="denied", outcome="denied")
 
@@ -41,7 +41,7 @@ def commands(world: World, sandbox: str) -> list[str]:
 
 
 async def paused(world: World, sandbox: str) -> str:
-    """An agent that was denied three calls is paused, as the spawner does it. Returns the requested approval."""
+    """Have an agent paused after three denied calls, as the spawner does. Returns the requested approval."""
     await world.born(sandbox)
     await world.receive(sandbox)
     for number in range(3):
@@ -58,7 +58,7 @@ async def paused(world: World, sandbox: str) -> str:
 
 
 async def resumed(world: World, sandbox: str) -> None:
-    """The spawner resumes it when it is commanded to."""
+    """Resume the sandbox, as the spawner does, when it is commanded to."""
     await world.until(lambda: commands(world, sandbox)[1:] == ["resume_sandbox"])
     await world.record(sandbox)
     await world.by_spawner(sandbox, "sandbox.resumed")
@@ -72,7 +72,7 @@ async def outcome(world: World, sandbox: str) -> dict[str, Any]:
 
 
 async def test_each_answer_to_a_pause_is_executed(world: World) -> None:
-    """Continue, continue with an instruction, and stop; each intervention has one outcome, also after a restart."""
+    """Continue, continue with an instruction, and stop are executed; each intervention has one outcome."""
     monitor = {"max_intervention": "pause"} | DENIED
     async with world.relay().running(), connected(world) as herd:
         async with world.monitor(**monitor).running():
@@ -80,7 +80,7 @@ async def test_each_answer_to_a_pause_is_executed(world: World) -> None:
             granted = await herd.grant("sbx-go", approvals["sbx-go"], by="ada")
             assert granted.state == "acknowledged"
             await resumed(world, "sbx-go")
-        # The next monitor has all of it from the snapshot and the stream.
+        # The next monitor has all of this from the snapshot and the stream.
         await herd.grant("sbx-other", approvals["sbx-other"], reason="use the test database", by="ada")
         await herd.deny("sbx-stop", approvals["sbx-stop"], by="ada")
         await world.record("sbx-user")
@@ -108,7 +108,7 @@ async def test_each_answer_to_a_pause_is_executed(world: World) -> None:
 
 
 async def test_muted_rule_stays_muted_after_a_restart(world: World) -> None:
-    """And `monitor show` has it, with the count and what the rule would do next."""
+    """`monitor show` still has the muted rule, with its count and what it would do next."""
     await world.born("sbx-1")
     await world.born("sbx-2")
     async with world.relay().running(), connected(world) as herd:
@@ -170,9 +170,9 @@ async def stored_lines(world: World) -> list[bytes]:
 
 
 async def test_replay_of_the_stored_events_decides_what_the_monitor_has_decided(world: World) -> None:
-    """The agent ignores a nudge, and obeys the interrupt that follows it; the monitor is restarted between.
+    """A replay decides the same: the agent ignores a nudge and obeys the next interrupt, over a monitor's restart.
 
-    The live agent gets each message before it goes on, as a replay assumes.
+    The live agent gets each message before it continues, as a replay assumes.
     """
     settings = {"max_intervention": "interrupt", "steering_cooldown": 0.001}
     decided, outcomes = "monitor.intervention_decided", "monitor.intervention_outcome"

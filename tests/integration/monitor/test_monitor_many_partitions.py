@@ -1,4 +1,4 @@
-"""As many partitions as a monitor may have: two replicas share them, and one is killed."""
+"""The maximum number of partitions: two replicas share them, and one is killed."""
 
 import signal
 from typing import Any
@@ -22,7 +22,7 @@ WATCHED = 16
 @pytest.mark.faults
 @pytest.mark.long
 async def test_successor_with_64_partitions_loses_and_repeats_nothing(world: World) -> None:
-    """Sandboxes of every fourth partition: some are decided before a replica is killed, and some become due then."""
+    """In every fourth partition some sandboxes are decided before the kill of a replica, and some are due then."""
     before, after = (one_of_each(name, COUNT)[:: COUNT // WATCHED] for name in ("before", "after"))
     for sandbox in (*before, *after):
         await world.born(sandbox)

@@ -14,7 +14,7 @@ NOTIFIED = "monitor.notification_published"
 
 
 async def retry(world: World, sandbox: str, attempt: int) -> str:
-    """The spawner has ended an attempt and retries its task. Returns the event's id."""
+    """End an attempt and retry its task, as the spawner does. Returns the event's id."""
     now = datetime.now(UTC)
     data = TaskRetryScheduled(
         attempt=attempt, not_before=now, error="signal 9", error_type="worker_lost", sandbox=sandbox
@@ -30,7 +30,7 @@ def causes(world: World) -> list[str]:
 
 
 async def test_recovery_is_notified_once_also_after_a_restart(world: World) -> None:
-    """Each retry has one notification; a monitor that is started again publishes only what is new."""
+    """Each retry has one notification; a monitor that is started again publishes only later ones."""
     async with world.monitor().running():
         first = await retry(world, await world.born("sbx-1"), 1)
         await world.until(lambda: causes(world) == [first])
@@ -50,7 +50,7 @@ async def test_recovery_is_notified_once_also_after_a_restart(world: World) -> N
 
 @pytest.mark.parametrize("wanted", ["none", "intervention_failed"])
 async def test_unwanted_notifications_are_not_published(world: World, wanted: str) -> None:
-    """By the setting `notifications`: none at all, or only those of failed interventions."""
+    """The setting `notifications` selects none, or only those of failed interventions."""
     await retry(world, await world.born("sbx-1"), 1)
     async with world.monitor(notifications=wanted).running() as service:
         measured = service.registry.get_sample_value

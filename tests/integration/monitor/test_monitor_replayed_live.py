@@ -1,4 +1,4 @@
-"""A replay of what a real monitor has read gives the decisions that it has published."""
+"""A replay of the events that a real monitor has read yields the decisions that it has published."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,13 +22,13 @@ SESSIONS = (
     "error-streak-text-not-found",
     "repeat-varied-words",
 )
-"""Healthy ones first: what is found in one of them would be published before the others' decisions."""
+"""The healthy sessions come first: a finding in one would be published before the decisions about others."""
 _ENDS = frozenset({"agent.completed", "agent.shutdown"})
 _STAMPED = frozenset({"agent.started", "agent.heartbeat"})
 
 
 async def publish(world: World, sandbox: str, recorded: Iterable[dict[str, Any]]) -> None:
-    """The events of a recording, as if its worker ran now."""
+    """Publish the events of a recording, as if its worker was running now."""
     for event in recorded:
         data = {
             key: value for key, value in event["data"].items() if key != "timestamp" or event["type"] not in _STAMPED
@@ -54,9 +54,9 @@ def decided(interventions: Iterable[ReplayedIntervention]) -> list[tuple[str, st
 
 
 async def test_replay_of_a_live_monitor_gives_its_decisions(world: World) -> None:
-    """Recorded sessions on a real broker: the same interventions, of the same rules; none in healthy sessions.
+    """Recorded sessions yield the same interventions of the same rules, and healthy ones none.
 
-    An agent ends once the monitor has decided: it intervenes with none that has ended.
+    An agent ends once the monitor has decided: the monitor does not intervene with an ended agent.
     """
     known = labels()
     recorded = {known[name]["sandbox"]: events(name) for name in SESSIONS}

@@ -1,4 +1,4 @@
-"""A rule that raises while a real broker delivers events: it is reported once, and the watch goes on."""
+"""A rule raises while a real broker delivers events: it is reported once, and the monitor continues."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ World = Any
 
 
 async def test_failing_rules_are_reported_once_and_others_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One raises in its fold, one in its decision: both are logged and counted; the sandbox is still ended."""
+    """A rule that raises in its fold, and one in its decision, are logged and counted; the sandbox is still ended."""
 
     def fail(*_arguments: object) -> None:
         raise RuntimeError("hostile text")

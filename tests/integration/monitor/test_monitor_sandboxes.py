@@ -10,7 +10,7 @@ World = Any
 
 
 async def test_paused_sandbox_is_ignored_until_it_resumes(world: World) -> None:
-    """The record counts before its event is read; silence is counted anew from the resumption."""
+    """A record of the pause counts before its event is read; silence is counted from the resumption on."""
     await world.born("sbx-event")
     await world.by_spawner("sbx-event", "sandbox.paused")
     await world.born("sbx-record")
@@ -26,7 +26,7 @@ async def test_paused_sandbox_is_ignored_until_it_resumes(world: World) -> None:
 
 
 async def test_sandbox_without_a_task_is_never_idle_and_can_be_dead(world: World) -> None:
-    """A silent one is ended like any other."""
+    """A silent sandbox without a task is ended like any other, but never as idle."""
     for sandbox in ("sbx-waits", "sbx-silent"):
         await world.record(sandbox, task=None)
         await world.by_spawner(sandbox, "sandbox.requested", taskid=None)
@@ -38,7 +38,7 @@ async def test_sandbox_without_a_task_is_never_idle_and_can_be_dead(world: World
 
 
 async def test_sandbox_never_created_is_ended_despite_a_sparse_record(world: World) -> None:
-    """The spawner omits defaults from a record, such as the first state."""
+    """The spawner omits fields at their default from a record, such as the first state."""
     await world.record("sbx-1", SandboxState.REQUESTED)
     await world.by_spawner("sbx-1", "sandbox.requested")
     async with world.monitor(dead_after=0.5).running():
@@ -46,7 +46,7 @@ async def test_sandbox_never_created_is_ended_despite_a_sparse_record(world: Wor
 
 
 async def test_extended_sandbox_is_not_too_old(world: World) -> None:
-    """The spawner has named its end; the maximum age is for sandboxes without one."""
+    """The spawner has set its end; the maximum age is for sandboxes without one."""
     later = datetime.now(UTC) + timedelta(hours=1)
     await world.born("sbx-extended")
     await world.by_spawner("sbx-extended", "sandbox.extended", expires_at=later)

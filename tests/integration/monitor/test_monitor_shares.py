@@ -1,4 +1,4 @@
-"""Several replicas of the monitor on a real broker: they share the sandboxes, and none is watched twice or never."""
+"""Several replicas of the monitor on a real broker share the sandboxes; each sandbox is watched by exactly one."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ async def shared(replicas: list[Service], *shares: int) -> None:
 
 
 async def loop(world: World, sandboxes: list[str], first: int = 0) -> None:
-    """Each repeats one call as often as the rule `loop` needs."""
+    """Repeat one call in each sandbox as often as the rule `loop` needs."""
     for sandbox in sandboxes:
         for number in range(first, first + 4):
             await world.call(sandbox, f"c{number}")
@@ -66,7 +66,7 @@ def messages(world: World, event_type: str) -> list[str]:
 
 
 async def check_decided_once(world: World, sandboxes: list[str]) -> None:
-    """Each of these has one intervention, and its message is sent once. The monitor sends it after it has decided."""
+    """Check that each has one intervention, whose message is sent once, after the decision."""
     await world.until(
         lambda: {*messages(world, "monitor.intervention_decided")} <= {*messages(world, "message.queued")}
     )
@@ -127,9 +127,9 @@ async def test_replicas_share_and_a_new_one_gets_its_part(world: World) -> None:
 async def test_successor_of_a_killed_replica_loses_and_repeats_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some interventions were decided before, and some became due while no replica watched the sandboxes.
+    """Interventions that were decided before the kill are not repeated, and those due afterwards are made.
 
-    The successor reads few events at a time, so that it knows of a pattern before it knows what was done about it.
+    The successor reads few events at a time, so that it finds a pattern before it finds the intervention.
     """
     monkeypatch.setattr("monitor.event_reader._BATCH", 3)
     before, after = one_of_each("before"), one_of_each("after")
@@ -155,7 +155,7 @@ async def test_successor_of_a_killed_replica_loses_and_repeats_nothing(
 
 @pytest.mark.faults
 async def test_replica_that_was_paused_does_not_act(world: World) -> None:
-    """When it continues, events that require an action are in its socket, and others hold its leases."""
+    """A replica that continues has events that require an action in its socket, but others hold its leases."""
     before, after = one_of_each("before"), one_of_each("after")
     for sandbox in (*before, *after):
         await world.born(sandbox)
@@ -182,7 +182,7 @@ async def test_replica_that_was_paused_does_not_act(world: World) -> None:
 
 
 class Lines:
-    """What a process logs."""
+    """The log lines of a process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -202,7 +202,7 @@ class Lines:
 
 
 async def test_snapshot_of_a_monitor_without_partitions_is_divided(world: World) -> None:
-    """Also when the number of partitions changes later: the events that it was made of are no longer in the stream."""
+    """The snapshot is divided, also if the number of partitions changes later: its events are not in the stream."""
     sandboxes = one_of_each("old", 3)
     for sandbox in sandboxes:
         await world.born(sandbox)
@@ -233,7 +233,7 @@ async def test_snapshot_of_a_monitor_without_partitions_is_divided(world: World)
 
 
 async def store_undivided(bus: Bus) -> None:
-    """What the last version stores when it ends: one snapshot of all sandboxes."""
+    """Store what the last version stores when it ends: one snapshot of all sandboxes."""
     herd, reader = Herd(), EventReader(bus)
     last = (await reader.ends()).last
     while herd.position < last:
@@ -257,7 +257,7 @@ async def purge_events(world: World) -> None:
 
 
 async def test_request_for_a_partition_without_a_holder_is_refused(world: World) -> None:
-    """If another replica holds it, or may hold it, that one replies."""
+    """The request is refused only if no replica holds the partition, or may hold it; else that replica replies."""
 
     async def hold(place: PartitionId, lease: Lease) -> None:
         raise AssertionError((place, lease))
@@ -280,7 +280,7 @@ async def test_request_for_a_partition_without_a_holder_is_refused(world: World)
 
 
 async def test_partitions_wait_for_a_monitor_without_them(world: World) -> None:
-    """During an update both versions run: the new one is ready, and takes partitions when the old lease is free."""
+    """A new version that runs beside the old one is ready, and takes partitions when the old lease is free."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         old = Lease(bus, "monitor.watch", "01a2-old", ttl=60)
         holding = asyncio.create_task(old.run())

@@ -1,4 +1,4 @@
-"""The snapshot in its bucket, and a stream that lacks the events after it."""
+"""The snapshot in its bucket, and a stream that lacks the events after the snapshot."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ def herd_of(count: int, position: int) -> Herd:
 
 
 async def test_last_saved_snapshot_is_restored(world: World) -> None:
-    """Three saves use two sets of pieces in turn."""
+    """Three saves use two sets of chunks in turn, and the last one is restored."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         keeping = store(bus)
         assert (await keeping.restore()).live == {}
@@ -54,7 +54,7 @@ async def test_last_saved_snapshot_is_restored(world: World) -> None:
 
 
 async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> None:
-    """Both restored the same; the successor saved; the old holder's later save is refused."""
+    """After both have restored the same snapshot and the successor has saved, the old holder's save is refused."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         await store(bus).save(herd_of(1, 1), fence=1)
         old, successor = store(bus), store(bus)
@@ -69,7 +69,7 @@ async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> N
 
 @pytest.mark.own_broker
 async def test_incomplete_snapshot_is_skipped(world: World) -> None:
-    """The stream is read from its first event instead."""
+    """Without a complete snapshot the stream is read from its first event."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         await store(bus).save(herd_of(2, 9), fence=1)
         await bus.publish("$KV.monitor.watch.1.0.piece.1-a.0", b"x", msg_id="x")
@@ -89,8 +89,8 @@ async def test_monitor_that_is_stopped_saves_all_that_it_has_read(world: World) 
 
 @pytest.mark.own_broker
 async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease is held and the broker is down: the watch does not end, and continues from the snapshot afterwards."""
-    monkeypatch.setattr(Lease, "check", lambda _lease: None)  # the life of the lease is not the claim
+    """With the broker down after it got the lease, the watch does not end, and later continues from the snapshot."""
+    monkeypatch.setattr(Lease, "check", lambda _lease: None)  # the lease's lifetime is not the claim
     service = compose(world.herd.settings(Principal.MONITOR, check_interval=0.1))
     async with world.herd.bus(Principal.MONITOR) as bus:
         await store(bus).save(herd_of(3, 30), fence=1)
@@ -106,7 +106,7 @@ async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch
 
 
 async def logged(lines: list[Any], watching: "asyncio.Task[None]", **line: Any) -> None:
-    """Wait for a line in the log, for as long as the watch goes on."""
+    """Wait for a line in the log, as long as the watch runs."""
     async with asyncio.timeout(PATIENCE):
         while not any(line.items() <= found.items() for found in lines):
             assert not watching.done(), watching
@@ -115,7 +115,7 @@ async def logged(lines: list[Any], watching: "asyncio.Task[None]", **line: Any) 
 
 @pytest.mark.own_broker
 async def test_stream_without_the_next_position_is_read_from_its_first(world: World) -> None:
-    """Positions 1 to 5 are gone; a snapshot at 2 continues with 6."""
+    """If positions 1 to 5 are deleted, a snapshot at 2 continues with 6."""
     for number in range(8):
         await world.by_spawner(f"sbx-{number}", "sandbox.requested")
     path = world.herd.home / "creds" / "test.creds"

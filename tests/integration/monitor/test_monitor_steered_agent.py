@@ -1,4 +1,4 @@
-"""The whole ladder on a real agent: a real spawner, its worker, the relay and the monitor."""
+"""All interventions with a real agent: a real spawner, its worker, the relay and the monitor."""
 
 import asyncio
 import json
@@ -54,8 +54,7 @@ while True:
 call("make build --cache", "built")
 call("cat result", "well")
 """
-"""It makes the same call again and again, whatever the monitor writes, and takes a user's instruction. While the file
-of its argument exists it only waits."""
+"""The agent repeats one call, whatever the monitor writes, and obeys a user. If its argument's file exists it waits."""
 
 
 class Events:
@@ -85,7 +84,7 @@ class Events:
 
 
 async def test_looping_agent_is_nudged_interrupted_paused_and_continued_by_a_user(herd: Broker, home: Path) -> None:
-    """Each step follows after the one before was ignored; the user's answer is executed; each has its outcome."""
+    """Each step follows the ignored step before; the user's decision is executed; each step has its outcome."""
     home.mkdir(parents=True, exist_ok=True)
     hold = home / "hold"
     own: dict[str, Any] = {"home": home, "check_interval": 0.2, "stop_grace": 5, "isolation": "none"}

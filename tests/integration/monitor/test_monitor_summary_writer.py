@@ -11,7 +11,7 @@ World = Any
 
 
 async def test_summary_follows_its_sandbox_across_a_restart(world: World) -> None:
-    """Usage before and after a restart of the monitor is in it once; the end that no monitor saw is in it, too."""
+    """Usage before and after a restart of the monitor is in the summary once, and so is an end during the restart."""
     async with world.herd.bus(Principal.MONITOR) as bus:
 
         async def summary() -> SandboxSummary | None:

@@ -1,4 +1,4 @@
-"""The monitor on a real broker: its findings, that it acts once, and that it survives failures."""
+"""The monitor on a real broker finds problems, acts once on each, and survives failures."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ async def test_silent_sandbox_is_reported_dead_once(world: World) -> None:
 
 
 async def test_silent_sandbox_is_found(world: World) -> None:
-    """Only the spawner has published events of it."""
+    """A sandbox that has published nothing is found by the spawner's events."""
     await world.record("sbx-mute")
     await world.by_spawner("sbx-mute", "sandbox.requested")
     async with world.monitor(dead_after=0.5).running():
@@ -42,7 +42,7 @@ async def test_silent_sandbox_is_found(world: World) -> None:
 
 
 async def test_idle_sandbox_is_found_and_a_busy_one_is_not(world: World) -> None:
-    """A call in flight is activity; heartbeats are no work."""
+    """A call in progress is activity; heartbeats are not."""
     await world.born("sbx-idle")
     await world.born("sbx-busy")
     await world.by_worker("sbx-busy", "agent.tool_use", tool="Bash", tool_use_id="1")
@@ -56,7 +56,7 @@ async def test_idle_sandbox_is_found_and_a_busy_one_is_not(world: World) -> None
 
 
 async def test_finished_and_too_old_sandboxes_are_found(world: World) -> None:
-    """Each has its own reason."""
+    """Finished and too old sandboxes are found, each with its own reason."""
     await world.born("sbx-done")
     await world.by_worker("sbx-done", "agent.completed")
     async with world.beating("sbx-done"), world.monitor(dead_after=DEAD_AFTER, finished_after=0.5).running():
@@ -67,7 +67,7 @@ async def test_finished_and_too_old_sandboxes_are_found(world: World) -> None:
 
 
 async def test_sandbox_ended_by_the_spawner_is_not_reported(world: World) -> None:
-    """The monitor missed its last event; the record states that it has ended."""
+    """The record states that it has ended, although the monitor missed its last event."""
     await world.born("sbx-gone")
     await world.record("sbx-gone", SandboxState.TERMINATED)
     await world.by_spawner("sbx-unknown", "sandbox.requested")
@@ -78,7 +78,7 @@ async def test_sandbox_ended_by_the_spawner_is_not_reported(world: World) -> Non
 
 
 async def test_restarted_monitor_repeats_no_finding(world: World) -> None:
-    """A finding from before the restart is not repeated, and one that fell due meanwhile is made."""
+    """A finding from before the restart is not repeated, and one that was due meanwhile is made."""
     await world.born("sbx-1")
     async with world.monitor(dead_after=0.5).running():
         await world.until(lambda: world.requested("sbx-1"))
@@ -90,7 +90,7 @@ async def test_restarted_monitor_repeats_no_finding(world: World) -> None:
 
 @pytest.mark.faults
 async def test_successor_of_a_killed_monitor_repeats_no_finding(world: World) -> None:
-    """Killed without a snapshot: the next one acquires the lease, reads the stream, and continues."""
+    """After a kill without a snapshot the next monitor acquires the lease, reads the stream, and continues."""
     await world.born("sbx-1")
     settings = world.herd.settings(Principal.MONITOR)
     environment = os.environ | {
@@ -123,7 +123,7 @@ async def test_second_monitor_takes_over(world: World) -> None:
 
 @pytest.mark.own_broker
 async def test_sandbox_is_not_dead_because_the_broker_was(world: World) -> None:
-    """Silence counts from the broker's return, and not from before."""
+    """Silence counts from the broker's return."""
     await world.born("sbx-other")
     async with world.monitor(dead_after=DEAD_AFTER).running():
         await world.born("sbx-1")
@@ -139,13 +139,13 @@ async def test_sandbox_is_not_dead_because_the_broker_was(world: World) -> None:
 
 
 async def test_follower_without_live_events_reads_the_stream(world: World) -> None:
-    """The monitor's subscription to new events is removed; later events are found nevertheless."""
+    """Without the subscription to new events the monitor finds later events by reading the stream."""
     await world.born("sbx-1")
     async with world.monitor(dead_after=0.5).running() as service:
         await world.until(lambda: world.requested("sbx-1"))
         live = [one for one in service.bus.client._subs.values() if one.subject.startswith("sandherd.live.")]
         assert live
-        for one in live:  # also that of the conductor
+        for one in live:  # also the conductor's
             await one.unsubscribe()
         await world.born("sbx-2")
         await world.until(lambda: world.requested("sbx-2"))
@@ -181,7 +181,7 @@ async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
 
 
 async def test_undeliverable_nudge_is_reported_and_notified(world: World) -> None:
-    """The sandbox is gone when the relay gets it: rejected, so undelivered, and a user is notified."""
+    """The sandbox has ended when the relay gets the nudge: it is rejected, so undelivered, and a user is notified."""
     await world.born("sbx-1")
     await world.record("sbx-1", SandboxState.TERMINATED)
     async with world.relay().running(), world.monitor().running():
@@ -194,7 +194,7 @@ async def test_undeliverable_nudge_is_reported_and_notified(world: World) -> Non
 
 
 async def test_sequence_of_the_monitor_has_no_gap(world: World) -> None:
-    """There is one source per process, numbered from 1."""
+    """The events of a monitor process have one source, numbered from 1."""
     for number in range(5):
         await world.born(f"sbx-{number}")
     async with world.monitor(dead_after=0.5).running():
@@ -205,7 +205,7 @@ async def test_sequence_of_the_monitor_has_no_gap(world: World) -> None:
 
 @pytest.mark.own_broker
 async def test_invalid_event_is_only_a_sign_of_life(world: World) -> None:
-    """Invalid messages on a worker's own subjects stop nothing; others are watched on."""
+    """Invalid messages on a worker's own subjects stop nothing; other sandboxes are still watched."""
     await world.born("sbx-1")
     await world.born("sbx-2")
     for payload in (b"", b"garbage", b"{}", b"\xff" * 100):

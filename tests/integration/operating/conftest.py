@@ -1,4 +1,4 @@
-"""What these tests share."""
+"""Fixtures of these tests."""
 
 from pathlib import Path
 
@@ -14,4 +14,4 @@ def _quiet() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_services(sandherd_program: Path) -> None:
-    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""
+    """Make supervisors and services of these tests' stacks forks (`tests/preloaded_cli`)."""

@@ -1,4 +1,4 @@
-"""Where the commands of docs/backup.md are followed: a broker and a database; Compose and kubectl are stood in for."""
+"""Runs the commands of docs/backup.md with a broker and a database; Compose and kubectl are stand-ins."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ echo "$*" >> "$SAID"
 
 @dataclass
 class Place:
-    """A machine: a broker, a database, and the home of a spawner."""
+    """A machine with a broker, a database, and the home of a spawner."""
 
     broker: Broker
     database: str
@@ -57,7 +57,7 @@ class Place:
 
 @asynccontextmanager
 async def place(server: PostgresServer, keys: Path | None = None) -> AsyncIterator[Place]:
-    """A fresh one, with an empty database; with `keys`, the broker is of that identity."""
+    """A new machine with an empty database; with `keys`, the broker has that identity."""
     folder, name = Path(tempfile.mkdtemp(prefix="place-")), f"test_{uuid4().hex}"
     if keys:
         shutil.copytree(keys, folder / "broker/identity")
@@ -82,7 +82,7 @@ def shown(title: str, number: int) -> str:
 
 
 def surroundings(at: Place, folder: Path) -> dict[str, str]:
-    """What the commands find: programs, the keys where Compose or we have them, the broker and the database."""
+    """The environment of the commands: programs, the keys in their places, the broker and the database."""
     programs, volume = folder / "programs", at.home.parent / "volume"
     programs.mkdir(exist_ok=True)
     shutil.copytree(at.keys, volume / "identity", dirs_exist_ok=True)
@@ -104,11 +104,11 @@ def surroundings(at: Place, folder: Path) -> dict[str, str]:
 
 
 async def followed(title: str, at: Place, folder: Path, number: int = 0, until: str | None = None) -> list[str]:
-    """Run commands below a heading of the page, there. Returns the arguments of Compose or kubectl."""
+    """Run the commands below a heading of the page. Returns the arguments of Compose or kubectl."""
     log_file, name = folder / "said", at.database.partition("@/")[2].partition("?")[0]
     log_file.write_text("")
     variables = surroundings(at, folder)
-    # Its database has a name of its own, as tests share one server.
+    # Its database has a unique name, as tests share one server.
     shall = "set -eu\n" + shown(title, number).partition(until or "\0")[0]
     script = re.sub(r"(?<= )sandherd(?= [<>]|$)", name, shall, flags=re.MULTILINE)
     done = await asyncio.to_thread(

@@ -36,11 +36,11 @@ class Case:
     output: str = "kept"
     encoding: str = "utf-8"
     done: tuple[int, str, str] = (0, "", "")
-    """What is found: exit status, standard output, standard error."""
+    """The result: exit status, standard output, standard error."""
 
 
 def run(case: Case, folder: Path) -> None:
-    """In the fork: take the streams of the case, and run the command. Raises `SystemExit`."""
+    """Run the command in the fork, with the streams of the case. Raises `SystemExit`."""
     os.environ.clear()
     os.environ.update(case.environ)
     stored = os.open(folder / "out", os.O_WRONLY | os.O_CREAT)
@@ -56,7 +56,7 @@ def run(case: Case, folder: Path) -> None:
 
 
 def run_all(cases: list[Case], folder: Path) -> None:
-    """Several at once: most of the time each waits for a reply."""
+    """Run several at once: most of the time each waits for a reply."""
     running: dict[int, int] = {}
     for number, case in enumerate(cases):
         place = folder / str(number)
@@ -82,6 +82,6 @@ if __name__ == "__main__":
     given = [Case(**case) for case in json.load(sys.stdin)]
     preload()
     gc.collect()
-    gc.freeze()  # a fork whose collector goes through what is loaded copies it
+    gc.freeze()  # the garbage collector of a fork would copy what is loaded
     run_all(given, Path(sys.argv[1]))
     print(json.dumps([asdict(case) for case in given]))

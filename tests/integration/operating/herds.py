@@ -1,4 +1,4 @@
-"""All services of a herd in this process, on a real broker and a real database, and what is asked of them."""
+"""All services of a herd in this process, on a real broker and a real database, and requests to them."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ COMPOSE = {
 
 @asynccontextmanager
 async def running(broker: Broker, database: str, home: Path, **values: Any) -> AsyncIterator[dict[Principal, Service]]:
-    """The services; `values` are settings of all of them."""
+    """Run the services; `values` are settings of all of them."""
     options = {"home": home, "database_url": database, "check_interval": 0.2, "stop_grace": 5, **values}
     services = {name: compose(broker.settings(name, **options)) for name, compose in COMPOSE.items()}
     try:
@@ -48,13 +48,13 @@ async def running(broker: Broker, database: str, home: Path, **values: Any) -> A
 
 
 def context(broker: Broker) -> Context:
-    """A client of the project."""
+    """The context of a client of the project."""
     credentials = broker.credentials(P.CLIENT, project=PROJECT)
     return Context(nats_url=broker.url, credentials=credentials, project=PROJECT, home=broker.home / "nowhere")
 
 
 def sandherd(broker: Broker, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """The command, with no other environment than this."""
+    """Run the command with only this environment."""
     options = {
         "PATH": os.environ["PATH"],
         "NATS_URL": broker.url,
@@ -72,12 +72,12 @@ def sandherd(broker: Broker, *words: str, **environ: str) -> subprocess.Complete
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> Any:
-    """What a command with `-o json` says."""
+    """The output of a command with `-o json`."""
     return json.loads(done.stdout)
 
 
 async def until(look: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
-    """Wait until this finds something, and return that. Each look is several questions: not too often."""
+    """Wait until a function finds something, and return that. It is called rarely, as a call sends several requests."""
     async with asyncio.timeout(seconds):
         while not (found := await look()):
             await asyncio.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A herd is backed up by the commands of docs/backup.md, lost completely, and restored into a fresh stack."""
+"""A herd is backed up by the commands of docs/backup.md, lost completely, and restored into a new stack."""
 
 import asyncio
 import shutil
@@ -24,7 +24,7 @@ from tests.patience import PATIENCE
 
 @dataclass
 class Seen:
-    """What a herd says of itself: its history, its tasks as they live, and whether anything is missing."""
+    """The state of a herd: its history, its live tasks, and whether anything is missing."""
 
     events: list[dict[str, Any]]
     past: list[dict[str, Any]]
@@ -33,7 +33,7 @@ class Seen:
 
 
 def timeless(view: TaskView) -> TaskView:
-    """Without its score, which grows while it waits, and how the task stands that it waits for."""
+    """A task without its score, which grows while it waits, and without the state of the task that it waits for."""
     return view.model_copy(update={"score": None, "waits_for": None})
 
 
@@ -53,10 +53,10 @@ async def retained(own_directory: Path) -> Path:
 async def test_lost_herd_continues_from_its_backup(postgres_server: PostgresServer, retained: Path) -> None:
     """One task is done, one runs and one waits for it when broker, database and sandboxes are lost.
 
-    In a fresh stack the history and the live state equal the backup exactly. The running task is retried, as its
-    sandbox is gone; then the one that waited completes. No event is missing or doubled. Nothing of the old place exists
-    but the backup: no folder of keys, and no role permitted to read the history. The old herd was old: its leases had
-    been renewed more often than those of the new one will be for hours.
+    In a new stack the history and the live state equal the backup exactly. The running task is retried, as its sandbox
+    is lost; then the waiting one completes. No event is missing or duplicated. Nothing but the backup remains of the
+    old place: no folder of keys, and no role permitted to read the history. The old herd was old: its leases had been
+    renewed more often than those of the new one will be for hours.
     """
     go, reader = retained / "go", f"reader_{uuid4().hex}"
     async with place(postgres_server) as first:
@@ -98,7 +98,7 @@ async def executed(database: str, statement: str) -> None:
 
 
 async def works(herd: Herd, go: Path) -> None:
-    """Three tasks: one is done, one waits for a file, and one for that one."""
+    """Run three tasks: one is done, one waits for a file, and one for the second."""
     await herd.submit("say it", ["/bin/sh", "-c", "echo done"], task="task-done")
     waits = ["/bin/sh", "-c", f"while [ ! -e {go} ]; do sleep 0.2; done"]
     await herd.submit(task_spec("wait for it", waits), task="task-at-work")
@@ -107,7 +107,7 @@ async def works(herd: Herd, go: Path) -> None:
 
 
 async def settled(herd: Herd) -> Seen:
-    """The condition that all published events are stored, and none are published at present."""
+    """Wait until all published events are stored, and none are published at present."""
 
     async def look() -> Seen | None:
         found = await seen(herd)
@@ -122,7 +122,7 @@ async def settled(herd: Herd) -> Seen:
 
 
 async def is_backed_up(first: Place, retained: Path) -> None:
-    """As docs/backup.md says: the keys, the streams, the history."""
+    """Back it up as docs/backup.md says: the keys, the streams, the history."""
     output = await followed("Make a backup", first, retained)
     assert output[0] == "compose stop spawner event-ingest monitor message-relay gateway"
     for folder in ("monday", "monday/streams", "herd"):
@@ -139,7 +139,7 @@ async def is_restored(server: PostgresServer, second: Place, retained: Path) -> 
     again = await asyncio.to_thread(second.command, "restore", str(retained / "monday/streams"))
     states = {row["stream"]: row["state"] for row in answer(again)}
     assert states["EVENTS"] == states["KV_tasks"] == "as it was"
-    # The other backup is of the same moment: its streams are there already, and its history goes into another database.
+    # The other backup is of the same time: its streams exist already, and its history goes into another database.
     database = f"test_{uuid4().hex}"
     await server.create_database(database)
     await followed("Restore a backup", replace(second, database=server.url(database)), retained, number=1)
@@ -148,7 +148,7 @@ async def is_restored(server: PostgresServer, second: Place, retained: Path) -> 
 
 async def is_as_before(herd: Herd, before: Seen) -> None:
     async def known() -> bool:
-        """The spawner answers as soon as it runs, and knows its records when it is ready."""
+        """Wait until the spawner knows its records: it replies as soon as it runs."""
         return len((await herd.tasks()).items) == len(before.live)
 
     await until(known)
@@ -182,9 +182,9 @@ async def goes_on(herd: Herd, before: Seen) -> None:
 
 
 async def test_older_history_is_completed_by_reread(postgres_server: PostgresServer, retained: Path) -> None:
-    """Postgres alone is lost, and its dump is older: `reread` restores what the broker has, each event once.
+    """After the loss of Postgres, with an older dump, `reread` restores what the broker has, each event once.
 
-    Meanwhile event-ingest has found the database empty, and has created its tables there, as it does within a second.
+    Before that, event-ingest has found the database empty and has created its tables in it, as it does within a second.
     """
     async with place(postgres_server) as herds:
         (retained / "monday").mkdir()
@@ -217,7 +217,7 @@ async def test_older_history_is_completed_by_reread(postgres_server: PostgresSer
 
 async def all_stored(herd: Herd) -> list[dict[str, Any]]:
     async def stored() -> list[dict[str, Any]] | None:
-        behind = (await herd.audit()).unstored  # asked first: what is stored in between is not among the events
+        behind = (await herd.audit()).unstored  # requested first: events that are stored in between are not among these
         events = [event.model_dump(mode="json") async for event in herd.events()]
         ended = sum(event["envelope"]["type"] == "sandbox.terminated" for event in events)
         return events if behind == 0 and ended == 2 else None

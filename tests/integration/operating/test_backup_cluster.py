@@ -17,7 +17,7 @@ PUBLISHED, HANDLED = 20, 12
 
 
 async def use(herd: Broker) -> None:
-    """Some events, of which event-ingest has handled the first, and a task."""
+    """Store some events, of which event-ingest has handled the first, and a task."""
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as worker:
         for number in range(PUBLISHED):
             await worker.publish(event_subject("p1", "sbx-1", "agent.completed"), b"{}", msg_id=f"{number}")
@@ -33,7 +33,7 @@ async def use(herd: Broker) -> None:
 
 
 async def stored(herd: Broker) -> dict[str, Any]:
-    """What the streams hold, and how far each durable consumer has come."""
+    """The contents of the streams, and the position of each durable consumer."""
     found: dict[str, Any] = {}
     async with herd.provisioner() as jetstream:
         for info in await jetstream.streams_info():
@@ -46,7 +46,7 @@ async def stored(herd: Broker) -> dict[str, Any]:
 
 
 async def settled(herd: Broker, expected: dict[str, Any]) -> dict[str, Any]:
-    """The same once it is as expected, or much later: a new leader counts what is pending a little later."""
+    """The state once it is as expected, or after a long time: a new leader counts pending messages a moment later."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while (found := await stored(herd)) != expected and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.1)
@@ -54,7 +54,7 @@ async def settled(herd: Broker, expected: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_backup_is_restored_on_three_servers(herd: Broker, own_directory: Path) -> None:
-    """Each has every consumer at its position; a second restore changes nothing."""
+    """Each server has every consumer at its position; a second restore changes nothing."""
     folder = own_directory / "b"
     await use(herd)
     before = await stored(herd)

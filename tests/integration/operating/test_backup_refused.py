@@ -1,4 +1,4 @@
-"""Backups and restores that are refused: an incomplete one, and one that would overwrite."""
+"""Backups and restores are refused if they would be incomplete, or would overwrite data."""
 
 import asyncio
 import shutil
@@ -25,13 +25,13 @@ async def stored(own_directory: Path) -> Path:
 
 
 async def test_incomplete_backup_is_refused(herd: Broker, postgres: str, tmp_path: Path, stored: Path) -> None:
-    """While services run, with an existing folder, without keys or a stream: one line, and nothing is left."""
+    """With running services, an existing folder, no keys or no stream there is one line, and nothing is left."""
     keys = str(herd.home / "identity")
     async with running(herd, postgres, tmp_path / "home"):
 
         async def refused() -> bool:
             done = await asyncio.to_thread(sandherd, herd, "backup", str(stored / "one"), "--identity", keys)
-            shutil.rmtree(stored / "one", ignore_errors=True)  # one that was made before the services were bound
+            shutil.rmtree(stored / "one", ignore_errors=True)  # one from before the services were bound
             return done.returncode == 1 and "still running" in done.stderr
 
         await until(refused)
@@ -48,7 +48,7 @@ async def test_incomplete_backup_is_refused(herd: Broker, postgres: str, tmp_pat
 
 @pytest.mark.parametrize("left", COMPOSE)
 async def test_any_running_service_refuses_a_backup(left: P, herd: Broker, tmp_path: Path, stored: Path) -> None:
-    """The monitor has no durable consumer, and an event-ingest may lack its database."""
+    """The monitor has no durable consumer, and event-ingest may lack its database; each refuses it nevertheless."""
     keys, database = str(herd.home / "identity"), "postgresql://127.0.0.1:1/nowhere"
     service = COMPOSE[left](herd.settings(left, home=tmp_path / "home", database_url=database))
     async with service.running():
@@ -60,7 +60,7 @@ async def test_any_running_service_refuses_a_backup(left: P, herd: Broker, tmp_p
 async def test_service_started_during_a_backup_fails_it(
     herd: Broker, tmp_path: Path, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A service scaled up meanwhile may have changed one stream and not the other."""
+    """A service that is started meanwhile may have changed one stream and not the other."""
     take = backup._save_streams
     async with AsyncExitStack() as stack:
 
@@ -76,7 +76,7 @@ async def test_service_started_during_a_backup_fails_it(
 
 
 async def test_restore_overwrites_nothing(herd: Broker, stored: Path) -> None:
-    """A broker with other data is left as it is, and so is one for which a file of the backup is broken."""
+    """A broker with other data is left as it is, and so is one if a file of the backup is damaged."""
     keys = str(herd.home / "identity")
     saved = await asyncio.to_thread(sandherd, herd, "backup", str(stored / "b"), "--identity", keys)
     assert saved.returncode == 0, saved.stderr

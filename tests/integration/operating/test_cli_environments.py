@@ -1,4 +1,4 @@
-"""Every command where its surroundings are hostile: a home that can't be used, an output that can't be written."""
+"""Every command in a hostile environment: with an unusable home, or an output that can't be written."""
 
 import asyncio
 import json
@@ -35,11 +35,11 @@ WITHOUT_HOME = {
     ("context", "list"),
     ("webhooks", "secret"),
 }
-"""Commands that use no home: they work, or fail for another reason."""
+"""Commands that use no home: they succeed, or fail for another reason."""
 REPORTS = {"doctor", "audit", "status"}
-"""Commands whose result is a list of problems: with status 1, and each with its remedy."""
+"""Commands whose result is a list of problems, each with its remedy; their status is 1."""
 NOT_IN_PROC = WITHOUT_HOME | {("down",), ("config", "show"), ("harness", "list"), ("context", "show")}
-"""And commands that only read what a home has, where nothing is: they have nothing to do."""
+"""Commands that also have nothing to do if a home is empty, as they only read it."""
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -54,14 +54,14 @@ LEAVES = dict(leaves(typer.main.get_command(build())))
 
 
 def sample(kind: Any, folder: Path) -> str:
-    """A value of this type: a folder that exists, the first of an enumeration, else a name that nothing has."""
+    """A value of this type: an existing folder, the first of an enumeration, else a name that does not exist."""
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return next(iter(kind)).value
     return str(folder) if "Path" in str(kind) else "task-x"
 
 
 def words(path: tuple[str, ...], above: Path) -> list[str]:
-    """The command with a value for all that it requires. Folders exist, and are of this command alone."""
+    """The command with a value for all that it requires. Its folders exist, and no other command uses them."""
     found, folder = list(path), above / "-".join(path)
     folder.mkdir(exist_ok=True)
     (folder / "other").touch()
@@ -70,7 +70,7 @@ def words(path: tuple[str, ...], above: Path) -> list[str]:
             continue
         value = sample(parameter.type_descriptor.annotation, folder)
         if path == ("projects", "show"):
-            value = "default"  # an unknown project is only an error once the history has been asked about it
+            value = "default"  # an unknown project is only an error after a request to the history
         found += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
     return found
 
@@ -85,7 +85,7 @@ def played(cases: list[Case], folder: Path) -> list[Case]:
 
 
 def error_of(case: Case) -> str:
-    """The error of a command: one line, which names what to do; never a traceback. Raises `AssertionError`."""
+    """The error of a command: one line with the remedy, never a traceback. Raises `AssertionError`."""
     status, _, error = case.done
     assert "Traceback" not in error, (case.words, error)
     assert "Exception ignored" not in error, (case.words, error)
@@ -103,9 +103,9 @@ def surroundings() -> dict[str, str]:
 
 
 def test_unusable_home_is_one_line(tmp_path: Path, surroundings: dict[str, str]) -> None:
-    """A file, a place where nothing can be created, a name that is no UTF-8: status 1 or 2, and what to do.
+    """A file, a place where nothing can be created, and an invalid UTF-8 name lead to status 1 or 2, and a remedy.
 
-    A command has the first of them, or one of the others.
+    Each command has the first of these homes, or one of the others.
     """
     (tmp_path / "file").touch()
     (tmp_path / "there").mkdir()
@@ -123,7 +123,7 @@ def test_unusable_home_is_one_line(tmp_path: Path, surroundings: dict[str, str])
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Path]:
-    """The home of a running stack, with a name that is neither ASCII nor without separators."""
+    """The home of a running stack, with a name that is not ASCII and has separators."""
     above = Path(tempfile.mkdtemp(prefix="strange-"))
     above.chmod(0o755)
     home = above / NAME
@@ -137,7 +137,7 @@ def stack() -> Iterator[Path]:
 
 @pytest.fixture
 def live(stack: Path, tmp_path: Path) -> list[tuple[str, ...]]:
-    """The commands that are run with a stack, with a folder that is none of theirs."""
+    """The commands that are run with a stack, with a folder that no other command uses."""
     (tmp_path / "there").mkdir()
     return [path for path in LEAVES if path != ENDS_THE_STACK]
 
@@ -149,8 +149,8 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
     """Output to /dev/full or to a closed descriptor fails for every command, also for `--help`.
 
     A command has one of them, and its `--help` the other; in `make test` every third command. With a terminal whose
-    encoding is ASCII, none of all fails for letters that it lacks. `up` finds the stack running and ready, although the
-    stack was started with a TMPDIR that the commands don't have.
+    encoding is ASCII no command fails for missing letters. `up` finds the stack running and ready, although it was
+    started with a TMPDIR that the commands don't have.
     """
     environ = surroundings | {"SANDHERD_HOME": str(stack)}
     task = ["run", STRANGE, "--", "echo", STRANGE]
@@ -169,7 +169,7 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
         error = error_of(case)
         if stored.done[1] and not stored.done[0]:
             assert case.done[0] == 1, case
-            # What another call deleted or created is no longer there, already, or not yet: they run side by side.
+            # Commands run at the same time: what another one deletes or creates may or may not exist.
             changes = {"delete", "create", "revoke", "init", "context", "projects"} & {*case.words}
             assert "could not be written" in error or changes, case
     for case in found[len(escaped) + len(failing) :]:
@@ -178,7 +178,7 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
 
 
 def check_escaped(found: list[Case], live: list[tuple[str, ...]]) -> None:
-    """Each command that was run with an ASCII terminal, and then lists of tasks."""
+    """Check each command that was run with an ASCII terminal, and then lists of tasks."""
     for case in found:
         error_of(case)
         assert case.done[1].isascii()

@@ -14,7 +14,7 @@ PARTS = {"broker": "nats", "database": "postgres", "sandboxes": "sandboxes-disks
 
 
 async def test_full_file_system_is_reported_with_what_it_lacks(tmp_path: Path) -> None:
-    """Broker, database and images of sandboxes are checked separately; nothing is reported once there is space."""
+    """Broker, database and images of sandboxes are checked separately; with space nothing is reported."""
     (tmp_path / "home" / "sandboxes").mkdir(parents=True)
     async with small_disk(tmp_path / "disk", size=1 << 20, inodes=50) as disk:
         for part, name in PARTS.items():

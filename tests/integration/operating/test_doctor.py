@@ -1,4 +1,4 @@
-"""`sandherd doctor` on a real deployment: each check is made to fail for real, and says what helps."""
+"""`sandherd doctor` on a real deployment: each check is made to fail for real, and states a remedy."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "README.md"
 
 
 def test_every_check_is_documented() -> None:
-    """The table of docs/README.md has the checks that doctor always prints, and those it prints on a finding."""
+    """The table of docs/README.md has the checks that doctor always prints, and those that it prints on a finding."""
     rows = PAGE.read_text().partition("## Health checks")[2].splitlines()
     cells = [row.split("|")[1] for row in rows if row.startswith("| `")]
     shown = {name.strip("` ") for cell in cells for name in cell.split(",")}
@@ -52,7 +52,7 @@ def test_every_check_is_documented() -> None:
 
 
 async def look(where: Context) -> dict[str, Check]:
-    """What doctor finds, by check, beside what is so throughout. Whatever is not well has a remedy."""
+    """The findings of doctor by check, except those that are always present. Each problem has a remedy."""
     found = await examine(where, datetime.now(UTC))
     assert all(check.remedy for check in found if check.state in {CheckState.WRONG, CheckState.WARNING}), found
     checks = {check.name: check for check in found}
@@ -62,7 +62,7 @@ async def look(where: Context) -> dict[str, Check]:
 
 
 async def until_only(where: Context, *names: str) -> dict[str, Check]:
-    """What doctor finds, once that is these faults and no other; on a busy machine another may come and go."""
+    """Wait until doctor finds exactly these faults; on a busy machine another one may appear for a while."""
 
     async def only() -> dict[str, Check] | None:
         found = await look(where)
@@ -81,9 +81,9 @@ async def until_all_well(where: Context) -> None:
 
 
 async def test_each_fault_fails_only_its_own_check(herd: Broker, postgres: str, tmp_path: Path) -> None:
-    """A stream, a consumer, a migration, a clock and a service: each fault alone fails its own check, and only it.
+    """A stream, a consumer, a migration, a clock and a service: each fault fails its own check, and only it.
 
-    One test, as all of it rests on one start.
+    It is one test, as all of it needs one start.
     """
     where = context(herd)
     async with running(herd, postgres, tmp_path / "home") as services:
@@ -138,7 +138,7 @@ async def a_consumer_that_is_gone_is_named(herd: Broker, where: Context) -> None
 
 
 async def a_migration_that_is_not_applied_is_named(postgres: str, where: Context) -> None:
-    """As after a dump of an older version was restored beneath a running service."""
+    """Check that it is named, as after the restoration of an older version's dump under a running service."""
     connection = await asyncpg.connect(postgres)
     try:
         newest = before_new_code(read_migrations())[-1]
@@ -157,7 +157,7 @@ async def a_migration_that_is_not_applied_is_named(postgres: str, where: Context
 
         await until(edited)
         await connection.execute(f"update {table} set sha256 = $1 where sha256 = 'edited'", last["sha256"])
-        for one in later:  # of the end of an upgrade: nothing is wrong without it
+        for one in later:  # the last part of an upgrade: nothing is wrong without it
             await connection.execute(insert.replace(table, "schema_migrations"), *list(one.values())[:3])
     finally:
         await connection.close()
@@ -165,11 +165,11 @@ async def a_migration_that_is_not_applied_is_named(postgres: str, where: Context
 
 
 async def a_clock_that_is_late_is_named(monitor: Service, where: Context) -> None:
-    """The monitor's says what it was a minute ago."""
+    """Check a monitor whose clock is a minute late."""
     monitor.examining._clock = lambda: datetime.now(UTC) - timedelta(minutes=1)
 
     async def is_complete() -> bool:
-        """How long the answer took is half of it wrong, so that a slow one may differ by another second."""
+        """Whether it is named: half of the reply's time counts as error, so that a slow reply differs by a second."""
         return (await until_only(where, "clock"))["clock"].found == "monitor's and ours differ by 60 s"
 
     await until(is_complete)
@@ -200,7 +200,7 @@ async def unreachable(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
 
 
 async def test_unreachable_runtime_is_reported(herd: Broker, unreachable: Service) -> None:
-    """The runtime's API does not respond: the check has the remedy; the spawner itself is right."""
+    """The runtime's API does not respond: its check has the remedy; the spawner itself has no problem."""
 
     async def missed() -> dict[str, Check] | None:
         found = await look(context(herd))
@@ -214,7 +214,7 @@ async def test_unreachable_runtime_is_reported(herd: Broker, unreachable: Servic
 
 
 async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Postgres is down, so events wait: the check names how many, for how long, and the database."""
+    """With Postgres down events wait: the check states their number and age, and the database."""
     monkeypatch.setattr(doctor_services, "LONG", 0.5)
     where = context(herd)
     async with running(herd, "postgresql://127.0.0.1:1/nowhere", tmp_path / "home"):
@@ -238,7 +238,7 @@ async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monke
 
 
 async def test_stopped_database_is_named_with_its_address(herd: Broker, tmp_path: Path) -> None:
-    """The problem is the database, by its name and address without credentials; event-ingest only waits for it."""
+    """The problem is the database, with its name and address without credentials; event-ingest only waits for it."""
     url = "postgresql://ada:s3cret@127.0.0.1:1/past?password=s3cret"
     async with running(herd, url, tmp_path / "home"):
         done = await asyncio.to_thread(
@@ -261,7 +261,7 @@ async def test_stopped_database_is_named_with_its_address(herd: Broker, tmp_path
 
 
 async def test_expired_credential_is_reported(herd: Broker, tmp_path: Path) -> None:
-    """A minute after its end, the file itself states it, and the broker refuses it."""
+    """A minute after its expiry both the file and the broker's refusal show it."""
     path = tmp_path / "client.creds"
     registrar = Registrar(HerdIdentity(herd.home / "identity"), lambda: datetime.now(UTC) - timedelta(minutes=2))
     write_secret(path, registrar.mint_person(P.CLIENT, "ada", project=PROJECT, life=60))
@@ -274,7 +274,7 @@ async def test_expired_credential_is_reported(herd: Broker, tmp_path: Path) -> N
 
 
 async def test_unreachable_broker_is_reported(herd: Broker) -> None:
-    """There is no traceback and no wait: one line with the remedy."""
+    """The error is one line with the remedy, without a traceback and without waiting."""
     await herd.kill()
     found = await look(context(herd))
     assert found["broker"].state is CheckState.WRONG

@@ -14,7 +14,7 @@ from tests.bench.request_fairness import FLOODS, SAMPLES, during, request_loop
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 DELAYED_BY = 5.0
-"""Seconds: also the longest time until a flooding sandbox is cut off."""
+"""Seconds; also the maximum time until a flooding sandbox is cut off."""
 TIMES_IDLE = 2.0
 MESSAGE_P99 = 50.0
 REQUEST_P99 = 200.0
@@ -23,7 +23,7 @@ REQUEST_P99 = 200.0
 
 @pytest.mark.parametrize("attack", ["junk", "relay"])
 async def test_flood_delays_another_project_by_seconds_at_most(attack: str) -> None:
-    """5,000 one-byte messages, or 3,000 approvals and messages, by a worker's real credential.
+    """5,000 one-byte messages, or 3,000 approvals and messages, are sent with a worker's real credential.
 
     Another project's work is delayed by at most 5 s, and the sandbox is cut off within 5 s if it exceeded a limit.
     Afterwards a task takes at most twice its idle time, and messages are delivered within 50 ms (p99).
@@ -40,7 +40,7 @@ async def test_flood_delays_another_project_by_seconds_at_most(attack: str) -> N
 
 
 async def test_flood_of_requests_delays_another_projects_by_under_200_ms() -> None:
-    """1,000 `events`, 300 `audit` or 200 `trajectory` requests of one project: p99 of another's, less its idle one."""
+    """1,000 `events`, 300 `audit` or 200 `trajectory` requests raise another project's p99 by less than 200 ms."""
     found = {}
     async with Bench.open() as bench, request_loop(bench) as ask:
         idle = latency_of([await ask() for _ in range(SAMPLES)])

@@ -1,6 +1,6 @@
 """A whole herd, as `sandherd up` starts it, on a file system that is full and then has space again.
 
-The file system is mounted in a mount namespace that ends with the test, whatever becomes of it.
+The file system is mounted in a mount namespace that ends with the test in any case.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def played(folder: Path, kind: str, part: str) -> dict[str, Any]:
         out, error = await process.communicate()
     finally:
         if process.returncode is None:
-            process.terminate()  # its trap takes the herd down
+            process.terminate()  # its trap ends the herd
             await process.wait()
     if b"unshare" in error or b"mount:" in error:
         pytest.fail(f"no file system can be mounted here, run the tests as root: {error.decode()}", pytrace=False)
@@ -56,7 +56,7 @@ async def played(folder: Path, kind: str, part: str) -> dict[str, Any]:
 @pytest.mark.parametrize("part", [".", "nats", "postgres", "sandboxes", "sandboxes-disks"])
 @pytest.mark.parametrize("kind", ["bytes", "inodes"])
 async def test_herd_recovers_by_itself_when_space_is_freed(folder: Path, kind: str, part: str) -> None:
-    """The home, or broker, database, sandboxes or images alone are full; the cause is named; nothing is missing."""
+    """The home, or only broker, database, sandboxes or images, are full: the cause is named, and nothing is missing."""
     found = await played(folder, kind, part)
     (disk,) = [check for check in found["doctor"] if check["check"] == "disk"]
     assert disk["state"] == "wrong", found["doctor"]

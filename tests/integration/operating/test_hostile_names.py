@@ -1,4 +1,4 @@
-"""Hostile names, sent to the real services: every field of every request and command that a name or a text is in."""
+"""Hostile names, sent to the real services in every field of every request and command with a name or a text."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ PROJECT: Final = "default"
 REFUSAL: Final = re.compile(rf"sandherd\.v1\.event\.{PROJECT}\.[a-z0-9-]+\.(task|sandbox|message|monitor)\.refused")
 WRITTEN: Final = ("EVENTS", "COMMANDS", "INBOX", "ARTIFACTS", "DEAD", "KV_tasks", "KV_sandboxes", "KV_secrets",
     "KV_secret_keys", "KV_approvals", "KV_messages", "KV_pool", "KV_projects")  # fmt: skip
-"""Where something would be, if a hostile name had got anywhere."""
+"""Streams and buckets in which a hostile name would be stored if a service had accepted it."""
 EACH_TIME: Final = ("*", ">", "../x", "a.b", "", "a\u2028b", "a\0", "x" * 64)
 UNAVAILABLE_CODES: Final = {Code.INTERNAL, Code.UNAVAILABLE}
 
@@ -65,7 +65,7 @@ async def operator(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator
 
 
 async def _is_answered(bus: Bus, field: StringField) -> bool:
-    """Whether the monitor has the lease that this request needs, and has read what it needs."""
+    """Whether the monitor has the lease that this request needs, and has read its data."""
     try:
         problem = await refusal(bus, field, "sbx-1")
     except NoResponderError:
@@ -79,7 +79,7 @@ async def last_numbers(herd: Broker, streams: tuple[str, ...] = WRITTEN) -> dict
 
 
 def alone(field: StringField, name: str) -> bytes:
-    """The request with this name and no more than it needs, so that nothing else is refused before."""
+    """The request with this name and only required fields, so that nothing else is refused first."""
     needed = {key for key, info in MODELS[field.contract].model_fields.items() if info.is_required()}
     whole = field.document(name)
     return json.dumps({key: value for key, value in whole.items() if key in {*needed, field.path[0]}}).encode()
@@ -93,7 +93,7 @@ async def refusal(bus: Bus, field: StringField, name: str) -> Problem | None:
 
 
 async def test_request_with_a_hostile_name_is_refused_by_its_service(operator: Bus, herd: Broker) -> None:
-    """The error names the field; a text that is no name is accepted or refused without harm. Nothing is stored."""
+    """The error names the field; a text that is no name is accepted or refused without effect. Nothing is stored."""
     before = await last_numbers(herd)
     for field in FIELDS:
         for name in EACH_TIME:
@@ -117,7 +117,7 @@ def command(field: StringField, name: str) -> bytes:
 
 
 async def test_command_with_a_hostile_name_is_only_a_dead_letter(operator: Bus, herd: Broker) -> None:
-    """Without the client's check, the reason names the field; there are only refusals of the project."""
+    """Without the client's check the reason names the field; the project has only refusals."""
     fields = [
         field
         for field in NAMES

@@ -19,10 +19,10 @@ _RUN: Final = """async (rules) => (await axe.run(document, {resultTypes: ["viola
     .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" ")}`)"""
 
 COLOUR_RULES: Final = ("color-contrast", "link-in-text-block")
-"""Axe's rules that read colours: what a theme changes. All others read the document, which is that of any theme."""
+"""The rules of axe that read colours, which a theme changes. All other rules read the document alone."""
 RETRY: Final = """() => [...document.querySelectorAll("[role=alert] button")]
     .filter((one) => one.textContent.trim() === "Retry").forEach((one) => one.click())"""
-"""Has what could not be read from a busy herd read again."""
+"""Makes the page read again what could not be read from a busy herd."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -45,7 +45,7 @@ async def tab(chromium: Browser, double: GatewayDouble) -> AsyncIterator[Page]:
 
 
 async def new_tab(chromium: Browser, double: GatewayDouble, **options: Any) -> Page:
-    """A tab without a history, a cache and a storage."""
+    """A tab without history, cache and storage."""
     context = await chromium.new_context(base_url=double.url, reduced_motion="reduce", **options)
     context.set_default_timeout(PATIENCE * 1000)
     context.on("requestfailed", _log_failure)
@@ -53,14 +53,14 @@ async def new_tab(chromium: Browser, double: GatewayDouble, **options: Any) -> P
 
 
 def _log_failure(request: Request) -> None:
-    """The browser's reason, which pages don't get: shown with a test that fails."""
+    """Log the browser's reason, which pages don't get; it is shown with a failed test."""
     logging.getLogger(__name__).warning("request failed: %s: %s", request.url, request.failure)
 
 
 async def violations(page: Page, *rules: str) -> list[str]:
     """What axe finds on a page, with elements, by these rules or all.
 
-    Evaluated by the browser's tools, which no policy of a page stops.
+    It is evaluated by the browser's tools, which no policy of a page prevents.
     """
     if not await page.evaluate("() => 'axe' in window"):
         await page.evaluate(AXE.read_text())
@@ -69,7 +69,7 @@ async def violations(page: Page, *rules: str) -> list[str]:
 
 
 async def shows_at_end(page: Page, text: str) -> bool:
-    """Whether the replay's end shows a text: while the replay is loaded, its end moves."""
+    """Whether the end of a replay shows a text: while the replay is loaded, its end moves."""
     await page.evaluate(RETRY)
     await page.get_by_role("slider").press("End")
     return await page.locator("main").get_by_text(text).first.is_visible()

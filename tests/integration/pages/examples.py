@@ -1,4 +1,4 @@
-"""Responses of the API for pages: a herd with something to show on each of them."""
+"""Responses of the API for pages: a herd with data for each of them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

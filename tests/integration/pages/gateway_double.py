@@ -1,4 +1,4 @@
-"""What pages show without a herd: the built pages, served as the gateway does, and responses that a test sets."""
+"""A gateway without a herd: the built pages, served as the gateway does, and responses that a test sets."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ PREFIX = "/api/v1"
 
 @dataclass
 class Held:
-    """A reply that is sent when the test says so: what it states was read when the request arrived."""
+    """A reply that is sent when the test decides; its content was read when the request arrived."""
 
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
@@ -28,16 +28,16 @@ class Held:
 
 @dataclass
 class GatewayDouble:
-    """`replies` are documents by path below the prefix; a number is a refusal with that status."""
+    """The double. `replies` are documents by path below the prefix; a number is a refusal with that status."""
 
     replies: dict[str, Any] = field(default_factory=dict)
     url: str = ""
     slow: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when requests may be answered."""
     received: list[tuple[str, str, Any]] = field(default_factory=list)
-    """Method, path with query, and document of each request that is no GET."""
+    """The method, the path with query, and the document of each request that is not a GET."""
     requested: list[str] = field(default_factory=list)
-    """Every path and query that was requested, pages included."""
+    """Every requested path and query, pages included."""
     begun_streams: int = 0
     _held: dict[str, Held] = field(default_factory=dict)
     _streams: set[web.StreamResponse] = field(default_factory=set)
@@ -46,7 +46,7 @@ class GatewayDouble:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["GatewayDouble"]:
-        """Serve at a free port of the loopback meanwhile."""
+        """Serve at a free port of the loopback until the end of the block."""
         self.slow.set()
         application = web.Application()
         application.router.add_route("*", "/{tail:.*}", self._handle)
@@ -62,7 +62,7 @@ class GatewayDouble:
 
     @property
     def open_streams(self) -> int:
-        """How many streams of events are open."""
+        """The number of open streams of events."""
         self._streams = {stream for stream in self._streams if not is_closed(stream)}
         return len(self._streams)
 
@@ -71,7 +71,7 @@ class GatewayDouble:
         return self._held.setdefault(path, Held())
 
     async def publish(self, envelope: dict[str, Any]) -> None:
-        """Send an event to every open stream, once there is one: a page shows data before its stream is open."""
+        """Publish an event to every open stream, once there is one: a page shows data before its stream is open."""
         self._sequence += 1
         text = f"event: {envelope['type']}\nid: e-{self._sequence}\ndata: {json.dumps(envelope)}\n\n"
         await eventually(lambda: self.open_streams, "a stream is open")
@@ -134,6 +134,6 @@ class GatewayDouble:
 
 
 def is_closed(stream: web.StreamResponse) -> bool:
-    """Whether its client has disconnected."""
+    """Whether the client of the stream has disconnected."""
     transport = stream._req.transport if stream._req is not None else None
     return transport is None or transport.is_closing()

@@ -1,7 +1,7 @@
-"""The pictures of pages in README and docs, which pages have to look like: `SANDHERD_PICTURES=1` writes them anew.
+"""The pictures in README and docs, which pages must resemble: `SANDHERD_PICTURES=1` writes them again.
 
-What is compared is the mean colour of small cells, so that another rendering of the same fonts passes: hinting and
-smoothing change at most 2 cells of a block, a button without its colour 12, an entry less in the navigation 20.
+The mean colours of small cells are compared, so that another rendering of the same fonts passes: hinting and smoothing
+change at most 2 cells of a block, a button without its colour 12, a removed entry of the navigation 20.
 """
 
 import base64
@@ -25,14 +25,14 @@ VIEWPORT: Final[ViewportSize] = {"width": 1280, "height": 800}
 LARGEST: Final = 150_000
 """Maximum bytes of a picture; an empty page has fewer than a seventh of it."""
 CHANGED: Final = 8
-"""Cells of a block that differ: the page looks different there."""
+"""The number of different cells of a block from which on the page looks different there."""
 _CELL: Final = 16
 """Pixels of a cell, in both directions."""
 _COLUMNS: Final = VIEWPORT["width"] // _CELL
 _BLOCK: Final = 10
 """Cells of a block, in both directions."""
 _LEVELS: Final = 10
-"""The difference of a colour's mean, of 255, that is not one of rendering."""
+"""The difference of mean colours, of 255, that rendering does not cause."""
 _MEANS: Final = """async ([text, size]) => {
     const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
     const {width, height} = await createImageBitmap(new Blob([bytes]));
@@ -49,14 +49,14 @@ _MEANS: Final = """async ([text, size]) => {
 
 
 async def pictured_tab(chromium: Browser, double: GatewayDouble, now: datetime = NOW) -> Page:
-    """A tab in which a page always looks the same: the clock stands."""
+    """A tab in which a page always looks the same: its clock is stopped."""
     page = await new_tab(chromium, double, viewport=VIEWPORT, color_scheme="light", timezone_id="UTC")
     await page.clock.set_fixed_time(now)
     return page
 
 
 async def check_picture(page: Page, name: str, document: str = "README.md") -> None:
-    """Wait until a page looks as in its picture, which a document shows."""
+    """Wait until a page looks like its picture in a document."""
     if "SANDHERD_PICTURES" in os.environ:
         await eventually(lambda: _is_still(page, name), f"{name} does not change any more")
     committed = (PICTURES / name).read_bytes()
@@ -74,13 +74,13 @@ async def check_picture(page: Page, name: str, document: str = "README.md") -> N
 
 
 async def differences(page: Page, name: str) -> dict[str, int]:
-    """The blocks of a picture, by their left upper pixel, with the number of cells that look different in the page."""
+    """The different blocks of a picture, by their left upper pixel, with the number of different cells."""
     shown = await _means(page, await page.screenshot(animations="disabled"))
     return changed_cells(shown, await _means(page, (PICTURES / name).read_bytes()))
 
 
 def changed_cells(shown: Sequence[int], committed: Sequence[int]) -> dict[str, int]:
-    """The same of the mean colours of all cells, row by row: red, green and blue of each."""
+    """The mean colours of all cells, row by row, as differences of red, green and blue."""
     assert len(shown) == len(committed)
     found: Counter[str] = Counter({"0,0": 0})
     for cell in range(len(shown) // 3):
@@ -98,7 +98,7 @@ async def _means(page: Page, picture: bytes) -> list[int]:
 
 
 async def _is_still(page: Page, name: str) -> bool:
-    """Write the picture; whether it is what was written before."""
+    """Write the picture; returns whether it equals the earlier one."""
     path = PICTURES / name
     before = path.read_bytes() if path.exists() else b""
     path.write_bytes(await page.screenshot(animations="disabled"))

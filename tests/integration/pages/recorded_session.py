@@ -1,4 +1,4 @@
-"""A session as it was recorded, published again by a worker and a spawner, so that a page can show it."""
+"""A recorded session, published again by a worker and a spawner, so that a page can show it."""
 
 import asyncio
 import json
@@ -22,13 +22,13 @@ _AT_ONCE: Final = 200
 
 
 async def publish_sandbox(broker: Broker, *, text: str, ended: bool = False) -> None:
-    """What the spawner publishes about the task and its sandbox."""
+    """Publish the spawner's events about the task and its sandbox."""
     async with broker.bus(Principal.SPAWNER) as bus:
         await publish_task(bus, TASK, SANDBOX, text=text, ended=ended)
 
 
 async def publish_task(bus: Bus, task: str, sandbox: str, *, text: str, ended: bool = False) -> None:
-    """The same of any task, by a connection of the spawner."""
+    """Publish the spawner's events about any task, over a connection of the spawner."""
     now = datetime.now(UTC) - timedelta(hours=1)
     of_task: list[EventData] = [
         TaskSubmitted(task=text, harness="claude", runtime="process", submitted_by="ada", max_attempts=3),

@@ -1,4 +1,4 @@
-"""The pages of a session without a herd: where links lead, lost connections, and a thousand hostile documents."""
+"""The pages of a session without a herd: links, lost connections, and a thousand hostile documents."""
 
 from datetime import datetime, timedelta
 from itertools import product
@@ -67,7 +67,7 @@ def identifier(number: int) -> str:
 
 
 def event(number: int, name: str, **data: Any) -> dict[str, Any]:
-    """An event of the sandbox, as lists have it."""
+    """An event of the sandbox, as in lists."""
     envelope = {
         "id": identifier(number), "type": name, "source": SOURCE, "sequence": number, "subject": "sbx-001",
         "time": ago(8 - number / 1000), "taskid": "task-001", "sandboxid": "sbx-001", "data": data,
@@ -76,7 +76,7 @@ def event(number: int, name: str, **data: Any) -> dict[str, Any]:
 
 
 def show(double: GatewayDouble, events: list[dict[str, Any]]) -> None:
-    """The session has these events, oldest first."""
+    """Make these the events of the session, oldest first."""
     double.replies |= {
         "/sandboxes/sbx-001": SANDBOX,
         "/tasks/task-001": TASKS[0],
@@ -91,7 +91,7 @@ def messages(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("named", ["7", identifier(7)], ids=["position", "id"])
 async def test_session_opens_at_the_event_of_its_address(double: GatewayDouble, tab: Page, named: str) -> None:
-    """A link of a result or of evidence leads to its event, which is open; the page does not jump to its end."""
+    """A link of a result or of evidence opens its event; the page does not jump to its end."""
     show(double, messages(90))
     await tab.goto(f"/sandboxes/sbx-001?at={named}")
     await expect(tab.get_by_role("button", name="message 7.", expanded=True)).to_be_in_viewport()
@@ -100,7 +100,7 @@ async def test_session_opens_at_the_event_of_its_address(double: GatewayDouble, 
 
 
 async def test_hidden_tabs_of_sessions_have_no_stream(double: GatewayDouble, tab: Page) -> None:
-    """A browser opens six connections to a host: a tab that is not visible opens none, and follows when it is shown."""
+    """A browser has six connections to a host: a hidden tab opens no stream, and follows when it is shown."""
     show(double, messages(3))
     await tab.add_init_script(
         "window.shown = false; Object.defineProperty(document, 'hidden', { get: () => !window.shown })"
@@ -114,7 +114,7 @@ async def test_hidden_tabs_of_sessions_have_no_stream(double: GatewayDouble, tab
 
 
 async def test_more_sessions_than_places_are_read_without_a_stream(double: GatewayDouble, tab: Page) -> None:
-    """Of five visible sessions of a browser one states that it is not live, shows its events, and is live after it."""
+    """If a browser shows five sessions, one states that it is not live, shows its events, and later becomes live."""
     show(double, messages(3))
     tabs = [tab, *[await tab.context.new_page() for _ in range(4)]]
     for one in tabs:
@@ -149,7 +149,7 @@ async def test_session_on_a_phone_without_a_connection(double: GatewayDouble, ta
 
 
 async def test_session_and_replay_look_as_in_their_pictures(chromium: Browser, double: GatewayDouble) -> None:
-    """The README's pictures are of a recorded session of a real agent program, as the pages show it."""
+    """The pictures of the README are of a recorded session of a real agent program, as the pages show it."""
     found: list[dict[str, Any]] = [
         {"stream_sequence": number, "envelope": one | {"subject": "sbx-001", "sandboxid": "sbx-001"}}
         for number, one in enumerate(recorded("long-frontend")[:-1], 1)
@@ -164,7 +164,7 @@ async def test_session_and_replay_look_as_in_their_pictures(chromium: Browser, d
     await page.goto("/sandboxes/sbx-001")
     await expect(page.get_by_text("40 components are built.").first).to_be_visible()
     await check_picture(page, "session.png")
-    double.replies["/sandboxes/sbx-001/events"] = {"events": found, "next_cursor": None}  # the oldest first
+    double.replies["/sandboxes/sbx-001/events"] = {"events": found, "next_cursor": None}  # oldest first
     await page.goto("/sandboxes/sbx-001/replay")
     await eventually(lambda: shows_at_end(page, "40 components are built."), "the replay is at its end")
     await expect(page.get_by_text("export const C39").first).to_be_visible()
@@ -188,7 +188,7 @@ async def test_output_that_is_not_read_is_not_shown_as_missing(double: GatewayDo
 
 
 async def test_a_thousand_hostile_documents_execute_and_load_nothing(double: GatewayDouble, tab: Page) -> None:
-    """In results and in a timeline they are text: no element, dialog, request or navigation comes from them."""
+    """In results and in a timeline they are text: they cause no element, dialog, request or navigation."""
     assert len(DOCUMENTS) >= 1000
     kinds = [("agent.message", "content"), ("agent.error", "error"), ("agent.user_message", "content")]
     found: list[dict[str, Any]] = [

@@ -39,8 +39,8 @@ async def page(herd: Broker, postgres: str, client: Herd, tmp_path: Path) -> Asy
 async def test_task_from_its_creation_to_a_reviewed_diff(page: Page, client: Herd) -> None:
     """A user signs in by a token, submits a task by the form, sees it complete, and reviews its diff, without the CLI.
 
-    No page is loaded anew. The cookie of the session is accepted at the loopback without TLS, no script reads it, and
-    it ends at once.
+    No page is reloaded. The session's cookie is accepted at the loopback without TLS, no script can read it, and it
+    ends at once.
     """
     refused: list[str] = []
     page.on("console", lambda message: refused.append(message.text) if message.type == "error" else None)

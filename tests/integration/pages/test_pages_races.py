@@ -1,4 +1,4 @@
-"""What pages do when replies overtake each other, and when what is clicked moves: each in the order that is wrong."""
+"""Pages whose replies overtake each other, or whose clicked element moves, each in the wrong order."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ CLICK_WHEN_MOVED = """([row, button]) => ({ done: new Promise((resolve) => {
         resolve(found.textContent);
     }).observe(moved.parentElement, { childList: true });
 }) })"""
-"""Clicks with a pointer in the moment in which a list has changed, before anything is drawn."""
+"""Clicks with a pointer at the moment in which a list has changed, before anything is drawn."""
 
 ANSWERED = """
 window.answered = [];
@@ -37,7 +37,7 @@ Response.prototype.json = async function () {
 
 
 async def watch(tab: Page) -> None:
-    """Record replies; and without the cache, with which Chromium sends a request after the reply to an equal one."""
+    """Record replies, and disable the cache, with which Chromium sends a request after the reply to an equal one."""
     await tab.add_init_script(ANSWERED)
     await tab.route("**/api/**", lambda route: route.continue_())
 
@@ -61,7 +61,7 @@ def event(name: str, **more: Any) -> dict[str, Any]:
 
 
 async def test_overtaken_list_of_approvals_is_not_shown(double: GatewayDouble, tab: Page) -> None:
-    """An approval that was granted meanwhile does not come back with an older reply."""
+    """An approval that was granted meanwhile does not reappear with an older reply."""
     await watch(tab)
     held = double.hold("/approvals")
     await tab.goto("/approvals")
@@ -91,7 +91,7 @@ async def test_overtaken_state_of_a_session_is_not_shown(double: GatewayDouble, 
 
 
 async def test_session_is_not_ended_by_a_reply_from_before_the_sign_in(double: GatewayDouble, tab: Page) -> None:
-    """The page asks for the session, is refused late, and has signed in meanwhile: the user stays signed in."""
+    """A late refusal from before the sign-in does not sign the user out."""
     await watch(tab)
     double.replies.update({"/session": 401, "/sign-in": {"oidc": False}})
     held = double.hold("/session")
@@ -106,14 +106,14 @@ async def test_session_is_not_ended_by_a_reply_from_before_the_sign_in(double: G
 
 
 async def test_output_that_is_written_at_the_end_is_shown(double: GatewayDouble, tab: Page) -> None:
-    """The sandbox ends while output is read: what was written since then is read, too."""
+    """Output written between the last reading and the sandbox's end is read, too."""
     show(double, messages(3))
     double.replies[PATH] = ENDED
     held = double.hold(f"{PATH}/output")
     await tab.goto(f"{PATH}?tab=terminal")
     await held.arrived.wait()
     await expect(tab.locator(".facts")).to_contain_text("terminated")
-    await tab.evaluate("() => new Promise((resolve) => setTimeout(resolve, 4500))")  # behind two of its intervals
+    await tab.evaluate("() => new Promise((resolve) => setTimeout(resolve, 4500))")  # after two of its intervals
     chunk = {"stream_sequence": 5, "time": ago(0), "text": "the last line\r\n"}
     double.replies[f"{PATH}/output"] = {"chunks": [chunk], "next_cursor": None}
     held.released.set()
@@ -121,7 +121,7 @@ async def test_output_that_is_written_at_the_end_is_shown(double: GatewayDouble,
 
 
 async def test_click_on_a_moved_approval_decides_nothing(double: GatewayDouble, tab: Page) -> None:
-    """A new approval is behind those that are shown; one that moves up takes no click that was meant for another."""
+    """A new approval is after those that are shown; one that moves up ignores a click for another."""
     path = "/sandboxes/sbx-002/approvals/appr-02"
     double.replies[f"POST {path}"] = {"name": "msg-1"}
     await tab.goto("/approvals")
@@ -141,7 +141,7 @@ async def test_click_on_a_moved_approval_decides_nothing(double: GatewayDouble, 
 
 
 async def test_click_on_a_moved_task_cancels_nothing(double: GatewayDouble, tab: Page) -> None:
-    """A new task moves the others down: a click in that moment cancels none of them."""
+    """A new task moves the others down: a click at that moment cancels none of them."""
     double.replies["POST /tasks/task-001/cancel"] = {"name": "task-001"}
     await tab.goto("/")
     await expect(tab.get_by_label("Cancel task-001")).to_be_enabled()
@@ -155,7 +155,7 @@ async def test_click_on_a_moved_task_cancels_nothing(double: GatewayDouble, tab:
 
 
 async def test_list_that_is_older_than_an_event_reverts_no_row(double: GatewayDouble, tab: Page) -> None:
-    """The list, or its next page, was read before a task ended, and arrives behind that event: the task stays ended."""
+    """A list, or its next page, from before a task's end that arrives after the event leaves the task ended."""
     await watch(tab)
     rows = [task(number, "running", f"Task {number}") for number in range(100)]
     double.replies["/tasks"] = {"tasks": rows, "next_cursor": "c"}
@@ -178,7 +178,7 @@ async def test_list_that_is_older_than_an_event_reverts_no_row(double: GatewayDo
 
 
 async def test_list_is_extended_once(double: GatewayDouble, tab: Page) -> None:
-    """Two clicks on "Show more" read one page: its rows are not there twice."""
+    """Two clicks on "Show more" read one page, whose rows are shown once."""
     decided = EXAMPLES["/approvals"]["approvals"][-1]
     first = [decided | {"approval_id": f"appr-{number}"} for number in range(50)]
     double.replies["/approvals"] = {"approvals": first, "next_cursor": "c"}
@@ -191,7 +191,7 @@ async def test_list_is_extended_once(double: GatewayDouble, tab: Page) -> None:
 
 
 async def test_search_of_the_herd_is_that_of_the_address(double: GatewayDouble, tab: Page) -> None:
-    """What is typed does not follow to another page; the field shows a search that a link has begun."""
+    """Typed text does not follow to another page; the field shows a search that a link has begun."""
     await tab.goto("/")
     await expect(tab.get_by_text("Add pagination").first).to_be_visible()
     await tab.get_by_role("searchbox").evaluate("""(field) => {
@@ -216,7 +216,7 @@ def loads(double: GatewayDouble) -> int:
 
 
 async def failing(double: GatewayDouble, tab: Page, count: int) -> None:
-    """Let the requests of the first loads for the part of the page that shows a session fail."""
+    """Let the first requests for the part of the page that shows a session fail."""
 
     async def answer(route: Route) -> None:
         await (route.abort("connectionreset") if loads(double) <= count else route.continue_())
@@ -225,7 +225,7 @@ async def failing(double: GatewayDouble, tab: Page, count: int) -> None:
 
 
 async def test_a_page_with_a_missing_part_is_reloaded(double: GatewayDouble, tab: Page) -> None:
-    """After a new release, whose files have other names, or a broken connection: no click is needed."""
+    """After a new release, whose files have other names, or a broken connection, no click is needed."""
     await failing(double, tab, 1)
     show(double, messages(3))
     await tab.goto(PATH)
@@ -234,7 +234,7 @@ async def test_a_page_with_a_missing_part_is_reloaded(double: GatewayDouble, tab
 
 
 async def test_a_part_that_stays_missing_is_shown_as_an_error(double: GatewayDouble, tab: Page) -> None:
-    """After one reload, with a button that loads the page again: it does not reload without end."""
+    """After one reload there is a button that loads the page again: it does not reload endlessly."""
     await failing(double, tab, 2)
     show(double, messages(3))
     await tab.goto(PATH)

@@ -1,4 +1,4 @@
-"""What a reviewer needs on pages: the whole change, what an agent waits for, and reasons where something is absent."""
+"""What a reviewer needs: the whole change, what an agent waits for, and reasons for what is absent."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def diff(before: str, after: str) -> str:
 
 
 async def test_all_edits_of_a_file_are_reviewed_together(double: GatewayDouble, tab: Page) -> None:
-    """A file shows each of its edits before a single one is chosen; a file without a diff states why, not `+0 −0`."""
+    """A file shows all of its edits until one is chosen; a file without a diff states why, not `+0 −0`."""
     uncounted = {"lines_added": 0, "lines_removed": 0}
     show(double, [
         edited(1, "app.py", full_diff=diff("one", "two")),
@@ -68,7 +68,7 @@ async def test_session_states_that_it_waits_for_an_approval(double: GatewayDoubl
 
 
 async def test_session_that_can_not_be_read_shows_that_alone(double: GatewayDouble, tab: Page) -> None:
-    """After an error no rows seem to load; while rows load, they do not cover the box for messages on a phone."""
+    """After an error no rows seem to load; while rows load, they do not cover the message box on a phone."""
     show(double, messages(3))
     double.replies[f"{SESSION}/events"] = 503
     await tab.goto(SESSION)
@@ -95,7 +95,7 @@ async def test_session_leads_to_its_task_and_to_a_new_one(double: GatewayDouble,
 
 @pytest.mark.parametrize("page", [SESSION, f"{SESSION}/replay"], ids=["session", "replay"])
 async def test_sandbox_that_is_not_there_does_not_load_for_ever(double: GatewayDouble, tab: Page, page: str) -> None:
-    """The page states that there is none, without rows that seem to load."""
+    """The page states that there is no such sandbox, without rows that seem to load."""
     await tab.goto(page)
     await expect(tab.get_by_role("alert").first).to_contain_text("the test refuses this – retry")
     await expect(tab.get_by_role("main").get_by_role("status", name="loading")).to_have_count(0)
@@ -113,7 +113,7 @@ async def test_row_of_a_task_shows_what_it_needs(double: GatewayDouble, tab: Pag
 
 
 async def test_approval_names_its_task_and_fits_a_phone(double: GatewayDouble, tab: Page) -> None:
-    """Who decides sees what the agent works on; a long name and a long command make no page wider than the phone."""
+    """A user sees the task of the agent; a long name and a long command make no page wider than the phone."""
     name, command = f"task-{'0' * 26}", "python -m shop.migrate " + "--all " * 20
     requested = APPROVALS[0] | {"task": name, "input": {"command": command}, "reason": command}
     double.replies["/approvals"] = {"approvals": [requested], "next_cursor": None}
@@ -150,7 +150,7 @@ async def test_monitor_of_a_session_fits_a_phone(double: GatewayDouble, tab: Pag
 
 
 async def test_sums_without_a_cost_and_links_of_budgets(double: GatewayDouble, tab: Page) -> None:
-    """What no harness reports has no amount, also in the sum; a budget leads to the page of its task."""
+    """What no harness reports has no amount, also in the sum; a budget links to its task."""
     used = EXAMPLES["/statistics"]["total"] | {"cost_micro_usd": 0}
     double.replies["/statistics"] = EXAMPLES["/statistics"] | {"total": used, "groups": [used | {"group": "x"}]}
     await tab.goto("/usage")

@@ -1,4 +1,4 @@
-"""The pages of a session in a real browser: live, complete after a loss of the connection, inert and accessible."""
+"""The pages of a session in a real browser: live, complete after a lost connection, inert and accessible."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,7 +34,7 @@ EFFECTS: Final = """() => [window.executed ?? null,
     [...document.querySelectorAll("main a")].filter((a) => !/^(https?|blob):/.test(a.href)).length]"""
 THEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
 SHOWN: Final = {"?tab=monitor": "Findings", "?tab=attempts": "Attempt"}
-"""What a view without text of the sandbox shows."""
+"""The text of each view that has no text of the sandbox."""
 SMALLER: Final = """(feed) => {
     feed.dispatchEvent(new Event("scroll"));
     feed.closest(".stage").style.maxHeight = `${feed.clientHeight - 200}px`; }"""
@@ -53,7 +53,7 @@ TABS: Final = (
 
 @dataclass
 class Site:
-    """A browser's tab, the session that it shows, and a gateway that can be ended and started again."""
+    """A browser's tab, the session that it shows, and a gateway that can be stopped and started again."""
 
     page: Page
     worker: RecordedWorker
@@ -71,7 +71,7 @@ class Site:
 
 @asynccontextmanager
 async def opened(herd: Broker, postgres: str, home: Path) -> AsyncIterator[Site]:
-    """A herd with a recorded session, and a tab that is not there yet."""
+    """A herd with a recorded session, and a tab that has not opened a page yet."""
     port = free_port()  # it stays free while its gateway is stopped
     async with (
         running(herd, postgres, home, isolation="none"),
@@ -108,16 +108,16 @@ def numbered(first: int, last: int) -> list[AgentMessage]:
 
 
 async def test_session_page_misses_nothing_and_is_inert_and_accessible(site: Site) -> None:
-    """A page catches up after a loss, and sends once what could not be sent; no text of a sandbox does anything."""
+    """A page catches up after a loss, and sends once what could not be sent; no text of a sandbox has an effect."""
     await shows_a_loss_and_misses_nothing(site)
     await is_inert_and_accessible(site)
 
 
 async def shows_a_loss_and_misses_nothing(site: Site) -> None:
-    """The page opens at the end and is live, catches up after a loss, and sends once what could not be sent.
+    """Check that the page opens at the end and is live, catches up after a loss, and sends a held message once.
 
-    It stays at the end when its window becomes smaller. While the gateway is gone it shows that, and the message stays
-    in the box, marked as not sent. A command to mute a rule reaches the monitor.
+    It stays at the end when its window becomes smaller. While the gateway is stopped it shows that, and the message
+    stays in the box, marked as not sent. A command to mute a rule reaches the monitor.
     """
     page = site.page
     await page.goto(f"/sandboxes/{SANDBOX}")
@@ -157,7 +157,7 @@ async def _accepted(page: Page, button: str) -> bool:
 
 
 async def test_session_page_survives_broker_and_database(herd: Broker, tmp_path: Path) -> None:
-    """Behind an open page the broker, and then the database, is killed: the page states that, and misses nothing."""
+    """An open page shows that the broker, and then the database, was killed, and misses nothing."""
     async with PostgresServer(tmp_path / "postgres") as database:
         await database.create_database("herd")
         async with opened(herd, database.url("herd"), tmp_path / "home") as site:
@@ -184,7 +184,7 @@ async def test_session_page_survives_broker_and_database(herd: Broker, tmp_path:
 
 
 async def is_inert_and_accessible(site: Site) -> None:
-    """Hostile text of a sandbox executes and loads nothing in any view, in both themes; axe finds no violation."""
+    """Check that a sandbox's hostile text has no effect in any view, in both themes, and that axe finds nothing."""
     page = site.page
     await site.worker.output(f"{HOSTILE}\r\n", "\x1b[1;31mfailed\x1b[0m\n")
     await site.worker.publish(

@@ -1,4 +1,4 @@
-"""What each page shows with and without data, while it loads, and after errors; on phones, and to axe."""
+"""Each page with and without data, while it loads, and after errors; on phones, and for axe."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ SHOWN = {
     "/usage": "unmetered",
     "/compare?first=sbx-001&second=sbx-002": "app/models.py",
 }
-"""What is on each page once it has loaded."""
+"""A text of each page once it has loaded."""
 WITHOUT = {
     "/": "No task is running or queued",
     "/approvals": "No approval is pending",
@@ -50,7 +50,7 @@ async def open_page(page: Page, address: str, text: str) -> None:
 
 
 async def test_pages_have_no_violation_and_fit_a_phone(chromium: Browser, double: GatewayDouble) -> None:
-    """Axe finds nothing on any page, in no theme, and none has to be scrolled sideways at 360 px."""
+    """Axe finds nothing on any page in any theme, and none has to be scrolled sideways at 360 px."""
     page = await new_tab(chromium, double, viewport={"width": 360, "height": 740})
     await page.add_init_script("localStorage.setItem('sandherd.theme', 'light')")
     for address, text in SHOWN.items():
@@ -65,7 +65,7 @@ async def test_pages_have_no_violation_and_fit_a_phone(chromium: Browser, double
 
 
 async def test_herd_and_approvals_look_as_in_their_pictures(chromium: Browser, double: GatewayDouble) -> None:
-    """README and docs show the pages as they are; an entry less in the navigation is a difference."""
+    """README and docs show the pages as they are; a missing entry of the navigation is a difference."""
     page = await pictured_tab(chromium, double)
     await open_page(page, "/", SHOWN["/"])
     await check_picture(page, "herd.png")
@@ -77,7 +77,7 @@ async def test_herd_and_approvals_look_as_in_their_pictures(chromium: Browser, d
 
 
 async def test_pages_without_data_and_after_errors(double: GatewayDouble, tab: Page) -> None:
-    """Each page shows that there is nothing, and after an error what failed with a way to retry; axe finds nothing."""
+    """Each page shows that there is no data, and after an error what failed and how to retry; axe finds nothing."""
     double.replies.update(EMPTY)
     for address, text in WITHOUT.items():
         await open_page(tab, address, text)
@@ -97,7 +97,7 @@ async def test_pages_without_data_and_after_errors(double: GatewayDouble, tab: P
 
 
 async def test_hostile_text_is_shown_and_nothing_else(double: GatewayDouble, tab: Page) -> None:
-    """Texts of agents in every place of every page: no element, link, request or script comes from them."""
+    """Texts of agents in every place of every page cause no element, link, request or script."""
     double.replies.update({path: hostile(reply) for path, reply in EXAMPLES.items() if path != "/session"})
     requests: list[str] = []
     tab.on("request", lambda request: requests.append(request.url))
@@ -131,7 +131,7 @@ def hostile(reply: Any) -> Any:
 
 
 async def test_herd_page_follows_events_and_reconnects(double: GatewayDouble, tab: Page) -> None:
-    """A row changes with its event; an interrupted connection is shown, ends by itself, and the state is read again."""
+    """A row changes with its event; a lost connection is shown, reconnects by itself, and the state is read again."""
     await open_page(tab, "/", "Add pagination")
     row = tab.get_by_role("listitem").filter(has=tab.locator("[data-row]"), has_text="Make the import")
     await expect(row).to_contain_text("running")
@@ -155,7 +155,7 @@ async def test_herd_page_follows_events_and_reconnects(double: GatewayDouble, ta
 
 
 async def test_herd_page_is_used_by_keyboard_and_address(double: GatewayDouble, tab: Page) -> None:
-    """`/` searches, `j` and `k` move, Enter opens; filters are in the address, and are there after a reload."""
+    """`/` searches, `j` and `k` move, Enter opens; filters are in the address, and are restored by a reload."""
     await open_page(tab, "/", "Add pagination")
     await tab.keyboard.press("/")
     await tab.keyboard.type("parser")
@@ -199,7 +199,7 @@ async def test_approval_is_decided_in_place(double: GatewayDouble, tab: Page) ->
 
 
 async def test_operator_sees_checks_and_requeues_a_dead_letter(double: GatewayDouble, tab: Page) -> None:
-    """Checks with errors come first, with cause and remedy. A letter is handled again after a second click, once."""
+    """Checks with errors come first, with cause and remedy; a letter is requeued once, after a second click."""
     path = "/dead-letters/7/requeue"
     double.replies[f"POST {path}"] = {"number": 7, "outcome": "dead", "detail": "no JSON", "requeued_by": "ada"}
     await open_page(tab, "/operations", SHOWN["/operations"])
@@ -229,7 +229,7 @@ async def test_operator_sees_checks_and_requeues_a_dead_letter(double: GatewayDo
 
 
 async def test_operator_tests_replays_and_deletes_a_webhook(double: GatewayDouble, tab: Page) -> None:
-    """Each action is sent once, and its result is shown; a deletion is confirmed before."""
+    """Each action is sent once, and its result is shown; a deletion is confirmed first."""
     hook = EXAMPLES["/webhooks/alerts"]
     double.replies["DELETE /webhooks/alerts"] = {"name": "alerts"}
     double.replies["POST /webhooks/alerts/test"] = {"accepted": False, "status": 500, "reason": "status 500"}
@@ -255,7 +255,7 @@ async def test_operator_tests_replays_and_deletes_a_webhook(double: GatewayDoubl
 
 
 async def test_operator_creates_a_webhook_and_rotates_its_secret(double: GatewayDouble, tab: Page) -> None:
-    """A refused creation keeps what was filled in; each secret is shown once."""
+    """A refused creation retains the filled-in fields; each secret is shown once."""
     hook = EXAMPLES["/webhooks/alerts"]
     double.replies["PUT /webhooks/new"] = 503
     double.replies["POST /webhooks/copy/secret"] = {"webhook": hook | {"name": "copy"}, "secret": "whsec_second"}
@@ -281,7 +281,7 @@ async def test_operator_creates_a_webhook_and_rotates_its_secret(double: Gateway
 
 
 async def test_task_is_submitted_and_exported(double: GatewayDouble, tab: Page) -> None:
-    """What the form says is what is sent and exported; what is wrong is marked, and a failed request loses nothing."""
+    """The form's values are sent and exported; invalid ones are marked, and a failed request loses nothing."""
     double.replies["POST /tasks"] = 503
     await open_page(tab, "/new", "Harness")
     await tab.get_by_role("button", name="Submit").click()
@@ -321,7 +321,7 @@ async def test_task_is_run_again_with_all_that_was_submitted(double: GatewayDoub
 
 
 async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page) -> None:
-    """A code of a link is used at once and leaves the address; a refused token is explained; no other site is next."""
+    """A link's code is used at once and leaves the address; a refused token is explained; no other site is next."""
     double.replies.update({"POST /session": 401, "/session": 401, "/stream": 401})
     await open_page(tab, "/approvals?state=decided", "Access token")
     await expect(tab).to_have_url(f"{double.url}/sign-in?next=%2Fapprovals%3Fstate%3Ddecided")
@@ -339,7 +339,7 @@ async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page
 
 
 async def test_link_to_another_project_is_used_after_a_click(double: GatewayDouble, tab: Page) -> None:
-    """Any site can lead a browser to a link with a code of its own: what the user does then would be in its project."""
+    """Any site can lead a browser to a link with a code of its own, whose project the user would then use."""
     foreign = CODE.replace("demo", "foreign")
     await open_page(tab, f"/sign-in#code={foreign}", "Continue only if you have opened it yourself")
     await expect(tab).to_have_url(f"{double.url}/sign-in")
@@ -348,7 +348,7 @@ async def test_link_to_another_project_is_used_after_a_click(double: GatewayDoub
     double.replies.update({"/session": 401, "/stream": 401})
     await tab.goto("about:blank")
     await open_page(tab, "/sign-in", "Access token")
-    await tab.evaluate(f"location.hash = 'code={CODE}'")  # pasted into a tab that is already here
+    await tab.evaluate(f"location.hash = 'code={CODE}'")  # pasted into an existing tab
     offered = tab.get_by_role("button", name="Sign in to demo")
     await expect(offered).to_be_visible()  # before there is a session, which would be used without a click
     del double.replies["/stream"]  # its refusal would end the new session
@@ -359,7 +359,7 @@ async def test_link_to_another_project_is_used_after_a_click(double: GatewayDoub
 
 
 async def test_sign_in_by_a_provider(double: GatewayDouble, tab: Page) -> None:
-    """Where there is an OpenID provider the page has its link; it explains refusals, and links each project."""
+    """With an OpenID provider the page has its link; it explains refusals, and links each project."""
     double.replies.update({"/session": 401, "/stream": 401, "/sign-in": {"oidc": True}})
     await open_page(tab, "/sign-in#error=denied&next=%2Fbudgets", "the provider has refused the sign-in")
     provided = tab.get_by_role("link", name="Sign in with your organization")
@@ -374,7 +374,7 @@ async def test_sign_in_by_a_provider(double: GatewayDouble, tab: Page) -> None:
 
 
 async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> None:
-    """A browser opens six connections to a host: of eight tabs none hangs, and another reads when the first closes."""
+    """A browser has six connections to a host: of eight tabs none hangs, and another reads when the first closes."""
     tabs = [tab, *[await tab.context.new_page() for _ in range(7)]]
     for one in tabs:
         await one.goto("/conductor")

@@ -1,4 +1,4 @@
-"""A world at GitHub."""
+"""A branch, a workflow and GitHub."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +16,6 @@ __all__ = ["herd"]
 
 @pytest.fixture
 async def world(herd: Broker, tmp_path: Path) -> AsyncIterator[World]:
-    """A branch's forge is GitHub; it fails the test if a merge was blind, or without the commit."""
+    """A world whose forge is GitHub; it fails the test if a merge was blind, or without the commit."""
     async with opened_site(ForgeKind.GITHUB) as site, opened_world(herd, site, tmp_path) as made:
         yield made

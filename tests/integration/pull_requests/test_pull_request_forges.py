@@ -1,4 +1,4 @@
-"""The same way at GitLab and Gitea, from opening to the deletion of the branch."""
+"""The same workflow at GitLab and Gitea, from the pull request to the deletion of the branch."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tests.polling import eventually
 async def test_pull_request_is_merged_once_checks_and_reviews_permit_it(
     kind: ForgeKind, herd: Broker, tmp_path: Path
 ) -> None:
-    """Not while the check fails or the approval is missing."""
+    """The pull request is not merged while the check fails or the approval is missing."""
     async with opened_site(kind) as site, opened_world(herd, site, tmp_path) as world:
         site.require()
         await world.branch(MERGED)

@@ -1,4 +1,4 @@
-"""From the submission of a task to a merged pull request: a real spawner, worker and agent, and the forge's double."""
+"""A task's way from submission to a merged pull request: a real spawner, worker and agent, and the forge's double."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ COMMITS = ["/bin/sh", "-c", "echo more > more.txt; git add .; git commit -qm mor
 async def test_task_becomes_a_pull_request_that_a_user_merges(
     herd: Broker, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the options of the task, and by requests; the sandbox sees neither options nor token."""
+    """The task's options and requests lead to the merge; the sandbox sees neither options nor token."""
     async with opened_site(ForgeKind.GITHUB) as site, herd.bus(Principal.CLIENT, project="p1") as bus:
         token = site.token()
         monkeypatch.setattr(main, "forges_of", lambda _: forges_at(site, token))
@@ -73,7 +73,7 @@ def forges_at(site: Site, token: str) -> Forges:
 
 
 def settings_of(herd: Broker, home: Path, folder: Path, site: Site, token: str) -> Settings:
-    """A spawner's that may use this forge."""
+    """The settings of a spawner that may use this forge."""
     credentials = folder / "git-credentials"
     credentials.write_text(f"{site.double.url.replace('://', f'://x:{token}@')}\n")
     return herd.settings(

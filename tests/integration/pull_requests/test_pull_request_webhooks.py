@@ -1,4 +1,4 @@
-"""Webhooks of a forge through the gateway: what they hasten, and that a forged or repeated one changes nothing."""
+"""Webhooks of a forge through the gateway: they make a poll due, and forged or repeated ones change nothing."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ SECRET = "correct horse"
 
 
 async def respond(world: World) -> None:
-    """Answer the gateway as the spawner does."""
+    """Reply to the gateway as the spawner does."""
     handler = PullRequestHandler(world.live, world.forges)
 
     async def on_message(message: Msg) -> None:
@@ -56,7 +56,7 @@ async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, 
     async with compose(settings).running() as service:
         await eventually(lambda: not service.health.problems(), "the gateway is ready")
         url = f"http://127.0.0.1:{port.read_text()}/webhooks/github"
-        await _forged_deliveries(hooks, url)
+        await _check_forged_deliveries(hooks, url)
         assert (await world.record()).pull == before
 
         pull = world.site.shop.pulls[1]
@@ -68,14 +68,14 @@ async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, 
         assert due.poll_at is not None
         assert due.poll_at <= world.live.now() + HASTE
         assert await hooks.send(merged, f"{url}/shop", SECRET) == 204
-        await _other_deliveries(hooks, f"{url}/shop")
+        await _check_other_deliveries(hooks, f"{url}/shop")
     world.pass_time(HASTE.total_seconds())
     await world.run()
     await world.published("branch.merged", 1)
 
 
-async def _forged_deliveries(hooks: Webhooks, url: str) -> None:
-    """With another secret, an invalid signature, for another webhook or forge."""
+async def _check_forged_deliveries(hooks: Webhooks, url: str) -> None:
+    """Check deliveries with another secret, an invalid signature, or for another webhook or forge."""
     opened = hooks.deliveries[0]
     assert await hooks.send(opened, f"{url}/shop", "another secret") == 401
     assert await hooks.send(opened, f"{url}/shop", SECRET, signature="sha256=" + "0" * 64) == 401
@@ -84,8 +84,8 @@ async def _forged_deliveries(hooks: Webhooks, url: str) -> None:
     assert await hooks.send(opened, url.replace("github", "other") + "/shop", SECRET) == 422
 
 
-async def _other_deliveries(hooks: Webhooks, url: str) -> None:
-    """About another repository, or about no pull request."""
+async def _check_other_deliveries(hooks: Webhooks, url: str) -> None:
+    """Check deliveries about another repository, or about no pull request."""
     merged = hooks.deliveries[-1]
     other = json.loads(merged.body)
     other["repository"] |= {"clone_url": "https://github.com/else/shop.git", "html_url": "https://github.com/else/shop"}

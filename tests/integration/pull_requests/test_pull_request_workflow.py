@@ -1,4 +1,4 @@
-"""The way of a pull request at GitHub: a real broker, real git, and the double of the forge."""
+"""The workflow of a pull request at GitHub, with a real broker, real git, and the double of the forge."""
 
 import asyncio
 
@@ -20,18 +20,18 @@ from tests.patience import PATIENCE
 from tests.polling import eventually
 
 FEWEST = 2 + 2 * 5 + 2
-"""Requests: to find and create it, to poll it until GitHub has computed whether it can be merged, and to merge it."""
+"""The number of requests to find and create it, to poll it until its mergeability is computed, and to merge it."""
 
 
 def shown(record: BranchRecord) -> PullRequestView:
-    """The pull request."""
+    """The current pull request."""
     view = record.pull.view() if record.pull else None
     assert view is not None
     return view
 
 
 async def test_pull_request_is_opened_polled_merged_and_its_branch_deleted(world: World) -> None:
-    """As configured, without a user; with as few requests as that takes."""
+    """The steps follow the configuration, without a user, and with the minimum of requests."""
     await world.branch(MERGED)
     record = await world.run()
     pulls = world.site.shop.pulls
@@ -55,14 +55,14 @@ async def test_pull_request_is_opened_polled_merged_and_its_branch_deleted(world
 
 
 async def test_nothing_is_opened_before_the_last_attempt_has_ended(world: World) -> None:
-    """Nor if no pull request is configured."""
+    """A pull request is not opened before, nor if none is configured."""
     await world.branch(READY, state=TaskState.RUNNING)
     await world.run()
     assert not world.site.shop.pulls
 
 
 async def test_spawner_that_is_killed_after_any_step_repeats_it_without_a_second_effect(world: World) -> None:
-    """Each step is done, then the spawner ends before it is written: one pull request, one merge, none lost."""
+    """If the spawner ends after each step, before it is written, there is one pull request and one merge."""
     KilledWorkflow.killed = set()
     await world.branch(MERGED, state=TaskState.FAILED)
     await run_killed(world)
@@ -80,7 +80,7 @@ async def test_spawner_that_is_killed_after_any_step_repeats_it_without_a_second
 
 
 async def run_killed(world: World) -> None:
-    """Until no step is left, with each kind of step killed once."""
+    """Run until no step is left; the spawner is killed once after each kind of step."""
     while True:
         try:
             await world.run(KilledWorkflow)
@@ -90,7 +90,7 @@ async def run_killed(world: World) -> None:
 
 
 async def test_lost_response_creates_no_second_pull_request(world: World) -> None:
-    """Nor does one that GitHub answers with an error of its proxy after it took effect."""
+    """An error of GitHub's proxy after the creation took effect creates no second one either."""
     await world.branch(READY)
     world.site.double.lose("pulls/create")
     with pytest.raises(ForgeError):
@@ -101,7 +101,7 @@ async def test_lost_response_creates_no_second_pull_request(world: World) -> Non
 
 
 async def test_failed_checks_are_not_merged_and_passed_ones_once(world: World) -> None:
-    """Also if the forge does not require them; the events have the checks."""
+    """Failed checks prevent the merge even if the forge does not require them; the events have the checks."""
     await world.branch(MERGED)
     world.site.shop.report_check(world.site.head(), "tests", "failure", world.live.now())
     await world.run()
@@ -116,7 +116,7 @@ async def test_failed_checks_are_not_merged_and_passed_ones_once(world: World) -
 
 
 async def test_another_head_is_never_merged(world: World) -> None:
-    """A user's push after the last poll: GitHub answers 409, and what was not checked stays unmerged."""
+    """After a user's push since the last poll GitHub responds 409, and the unchecked head stays unmerged."""
     await world.branch(READY)
     await world.run()
     await world.poll()
@@ -130,7 +130,7 @@ async def test_another_head_is_never_merged(world: World) -> None:
 
 
 async def test_merge_at_the_forge_with_more_commits_merges_the_branch(world: World) -> None:
-    """As after "Update branch": the mirror has what was merged, and the branch's commit is in it."""
+    """As after "Update branch", the mirror has what was merged, which contains the branch's commit."""
     await world.branch(READY)
     await world.run()
     pull, double = world.site.shop.pulls[1], world.site.double
@@ -142,7 +142,7 @@ async def test_merge_at_the_forge_with_more_commits_merges_the_branch(world: Wor
 
 
 async def test_squash_of_a_moved_head_whose_branch_is_gone_merges_the_branch(world: World) -> None:
-    """The forge still has the head of the pull request: no second one is opened for what is merged."""
+    """The forge still has the head of the pull request: no second one is opened for a merged head."""
     await world.branch(READY)
     await world.run()
     shop, double = world.site.shop, world.site.double
@@ -158,7 +158,7 @@ async def test_squash_of_a_moved_head_whose_branch_is_gone_merges_the_branch(wor
 
 
 async def test_paths_are_approved_for_the_base_as_it_is_before_the_merge(world: World) -> None:
-    """A user retargets the pull request to a branch without a path to approve, which the merge would add to it."""
+    """After a user has retargeted the pull request, a path that the merge would add to that base needs approval."""
     git = world.site.shop.git
     git.commit("develop", {"d.txt": "1\n"}, "develop", base="main")
     git.run("update-ref", "refs/heads/feature/sum", git.commit("main", {"ci/x": "1\n"}, "workflow"))
@@ -182,7 +182,7 @@ async def test_paths_are_approved_for_the_base_as_it_is_before_the_merge(world: 
 
 
 async def test_merge_queue_is_used_once_and_followed_to_the_merge(world: World) -> None:
-    """One that takes too long is shown as stuck, and the pull request is added again."""
+    """If the queue takes too long, that is shown, and the pull request is added again."""
     world.site.shop.protect("main", merge_queue=True)
     await world.branch(PullRequestOptions(open="ready", merge="queue"))
     await world.run()
@@ -201,7 +201,7 @@ async def test_merge_queue_is_used_once_and_followed_to_the_merge(world: World) 
 
 
 async def test_conflict_is_published_with_its_files_and_followed_by_one_task(world: World) -> None:
-    """The task continues the branch; killed in between, the spawner submits no second one."""
+    """The task continues the branch; a spawner that was killed in between submits no second one."""
     KilledWorkflow.killed = set()
     await world.branch(PullRequestOptions(open="ready", merge="when_permitted", follow_up=True))
     await world.run()
@@ -223,7 +223,7 @@ async def test_conflict_is_published_with_its_files_and_followed_by_one_task(wor
 
 
 async def test_ticket_that_is_no_issue_closes_none(world: World) -> None:
-    """And one that is an issue is closed by the merge."""
+    """An issue that exists is closed by the merge; any other ticket closes none."""
     issue = world.site.open_issue()
     await world.branch(READY, ticket=f"#{issue}")
     await world.run()
@@ -237,7 +237,7 @@ async def test_ticket_that_is_no_issue_closes_none(world: World) -> None:
 
 
 async def test_refusal_is_published_once_and_repeated_at_request_only(world: World) -> None:
-    """As of a repository that the token no longer sees."""
+    """A refusal, as of a repository that the token no longer sees, is repeated only on request."""
     await world.branch(READY)
     world.site.double.refuse(
         "pulls/create", Reply(403, {"message": "Resource not accessible", "documentation_url": ""})
@@ -254,7 +254,7 @@ async def test_refusal_is_published_once_and_repeated_at_request_only(world: Wor
 
 
 async def test_branch_that_is_deleted_at_the_forge_is_refused_after_some_minutes(world: World) -> None:
-    """The forge may see a push late, so it is tried again before."""
+    """The forge may see a push late, so the creation is retried before it is refused."""
     await world.branch(READY)
     await world.mirrors.with_branch(await world.record())
     world.site.shop.git.run("update-ref", "-d", "refs/heads/feature/sum")
@@ -267,7 +267,7 @@ async def test_branch_that_is_deleted_at_the_forge_is_refused_after_some_minutes
 
 
 async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -> None:
-    """A user's decision; new commits do not overrule it either, a request does."""
+    """The pull request stays closed by the user's decision, also after new commits; a request opens it again."""
     await world.branch(MERGED)
     await world.run()
     world.site.shop.pulls[1].state = "closed"
@@ -282,7 +282,7 @@ async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -
 
 
 async def test_known_pull_request_is_read_before_another_one_is_opened(world: World) -> None:
-    """A user retargets it: the next commit updates it there. A user closes it before the next poll: none follows."""
+    """A retargeted pull request is updated by the next commit; after one that a user closed no other one follows."""
     await world.branch(READY)
     await world.run()
     pulls = world.site.shop.pulls
@@ -298,7 +298,7 @@ async def test_known_pull_request_is_read_before_another_one_is_opened(world: Wo
 
 
 async def test_later_commits_update_it_and_merge_with_newer_ones_loses_none(world: World) -> None:
-    """A pull request that a user merged before the last commits were pushed is followed by another one."""
+    """If a user merged it before the last commits were pushed, another one is opened for these."""
     await world.branch(READY)
     await world.run()
     await world.continued({"more.py": "1\n"})
@@ -314,7 +314,7 @@ async def test_later_commits_update_it_and_merge_with_newer_ones_loses_none(worl
 
 
 async def test_what_users_wrote_of_it_stays(world: World) -> None:
-    """The title, and the body around the spawner's part, which is updated; one that they changed is not."""
+    """Only the spawner's part of the body is updated, and a title or part that users changed stays."""
     await world.branch(READY)
     await world.run()
     pull = world.site.shop.pulls[1]
@@ -333,7 +333,7 @@ async def test_what_users_wrote_of_it_stays(world: World) -> None:
 
 
 async def test_unknown_mergeability_means_wait(world: World) -> None:
-    """As long as GitHub reports null, nothing is merged; no event is published for that."""
+    """While GitHub reports null nothing is merged, and no event is published for that."""
     world.site.double.unknown_gets = 5  # type: ignore[attr-defined]  # of GitHub's double
     await world.branch(MERGED)
     await world.run()
@@ -346,7 +346,7 @@ async def test_unknown_mergeability_means_wait(world: World) -> None:
 
 
 async def test_rate_limit_is_respected_and_shown(world: World) -> None:
-    """While GitHub wants a delay, no request is sent; nothing is refused."""
+    """While GitHub requires a delay no request is sent; nothing is refused."""
     await world.branch(READY)
     world.site.double.refuse("pulls/create", secondary_limit(60))
     with pytest.raises(ForgeError):
@@ -361,7 +361,7 @@ async def test_rate_limit_is_respected_and_shown(world: World) -> None:
 
 
 async def test_step_in_which_the_lease_is_lost_is_repeated_once_it_is_acquired_again(world: World) -> None:
-    """By the same replica: no change of the record makes it due then."""
+    """The same replica repeats it: without a change of the record it would not be due."""
     lease = Held(world.bus, "test.pulls", "test")
     flow = PullRequestWorkflow(
         world.live, lease, world.mirrors, world.forges, terms=world.terms, submit=world.submit, ids=world.bus.ids,

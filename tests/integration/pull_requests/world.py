@@ -1,4 +1,4 @@
-"""A branch that a task has pushed, its forge, and a workflow of pull requests that a test runs step by step."""
+"""A pushed branch of a task, its forge, and a workflow of pull requests that a test runs step by step."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ MERGED = PullRequestOptions(open="ready", merge="when_permitted")
 
 
 class Held(Lease):
-    """A lease that is held."""
+    """A lease that is always held."""
 
     @property
     def held(self) -> bool:
@@ -60,11 +60,11 @@ class Held(Lease):
 
 
 class Killed(BaseException):
-    """The spawner ended after a step was done, before that was written."""
+    """The spawner ended after a step was done, before it was written."""
 
 
 class KilledWorkflow(PullRequestWorkflow):
-    """Ends once after each step, before it is written; `killed` has these steps' decisions."""
+    """A workflow that ends once after each step, before it is written; `killed` has the decisions of these steps."""
 
     killed: set[str]
 
@@ -93,7 +93,7 @@ class World:
     key: str = ""
 
     def workflow(self, kind: type[PullRequestWorkflow] = PullRequestWorkflow) -> PullRequestWorkflow:
-        """A spawner that has just been started."""
+        """The workflow of a spawner that has just been started."""
         return kind(
             self.live, Held(self.bus, "test.pulls", "test"), self.mirrors, self.forges,
             terms=self.terms, submit=self.submit, ids=self.bus.ids, pace=PACE,
@@ -105,7 +105,7 @@ class World:
         return self.refusal
 
     async def task(self, name: str, state: TaskState = TaskState.COMPLETED, **spec: Any) -> TaskRecord:
-        """A task of the branch."""
+        """Create a task of the branch."""
         repository = Repository(url=f"{self.site.repository.url}.git")
         known = TaskSpec(text="Add up", harness=CommandHarness(argv=["true"]), repository=repository, **spec)
         command = wrap(
@@ -119,7 +119,7 @@ class World:
     async def branch(
         self, options: PullRequestOptions | None = None, *, state: TaskState = TaskState.COMPLETED, **changes: Any
     ) -> BranchRecord:
-        """The branch of a task, pushed as it is."""
+        """Create the branch of a task, pushed as it is."""
         task = await self.task("task-1", state)
         url = f"{self.site.repository.url}.git"
         base = self.site.shop.git.head("main") or ""
@@ -147,7 +147,7 @@ class World:
         return held.record
 
     async def continued(self, files: dict[str, str]) -> str:
-        """More commits are saved and pushed."""
+        """Save and push more commits."""
         head = self.site.shop.git.commit("feature/sum", files, "more")
         await self.change(
             lambda record: record.model_copy(update={"commit": head, "pushed": head, "merged_on_trial": head})
@@ -163,22 +163,22 @@ class World:
         await self.change(lambda record: pull_request_requests.merge_requested(record, request, now))
 
     async def run(self, kind: type[PullRequestWorkflow] = PullRequestWorkflow) -> BranchRecord:
-        """All steps that are due now, each by a spawner that has just been started."""
+        """Run all steps that are due now, each by a spawner that has just been started."""
         await self.live.catch_up()
         while await self.workflow(kind).step(self.key):
             await self.live.catch_up()
         return await self.record()
 
     async def ends(self, state: TaskState) -> None:
-        """The task of the branch."""
+        """End the task of the branch."""
         await self.live.tasks.change("p1.task-1", lambda one, _: one.model_copy(update={"state": state}))
 
     def pass_time(self, seconds: float = 600.0) -> None:
-        """For the spawner; the forge's clock goes on."""
+        """Advance the spawner's clock; the forge's clock is not changed."""
         self.ahead += timedelta(seconds=seconds)
 
     async def poll(self, times: int = 3) -> BranchRecord:
-        """The next polls, and what follows from them."""
+        """Run the next polls, and the steps that follow from them."""
         for _ in range(times):
             self.pass_time()
             await self.run()
@@ -196,7 +196,7 @@ class World:
         return shown
 
     async def events_of(self, kind: str) -> list[dict[str, Any]]:
-        """The data of the events of this type that were received so far."""
+        """The data of the events of this type received so far."""
         return [event["data"] for event in self.events if event["type"] == kind]
 
     async def receive(self, message: Msg) -> None:
@@ -205,7 +205,7 @@ class World:
 
 @asynccontextmanager
 async def opened_world(herd: Broker, site: Site, folder: Path) -> AsyncIterator[World]:
-    """The forge's repository, with a workflow of branches that runs."""
+    """The forge's repository, with a running workflow of branches."""
     token, repository = site.token(), site.repository
     credentials = folder / "git-credentials"
     credentials.write_text(f"{site.double.url.replace('://', f'://oauth2:{token}@')}\n")

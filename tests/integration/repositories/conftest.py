@@ -1,4 +1,4 @@
-"""Repositories for tests, made by real git: an upstream, and a clone as a sandbox has one."""
+"""Repositories for tests, created by real git: an upstream, and a clone as a sandbox has one."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ PERSON = {
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git there as a user would; what it prints."""
+    """Run git in a folder as a user would; returns its output."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, **PERSON}
     done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -32,7 +32,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def commit(folder: Path, files: dict[str, str], message: str = "change") -> str:
-    """Commit these files in a clone; its commit."""
+    """Commit these files in a clone; returns the commit."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -42,7 +42,7 @@ def commit(folder: Path, files: dict[str, str], message: str = "change") -> str:
 
 
 class Upstream:
-    """A repository on a forge: bare, at `path`, with a clone of it at `clone` for commits of others."""
+    """A repository on a forge: bare, at `path`, with a clone at `clone` for other users' commits."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.clone = folder / "served" / "team" / "shop.git", folder / "clone"
@@ -55,14 +55,14 @@ class Upstream:
         git(self.clone, "remote", "add", "origin", str(self.path))
 
     def commit(self, files: dict[str, str], branch: str = "main") -> str:
-        """A user pushes a commit with these files; it."""
+        """Push a user's commit with these files; returns the commit."""
         git(self.clone, "checkout", "--quiet", "-B", branch)
         made = commit(self.clone, files)
         git(self.clone, "push", "--quiet", "origin", branch)
         return made
 
     def head(self, branch: str) -> str:
-        """The commit of a branch; empty if there is none."""
+        """The commit of a branch; empty if there is no such branch."""
         return git(self.path, "for-each-ref", "--format=%(objectname)", f"refs/heads/{branch}")
 
 
@@ -74,14 +74,14 @@ def upstream(tmp_path: Path) -> Upstream:
 
 @pytest.fixture
 async def server(upstream: Upstream) -> AsyncIterator[GitServer]:
-    """It is served over HTTP, to holders of `TOKEN` only."""
+    """A server of the upstream over HTTP, for holders of `TOKEN` only."""
     async with git_server(upstream.path.parents[1], TOKEN) as running:
         yield running
 
 
 @pytest.fixture
 def remote(server: GitServer) -> RemoteRepository:
-    """The repository at that server, with the credential for it."""
+    """The repository at that server, with its credential."""
     return RemoteRepository(f"{server.url}/team/shop.git", GitCredential(server.url, USER, TOKEN))
 
 
@@ -94,13 +94,13 @@ async def mirror(tmp_path: Path, remote: RemoteRepository) -> Mirror:
 
 
 class Sandbox:
-    """The clone that a sandbox has of a branch of a mirror."""
+    """A sandbox's clone of a branch of a mirror."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     async def start(self, mirror: Mirror, branch: str) -> None:
-        """Clone it from a bundle."""
+        """Clone the branch from a bundle."""
         bundle = self.folder.with_suffix(".in")
         await mirror.write_bundle(branch, bundle)
         git(bundle.parent, "clone", "--quiet", "--branch", branch, str(bundle), str(self.folder))
@@ -114,5 +114,5 @@ class Sandbox:
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Sandbox:
-    """A sandbox that has not begun."""
+    """A sandbox that has not started."""
     return Sandbox(tmp_path / "sandbox")

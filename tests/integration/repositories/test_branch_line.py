@@ -28,7 +28,7 @@ echo "more" >> README.md
 
 
 async def without_mirrors(settings: Settings) -> Sequence[Runtime]:
-    """The process runtime as one that mounts no mirror: sandboxes get the branch as a bundle."""
+    """Make the process runtime one that mounts no mirror: sandboxes get the branch as a bundle."""
     found = await open_runtimes(settings, WORKER)
     for runtime in found:
         runtime.capabilities = replace(runtime.capabilities, mounts_repository=False)
@@ -49,7 +49,7 @@ async def test_work_of_an_agent_is_pushed(
     isolation: str,
     runtimes: OpenRuntimes | None,
 ) -> None:
-    """Its commit, and what it left uncommitted; the sandbox never contacts the server, and has no token."""
+    """The agent's commit and uncommitted changes are pushed; the sandbox never contacts the server, or has a token."""
     async with spawner(isolation=isolation, runtimes=runtimes).running():
         task = await person.submit(["/bin/sh", "-c", FIX], repository=repository)
         ended = await person.ended(task)
@@ -68,7 +68,7 @@ async def test_work_of_an_agent_is_pushed(
 async def test_retry_continues_the_branch(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream
 ) -> None:
-    """A second attempt begins with the commits of the first, and the branch is the same."""
+    """The second attempt begins with the commits of the first, on the same branch."""
     script = 'echo "$SANDHERD_ATTEMPT" >> attempts; git add .; git commit -qm more; test "$SANDHERD_ATTEMPT" = 2'
     retry = RetryPolicy(max_attempts=2, first_delay_seconds=0.1, also=frozenset({ErrorType.EXIT_STATUS}))
     async with spawner().running():
@@ -82,7 +82,7 @@ async def test_retry_continues_the_branch(
 async def test_tasks_of_one_branch_work_one_after_the_other(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream
 ) -> None:
-    """The second begins with the commits of the first; it states what it waits for."""
+    """The second task begins with the commits of the first; until then it states what it waits for."""
     of_ticket = repository.model_copy(update={"ticket": "#7", "join": True})
     script = "until [ -e go ]; do sleep 0.05; done; rm go; echo more >> notes; git add .; git commit -qm more"
     async with spawner().running():

@@ -1,4 +1,4 @@
-"""What is pushed at which request: a real spawner, broker and git server."""
+"""What each request pushes, with a real spawner, broker and git server."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ async def test_paths_to_approve_are_not_pushed_before(
 ) -> None:
     """A changed workflow is not pushed until a user approves it, for exactly that commit.
 
-    A request creates the remote branch again that someone has deleted.
+    A request also creates a remote branch again that a user has deleted.
     """
     async with spawner().running():
         task = await person.submit(WAITS, repository=repository)

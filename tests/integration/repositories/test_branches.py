@@ -1,4 +1,4 @@
-"""Tasks with a repository: a real spawner, broker and git server; what a worker saves is published as by one."""
+"""Tasks with a repository: a real spawner, broker and git server; the test publishes what a worker saves."""
 
 import os
 import re
@@ -90,7 +90,7 @@ async def reaches(person: ProjectUser, task: str, accepts: Callable[[BranchView]
 
 
 def clone_on(upstream: Upstream, folder: Path, branch: str) -> Path:
-    """A clone on a new branch, as a sandbox has one; its folder."""
+    """The folder of a clone on a new branch, as in a sandbox."""
     git(folder.parent, "clone", "--quiet", str(upstream.path), str(folder))
     git(folder, "checkout", "--quiet", "-b", branch)
     return folder
@@ -131,7 +131,7 @@ async def stored(bus: Bus, content: bytes, sandbox: str, project: str = "p1") ->
 async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
-    """The commits of a sandbox are checked, counted, described by a diff, and pushed; the base is not changed."""
+    """A sandbox's commits are checked, counted, described by a diff, and pushed; the base is not changed."""
     async with spawner().running():
         task = await person.submit(WAITS, repository=repository.model_copy(update={"ticket": "#7"}))
         sandbox = str((await person.reaches(task, "running")).sandbox)
@@ -163,7 +163,7 @@ async def test_large_files_are_beside_the_mirrors(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
     home: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The temporary folder of a container is small: bundle and diff are not written there, and none is left."""
+    """Bundle and diff are not written to a container's small temporary folder, and none is left."""
     folder = home / "repositories"
     abandoned, current = folder / ".scratch-old", folder / ".scratch-new"
     for one in (abandoned, current):
@@ -184,7 +184,7 @@ async def test_large_files_are_beside_the_mirrors(
 
 
 def test_no_part_uses_the_temporary_folder() -> None:
-    """A bundle of a whole repository, for sandboxes that see no mirror, needs as much space as the repository."""
+    """The bundle of a whole repository, for sandboxes without a mirror, needs as much space as the repository."""
     for file in Path(repositories.__file__).parent.glob("*.py"):
         for call in re.findall(r"tempfile\.\w+\((.*)\)", file.read_text()):
             assert "dir=" in call, file.name
@@ -195,9 +195,9 @@ async def test_forged_commits_are_refused(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
     forged: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Another commit than the event states, or a bundle without its end, leaves the branch as it is, and is reported.
+    """Another commit than the event states, or an incomplete bundle, is reported and does not change the branch.
 
-    Each would be the same at a retry: the branch does not stay `saving`.
+    A retry would have the same result, so the branch does not stay `saving`.
     """
     async with spawner().running():
         task = await person.submit(WAITS, repository=repository)
@@ -216,7 +216,7 @@ async def test_commits_of_a_lost_branch_are_refused_in_the_end(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, server: GitServer, herd: Broker,
     tmp_path: Path, home: Path,
 ) -> None:  # fmt: skip
-    """The mirror is lost. While the forge denies access they wait, and the branch shows why."""
+    """After the loss of the mirror, commits wait while the forge denies access, and the branch states why."""
     async with spawner().running():
         task = await person.submit(WAITS, repository=repository)
         sandbox = str((await person.reaches(task, "running")).sandbox)
@@ -240,7 +240,7 @@ async def test_commits_of_a_lost_branch_are_refused_in_the_end(
 async def test_unavailable_forge_delays_the_task_and_a_wrong_base_fails_it(
     spawner: Make, person: ProjectUser, repository: Repository, server: GitServer
 ) -> None:
-    """What it waits for is stated; the sandbox is created once the forge responds."""
+    """What a task waits for is stated; its sandbox is created once the forge responds."""
     server.failing = 1_000_000
     async with spawner().running():
         task = await person.submit(["true"], repository=repository)
@@ -262,7 +262,7 @@ async def test_steps_are_counted_by_outcome(
     spawner: Make, person: ProjectUser, repository: Repository, server: GitServer, upstream: Upstream, herd: Broker,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """A denied token, a forge that is unavailable and a hook that refuses a push differ, as their alerts do."""
+    """A denied token, an unavailable forge and a refused push are counted separately, as by their alerts."""
 
     def counted(service: Service, step: str, outcome: str) -> float:
         labels = {"step": step, "outcome": outcome}
@@ -297,13 +297,13 @@ async def _is_created(person: ProjectUser, task: str) -> bool:
 async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
     spawner: Make, person: ProjectUser, repository: Repository
 ) -> None:
-    """As requested; names differ also from those of ended tasks."""
+    """The task requests which; names also differ from those of ended tasks."""
     async with spawner().running():
         of_ticket = repository.model_copy(update={"ticket": "#7"})
         first = await person.submit(WAITS, repository=of_ticket)
         one = await reaches(person, first, lambda _: True)
         second = await person.submit(WAITS, repository=of_ticket.model_copy(update={"join": True}))
-        joined = await reaches(person, second, lambda _: True)  # before there is a second branch of the ticket
+        joined = await reaches(person, second, lambda _: True)  # before the ticket has a second branch
         own = await reaches(person, await person.submit(WAITS, repository=of_ticket), lambda _: True)
         assert (joined.id, joined.tasks) == (one.id, [first, second])
         assert own.branch != one.branch
@@ -313,7 +313,7 @@ async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
 async def test_conflicting_branches_are_found_before_any_pull_request(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
-    """Two live branches that change the same line, and the pairs and paths; a branch of another file is not one."""
+    """Two live branches that change the same line are listed with the paths; a branch of another file is not."""
     async with spawner().running():
         views = []
         for number, (file, text) in enumerate((("shop.py", "total = 2\n"), ("shop.py", "total = 3\n"), ("new", "x\n"))):
@@ -335,9 +335,9 @@ async def test_conflicting_branches_are_found_before_any_pull_request(
 async def test_task_works_on_the_default_repository_of_its_project(
     spawner: Make, person: ProjectUser, repository: Repository, herd: Broker
 ) -> None:
-    """Unless it opts out; one at a host that is not permitted can't be the default. The prefixes are the setting's.
+    """A task can opt out; a repository at a host that is not permitted is refused; the setting has the prefixes.
 
-    A ticket, a base or a branch can be chosen without naming it.
+    A ticket, a base or a branch can be chosen without naming the repository.
     """
     url = str(repository.url)
     async with spawner(branch_prefixes=["agents/work"]).running(), herd.bus(Principal.OPERATOR) as operator:

@@ -1,4 +1,4 @@
-"""Credentials of forges for git: from which source, how they are replaced, and that they are nowhere else."""
+"""Credentials of forges for git: their sources, their replacement, and that they are nowhere else."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -55,7 +55,7 @@ def app(github: GitHub) -> App:
 
 @dataclass
 class Place:
-    """Settings of a spawner, in files of a folder."""
+    """The settings of a spawner, in files of a folder."""
 
     folder: Path
     values: dict[str, Any] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def url_of(forge: Forge) -> str:
 
 @pytest.mark.parametrize("kind", list(ForgeKind))
 async def test_token_of_a_file_is_used_and_can_be_replaced(kind: ForgeKind, place: Place, own: Mirror) -> None:
-    """For git as for the API of each kind of forge, from the next use on and without a restart."""
+    """A token works for git and for each forge's API; a new one is used without a restart."""
     async with opened_site(kind) as site:
         place.of(site.double, kind).with_token(site.double, "expired")
         async with place.hosts() as hosts:
@@ -129,7 +129,7 @@ async def test_token_of_a_file_is_used_and_can_be_replaced(kind: ForgeKind, plac
 async def test_token_of_an_app_pushes_and_is_renewed_when_it_is_revoked(
     github: GitHub, shop: ForgeRepository, app: App, place: Place, own: Mirror
 ) -> None:
-    """One token, of this repository, is for several commands of git; a new one replaces it if it is refused."""
+    """Several commands of git use one token of this repository; a new one replaces it if it is refused."""
     place.of(github).with_app(github, app, github_app_installation=app.installation)
     async with place.hosts() as hosts:
         await hosts.use(url_of(github), own.fetch)
@@ -148,7 +148,7 @@ async def test_token_of_an_app_pushes_and_is_renewed_when_it_is_revoked(
 async def test_app_serves_its_own_installation_only(
     github: GitHub, shop: ForgeRepository, app: App, place: Place, own: Mirror
 ) -> None:
-    """Anyone can install a public App: a repository of another installation has another credential, or none."""
+    """Anyone can install a public App: for another installation's repository another credential is used, or none."""
     place.of(github).with_app(github, app, github_app_installation=app.installation + 1)
     async with place.hosts() as hosts:
         assert (await hosts.remote(url_of(github))).credential is None
@@ -160,7 +160,7 @@ async def test_app_serves_its_own_installation_only(
 
 
 async def test_most_specific_source_is_used(github: GitHub, shop: ForgeRepository, app: App, place: Place) -> None:
-    """A line of the credentials file, then the App, then a token's file; for the API the same as for git."""
+    """The order is a line of the credentials file, the App, a token's file; it is the same for the API."""
     line, stored = github.person_token("ada"), github.person_token("grace")
     place.of(github).with_token(github, stored)
     assert await used(place, github) == (stored, stored)
@@ -172,7 +172,7 @@ async def test_most_specific_source_is_used(github: GitHub, shop: ForgeRepositor
 
 
 async def used(place: Place, github: GitHub) -> tuple[str, str]:
-    """The token that git and the API get."""
+    """The tokens that git and the API use."""
     forges = forges_of(place.settings)
     credential = await GitCredentials(forges, place.settings.git_credentials).find(url_of(github))
     repository = forges.repository(url_of(github))
@@ -188,7 +188,7 @@ async def used(place: Place, github: GitHub) -> tuple[str, str]:
 async def test_unreadable_source_is_no_anonymous_access(
     github: GitHub, shop: ForgeRepository, app: App, place: Place
 ) -> None:
-    """A key that is missing is denied, a folder in place of a token's file waits: neither is ignored."""
+    """With a missing key access is denied, with a folder in a token file's place it waits: neither is ignored."""
     place.of(github).with_app(github, app)
     place.values["github_app_key"].unlink()
     async with place.hosts() as hosts:
@@ -237,7 +237,7 @@ def _arguments() -> Iterator[bytes]:
 
 
 def files_with(secrets: list[bytes], *folders: Path) -> list[Path]:
-    """The files below these folders that contain one of the secrets, or have it in their path."""
+    """The files below these folders with one of the secrets in their content or path."""
     assert not any((folder / ELSEWHERE).exists() for folder in folders), "a shared broker: mark this test `own_broker`"
     found = []
     for file in (one for folder in folders for one in folder.rglob("*")):
@@ -254,7 +254,7 @@ async def test_token_of_an_app_is_nowhere(
     github: GitHub, shop: ForgeRepository, app: App, place: Place, herd: Broker, person: ProjectUser, home: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Arguments, URLs, logs, events, records and files: from a task's fetch to the push of its commits."""
+    """From the fetch to the push no argument, URL, log, event, record or file has the token."""
     place.of(github).with_app(github, app)
     watcher = ProcessWatcher(github)
     values: dict[str, Any] = {
@@ -290,7 +290,7 @@ async def test_token_of_an_app_is_nowhere(
 async def test_protected_branch_is_refused_before_its_sandbox(
     github: GitHub, shop: ForgeRepository, place: Place, herd: Broker, person: ProjectUser, home: Path
 ) -> None:
-    """The task fails with the reason, unless it is not pushed; a forge that does not say it is no obstacle."""
+    """The task fails with the reason, unless it pushes nothing; a forge that does not state it is no obstacle."""
     place.of(github).with_token(github, github.person_token())
     shop.protect("feature/*", approvals=1)
     values: dict[str, Any] = {"home": home, "check_interval": 0.5, "stop_grace": 5, "isolation": "none"}
@@ -312,7 +312,7 @@ def clone_of(shop: ForgeRepository, folder: Path, branch: str) -> Path:
 
 
 def secrets_of(github: GitHub, app: App) -> list[bytes]:
-    """All tokens that were issued, what requests were authorized by, and the App's key."""
+    """All issued tokens, the authorizations of requests, and the App's key."""
     headers = {call.headers.get("authorization", "").split(" ")[-1] for call in github.calls} - {""}
     issued = [token for token, one in github.tokens.items() if one.kind == "installation"]
     assert issued

@@ -1,4 +1,4 @@
-"""The git proxy: real git in a sandbox fetches and pushes by it; a hostile client gets no further than that."""
+"""The git proxy: real git in a sandbox fetches and pushes through it; a hostile client can do nothing else."""
 
 import asyncio
 import gzip
@@ -111,9 +111,9 @@ class Proxied:
             return response.status, await response.read()
 
     async def refused(self) -> bool:
-        """Whether the sandbox may no longer fetch. The spawner learns the end of a task from its own watch."""
+        """Whether the sandbox may no longer fetch. The spawner learns about the end of a task from its own watch."""
         status, _ = await self.send("GET", self.at("info/refs?service=git-upload-pack"))
-        return status == 403  # HTTP's own number
+        return status == 403  # HTTP's own status
 
     def at(self, end: str) -> str:
         return f"/p1/{self.sandbox}.git/{end}"
@@ -147,7 +147,7 @@ async def found_in(folder: Path, name: str) -> Path:
     """The file of this name, once it exists."""
 
     async def look() -> Path | None:
-        with suppress(FileNotFoundError):  # a folder that the spawner has removed meanwhile
+        with suppress(FileNotFoundError):  # a folder that the spawner has removed in the meantime
             return next(folder.rglob(name), None)
         return None
 
@@ -156,7 +156,7 @@ async def found_in(folder: Path, name: str) -> Path:
 
 
 async def stored_for(herd: Broker, task: str) -> set[str]:
-    """The subjects of what is stored under the name of a task."""
+    """The subjects of messages that are stored under the name of a task."""
     async with herd.bus(Principal.SPAWNER) as bus:
         info = await bus.js.stream_info("ARTIFACTS", subjects_filter=f"sandherd.v1.artifact.p1.{task}.>")
     return set(info.state.subjects or {})
@@ -165,7 +165,7 @@ async def stored_for(herd: Broker, task: str) -> set[str]:
 async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, home: Path
 ) -> None:
-    """Commits are checked and pushed as saved ones, also if the mirror is lost; no token of the forge is inside."""
+    """Pushed commits are checked like saved ones, also after a mirror's loss; the forge's token is not inside."""
     async with proxied(spawner, person, repository, herd, ["/bin/sh", "-c", _SCRIPT], isolation="bubblewrap") as run:
         folder = (await found_in(home, "half")).parent
         first = upstream.head(run.view.branch)
@@ -206,10 +206,10 @@ async def test_signed_pushes_continue_each_other(
     home: Path,
     tmp_path: Path,
 ) -> None:
-    """The sandbox goes on from its own commits or the signed ones; the repository has those that were signed.
+    """The sandbox continues from its own commits or the signed ones; the repository has the signed ones.
 
-    Also if the mirror was lost, or repacked without the sandbox's commits, of which no branch is made; and so does the
-    sandbox of a later task, which has the signed ones only. A history that was rewritten continues neither.
+    This also holds after the loss or repacking of the mirror, without a branch for the sandbox's commits. The sandbox
+    of a later task, which has only the signed ones, continues as well. A rewritten history continues neither.
     """
     key = new_key(tmp_path, "ed25519")
     signing = {"signing_key": key.file, "signing_committer": COMMITTER}
@@ -250,7 +250,7 @@ async def test_objects_of_lfs_are_pushed_at_the_end_and_other_repositories_are_n
     home: Path,
     store: LfsStore,
 ) -> None:
-    """A push with new objects is refused and names them; the sandbox's save uploads them, and then it is pushed.
+    """A push with new objects is refused and names them; after the sandbox has saved them, it is pushed.
 
     Requests of Git LFS are refused, and a submodule's repository requires a credential, without a prompt.
     """
@@ -276,7 +276,7 @@ async def test_objects_of_lfs_are_pushed_at_the_end_and_other_repositories_are_n
 async def test_client_with_the_credential_gets_no_further(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, server: GitServer
 ) -> None:
-    """Other refs, repositories and endpoints are refused, and so is what is no push; nothing is changed."""
+    """Other refs, repositories and endpoints, and requests other than pushes, are refused, and change nothing."""
     async with proxied(spawner, person, repository, herd, WAITS, max_repository_mb=4) as run:
         own, head, other = f"refs/heads/{run.view.branch}", run.view.commit, "1" * 40
         contacted = len(server.requests)
@@ -338,7 +338,7 @@ async def test_client_with_the_credential_gets_no_further(
 
 
 async def smuggled(run: Proxied) -> list[int]:
-    """The statuses of the responses to a request whose body may end at two places."""
+    """The statuses of the responses to a request whose body could end at two places."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(run.url.rpartition(":")[2]))
     inner = f"GET {run.at('info/refs?service=git-upload-pack')} HTTP/1.1\r\nHost: x\r\n"
     inner += f"Authorization: {run.headers()['Authorization']}\r\n\r\n"

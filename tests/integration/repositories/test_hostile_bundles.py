@@ -17,19 +17,19 @@ TREE, FILE, LINK = "40000", "100644", "120000"
 
 
 def put(folder: Path, kind: str, content: bytes) -> bytes:
-    """Store an object as it is, unchecked; its id."""
+    """Store an object without checks; returns its id."""
     words = ("git", "hash-object", "-t", kind, "-w", "--literally", "--stdin")
     return subprocess.run(words, cwd=folder, input=content, capture_output=True, check=True).stdout.strip()
 
 
 def tree(folder: Path, *entries: tuple[str, str, bytes]) -> bytes:
-    """A tree of these entries: mode, name, id."""
+    """Create a tree of these entries: mode, name, id."""
     parts = (f"{mode} {name}\0".encode() + bytes.fromhex(oid.decode()) for mode, name, oid in entries)
     return put(folder, "tree", b"".join(parts))
 
 
 def hostile_tree(folder: Path, attack: str) -> bytes:
-    """A root tree that attacks a checkout."""
+    """Create a root tree that attacks a checkout."""
     script = put(folder, "blob", b"[core]\n\tfsmonitor = touch /tmp/owned\n")
     nested = tree(folder, (FILE, "config", script))
     modules = put(folder, "blob", b'[submodule "x"]\n\tpath = x\n\turl = -u./payload\n')
@@ -57,7 +57,7 @@ def hostile_tree(folder: Path, attack: str) -> bytes:
     ],
 )
 async def test_hostile_tree_is_refused(mirror: Mirror, upstream: Upstream, sandbox: Sandbox, attack: str) -> None:
-    """The branch is as it was, and continues with the next valid bundle."""
+    """The branch stays as it was, and continues with the next valid bundle."""
     await mirror.create_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     root = hostile_tree(sandbox.folder, attack).decode()
@@ -74,7 +74,7 @@ async def test_hostile_tree_is_refused(mirror: Mirror, upstream: Upstream, sandb
 async def test_nothing_of_a_repository_is_executed(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """Hooks, filters, merge drivers and a configuration with programs, in the repository and in the user's home."""
+    """Hooks, filters, merge drivers and configured programs, of the repository and of the user's home, do not run."""
     owned = tmp_path / "owned"
     await mirror.create_branch(BRANCH, upstream.first)
     for name in ("pre-push", "reference-transaction", "post-update", "pre-auto-gc"):
@@ -98,7 +98,7 @@ async def test_nothing_of_a_repository_is_executed(
 
 
 async def test_many_small_files_are_imported(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
-    """100,000 files in one commit."""
+    """100,000 files in one commit are imported."""
     await mirror.create_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     blobs = [f"blob\nmark :{number}\ndata 6\n{number:06}\n" for number in range(1, 101)]

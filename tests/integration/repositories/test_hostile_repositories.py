@@ -39,7 +39,7 @@ FILES, FOLDERS = 100_000, 1000
 
 
 def hostile(upstream: Upstream, mark: Path) -> None:
-    """Names, links, attributes and submodules that attack who checks them out; a branch in the way of others."""
+    """Names, links, attributes and submodules that attack a checkout, and a branch with a conflicting name."""
     program = upstream.clone / "program"
     program.write_text(PROGRAM.format(mark=mark))
     program.chmod(0o755)
@@ -65,7 +65,7 @@ def hostile(upstream: Upstream, mark: Path) -> None:
 async def test_repository_and_agent_execute_nothing_outside(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, tmp_path: Path
 ) -> None:
-    """The agent's commit and the rest are pushed with all names as they are; no program ran outside the sandbox."""
+    """The agent's commit and its changes are pushed with all names; no program ran outside of the sandbox."""
     mark = tmp_path / "ran-outside"
     hostile(upstream, mark)
     script = AGENT.format(mark=mark, program="program")
@@ -86,18 +86,18 @@ async def test_repository_and_agent_execute_nothing_outside(
 
 
 def import_files(repository: Path) -> None:
-    """Have the base branch contain the files, all with the same content."""
+    """Add the files to the base branch, all with the same content."""
     many = "".join(f"M 100644 :1 {number % FOLDERS}/{number}\n" for number in range(FILES))
     author = "committer A <a@example.com> 0 +0000"
     stream = f"blob\nmark :1\ndata 2\nx\n\ncommit refs/heads/main\n{author}\ndata 4\nmany\n{many}\n"
     subprocess.run(["git", "fast-import", "--quiet", "--force"], cwd=repository, input=stream.encode(), check=True)
 
 
-@pytest.mark.long  # checking out and watching this number of files takes 20 s of CPU; smaller ones are shown above
+@pytest.mark.long  # checking out and watching this number of files takes 20 s of CPU; the tests above use fewer
 async def test_hundred_thousand_files_are_checked_out_and_saved(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream
 ) -> None:
-    """The branch has what the agent changed of them, and the diff and the event are as small as that."""
+    """The branch has the agent's changes of them, and diff and event are correspondingly small."""
     await asyncio.to_thread(import_files, upstream.path)
     script = "rm -r 7; echo y > 8/8; git add 8; git commit --quiet --message y; mkdir new; cd new; touch $(seq 1000)"
     async with spawner(isolation="auto").running():

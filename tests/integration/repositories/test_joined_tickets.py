@@ -1,4 +1,4 @@
-"""Tasks that join the branch of their ticket, and those of other projects that may not."""
+"""Tasks join the branch of their ticket, and tasks of other projects may not."""
 
 import asyncio
 import re
@@ -46,7 +46,7 @@ __all__ = ["home", "person", "repository", "spawner"]
 async def test_tasks_that_are_submitted_together_join_one_branch(
     herd: Broker, upstream: Upstream, tmp_path: Path
 ) -> None:
-    """The branch of the first one is known to the second one, which was being prepared when it was created."""
+    """The second task knows the first one's branch, which was created while the second was prepared."""
     project, names = "joined", ("task-a", "task-b")
     async with herd.bus(Principal.SPAWNER) as bus:
         live, artifacts = LiveState(bus, Meters(CollectorRegistry())), BranchArtifacts(bus)
@@ -79,9 +79,9 @@ async def test_tasks_that_are_submitted_together_join_one_branch(
 async def test_projects_that_choose_one_name_push_two_branches(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
-    """The second one is pushed under another name; until then no project sees that another one has the name.
+    """The second project's branch is pushed under another name; no project sees that another one has the name.
 
-    Later commits and its deletion are of the repository's branch that is its own.
+    Later commits and its deletion concern its own branch in the repository.
     """
     async with spawner().running(), herd.bus(Principal.CLIENT, project="p2") as bus:
         other = ProjectUser(bus, eventually, tmp_path / "home", project="p2")
@@ -113,7 +113,7 @@ async def test_projects_that_choose_one_name_push_two_branches(
 
 
 async def test_other_hosts_are_refused(spawner: Make, person: ProjectUser) -> None:
-    """A client can't have the spawner connect to any address."""
+    """A client can't make the spawner connect to any address."""
     async with spawner().running():
         for number, url in enumerate(
             ("http://169.254.169.254/latest/x.git", "https://10.0.0.1/a/b", "http://127.0.0.1/a")

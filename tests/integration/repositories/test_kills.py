@@ -1,4 +1,4 @@
-"""The spawner is killed after any step: the next one continues, and no branch, commit or push is made twice or lost."""
+"""The spawner is killed after any step: the next one continues, and makes no branch, commit or push twice."""
 
 import asyncio
 from collections import Counter
@@ -45,11 +45,11 @@ EVENTS = {"task.submitted": 1, "branch.created": 1, "branch.saved": 1, "branch.p
 
 
 class Killed(BaseException):
-    """Ends the process: what handles errors does not handle it."""
+    """Ends the process; error handlers do not catch it."""
 
 
 class Effects:
-    """Counts what a spawner has changed, in the broker and in repositories; after `allowed` effects it is dead."""
+    """Counts what a spawner changes in the broker and in repositories; after `allowed` effects it is killed."""
 
     def __init__(self, allowed: int) -> None:
         self.allowed, self.names = allowed, list[str]()
@@ -79,27 +79,27 @@ class HeldLease:
     held, fence = True, 1
 
     def check(self) -> None:
-        """It is held."""
+        """Pass: the lease is held."""
 
     async def wait_held(self) -> None:
-        """It is held."""
+        """Return: the lease is held."""
 
 
 class LocalHosts(RepositoryHosts):
-    """One host, whose repository is a folder."""
+    """A configuration of one host, whose repository is a folder."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(frozenset({"https://git.example"}))
         object.__setattr__(self, "path", path)
 
     async def remote(self, url: str) -> RemoteRepository:
-        """The folder."""
+        """The folder of the repository."""
         assert url == URL
         return RemoteRepository(str(self.path))  # type: ignore[attr-defined]  # set above
 
 
 class Story:
-    """One task from its submission to the pushed branch, by as many spawners as it takes."""
+    """One task from its submission to the pushed branch, with as many spawners as needed."""
 
     def __init__(self, herd: Broker, bus: Bus, upstream: Upstream, folder: Path, number: int) -> None:
         self.herd, self.bus, self.upstream, self.folder = herd, bus, upstream, folder
@@ -109,7 +109,7 @@ class Story:
         self.signer: CommitSigner | None = None
 
     async def submit(self) -> None:
-        """The task's record."""
+        """Write the task's record."""
         spec = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), repository=Repository(url=URL))
         command = wrap(
             SubmitTask(task=self.task, spec=spec), SubmitTask.type, source="/sandherd/client/x", sequence=1,
@@ -118,13 +118,13 @@ class Story:
         await self.live.tasks.create(of_task.submitted(command, datetime.now(UTC), TRACE))
 
     async def prepared(self) -> TaskRecord | None:
-        """The task once it has its checkout."""
+        """Wait until the task has its checkout."""
         held = await self.live.tasks.load(f"{self.project}.{self.task}")
         assert held
         return held.record if held.record.checkout else None
 
     async def pushed(self) -> BranchRecord | None:
-        """The branch once all is done about it."""
+        """Wait until everything about the branch is done."""
         task = await self.prepared()
         held = await self.live.branches.load(f"{self.project}.{task.branch}") if task else None
         record = held.record if held else None
@@ -133,7 +133,7 @@ class Story:
         return held.record if held and done else None
 
     async def save(self) -> None:
-        """The sandbox commits, and its bundle is received."""
+        """Commit in the sandbox, and receive its bundle."""
         task = await self.prepared()
         assert task
         assert task.checkout
@@ -190,7 +190,7 @@ class Story:
             await eventually(pushed)
 
     def check(self, branch: BranchRecord) -> None:
-        """The only branch at the forge of this task was pushed once, with its commit."""
+        """Check that the forge has only this branch of the task, which was pushed once, with its commit."""
         assert (branch.unsigned, branch.tasks) == (self.head, (self.task,))
         assert self.upstream.head(branch.branch) == branch.commit
         log = (self.upstream.path / "logs" / "refs" / "heads" / branch.branch).read_text().splitlines()
@@ -202,7 +202,7 @@ class Story:
 async def test_spawner_killed_after_any_step_is_continued(
     herd: Broker, upstream: Upstream, tmp_path: Path, monkeypatch: Any, every: int
 ) -> None:
-    """A step is the last one of a spawner; each task has one branch, one push, and each event once.
+    """Each step is the last one of a spawner; each task has one branch, one push, and each event once.
 
     Commits are signed, which adds steps and leaves out none.
     """

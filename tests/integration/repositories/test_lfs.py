@@ -1,4 +1,4 @@
-"""Git LFS: objects are fetched and stored by the control plane, over HTTP; the sandbox has its filter only."""
+"""Git LFS: the control plane fetches and stores objects over HTTP; the sandbox only has the filter."""
 
 import asyncio
 import hashlib
@@ -42,14 +42,14 @@ touch empty.bin
 
 @pytest.fixture
 def store(server: GitServer) -> LfsStore:
-    """The server has Git LFS."""
+    """The LFS store of the server."""
     server.lfs = LfsStore()
     return server.lfs
 
 
 @pytest.fixture
 def objects(server: GitServer) -> LfsObjects:
-    """As of a spawner that may contact this server, with its credential, and 1 MB for a checkout."""
+    """The objects of a spawner that may contact this server, with its credential, and 1 MB for a checkout."""
     return LfsObjects(RepositoryHosts(frozenset({server.url}), Credentials(server)), 1_000_000)
 
 
@@ -64,9 +64,9 @@ async def test_files_in_lfs_are_checked_out_and_saved(
     home: Path,
     tmp_path: Path,
 ) -> None:
-    """The agent works on their content; what it commits and what it leaves is at the server before the push.
+    """The agent works on the content; its committed and uncommitted files are at the server before the push.
 
-    So it is if the commits were signed, and their mirror was lost before they are pushed.
+    This also holds if the commits were signed, and their mirror was lost before they are pushed.
     """
     upstream.commit({".gitattributes": ATTRIBUTES, "large.bin": store.add(LARGE)})
     lost = runtimes is not None
@@ -94,7 +94,7 @@ async def test_files_in_lfs_are_checked_out_and_saved(
 
 
 def with_files(upstream: Upstream, mirror: Mirror, files: dict[str, str]) -> str:
-    """A commit of the mirror with these files."""
+    """Commit these files in the mirror; returns the commit."""
     made = upstream.commit(files)
     git(mirror.path, "fetch", "--quiet", str(upstream.path), made)
     return made
@@ -108,7 +108,7 @@ async def test_objects_are_fetched_once_and_checked(
     store: LfsStore,
     server: GitServer,
 ) -> None:
-    """An object is what its pointer names; one that the server does not have, or too many bytes, fail for good."""
+    """An object must match its pointer; one that the server lacks, or too many bytes, are permanent failures."""
     made = with_files(upstream, mirror, {"a.bin": store.add(LARGE), "copy.bin": pointer(LARGE), "b": "no pointer"})
     [found] = await objects.fetch(mirror, made, remote.url)
     assert found.size == len(LARGE)
@@ -138,7 +138,7 @@ async def test_object_that_no_sandbox_has_saved_is_no_push(
     store: LfsStore,
     server: GitServer,
 ) -> None:
-    """The error names it. A server without Git LFS has files that look like pointers, and these are pushed."""
+    """The error names the object. Without Git LFS at the server similar files are no pointers, and are pushed."""
     made = with_files(upstream, mirror, {"a.bin": pointer(b"only here")})
     with pytest.raises(GitError, match=f"1 objects.*{hashlib.sha256(b'only here').hexdigest()}") as refused:
         await objects.upload(mirror, upstream.first, made, remote.url)
@@ -152,7 +152,7 @@ async def test_object_that_no_sandbox_has_saved_is_no_push(
 async def test_server_can_name_permitted_hosts_only(
     objects: LfsObjects, mirror: Mirror, remote: RemoteRepository, upstream: Upstream, store: LfsStore, tmp_path: Path
 ) -> None:
-    """It states where an object is: another host is not contacted, also by a redirect, and no file is read."""
+    """An object at another host is not fetched, also by a redirect, and no file is read."""
     made = with_files(upstream, mirror, {"a.bin": store.add(LARGE)})
     for storage, problem in (("http://127.0.0.1:1", "SANDHERD_LFS_HOSTS"), (f"file://{tmp_path}", "batch API")):
         store.storage = storage
@@ -174,7 +174,7 @@ async def test_transfers_of_one_step_have_an_end(
     objects: LfsObjects, mirror: Mirror, remote: RemoteRepository, upstream: Upstream, store: LfsStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """A server that sends a little at a time does not have the mirror's lock for ever: the step is tried again."""
+    """A server that sends little at a time does not hold the mirror's lock forever: the step is retried."""
     made = with_files(upstream, mirror, {"a.bin": store.add(LARGE)})
     monkeypatch.setattr(lfs, "_TRANSFER_SECONDS", 0.0)
     with pytest.raises(GitError, match="continued later") as late:
@@ -183,7 +183,7 @@ async def test_transfers_of_one_step_have_an_end(
 
 
 async def bundle_with(sandbox: Sandbox, mirror: Mirror, upstream: Upstream, *contents: bytes) -> Path:
-    """The bundle of a sandbox whose branch `feature/x` has one commit, and these objects."""
+    """The bundle of a sandbox whose branch `feature/x` has one commit, with these objects."""
     await mirror.create_branch("feature/x", upstream.first)
     await sandbox.start(mirror, "feature/x")
     commit(sandbox.folder, {"x": "1\n"})
@@ -200,7 +200,7 @@ async def bundle_with(sandbox: Sandbox, mirror: Mirror, upstream: Upstream, *con
 
 
 async def test_small_bundle_of_large_objects_is_refused(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
-    """Its objects are together larger than a mirror may be, and none is stored."""
+    """The objects are together larger than the maximum of a mirror, and none is stored."""
     bundle = await bundle_with(sandbox, mirror, upstream, b"0" * 600_000, b"1" * 600_000)
     assert bundle.stat().st_size < 10_000
     small = Mirror(mirror.path, GitLimits(file_bytes=1_000_000))
@@ -215,7 +215,7 @@ async def test_small_bundle_of_large_objects_is_refused(mirror: Mirror, upstream
 async def test_pointers_of_wrong_sizes_fail_no_step_for_ever(
     objects: LfsObjects, mirror: Mirror, remote: RemoteRepository, upstream: Upstream, store: LfsStore, sandbox: Sandbox
 ) -> None:
-    """Those that contradict each other can't be checked out; the object of a wrong one is uploaded as it is."""
+    """Contradicting pointers can't be checked out; the object of one with a wrong size is uploaded as it is."""
     await restore_objects(mirror, await bundle_with(sandbox, mirror, upstream, MADE))
     wrong = pointer(MADE).replace(f"size {len(MADE)}", "size 7")
     made = with_files(upstream, mirror, {"wrong.bin": wrong, "right.bin": pointer(MADE)})

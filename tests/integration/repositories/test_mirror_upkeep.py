@@ -1,4 +1,4 @@
-"""Mirrors and records of branches do not grow for ever, and nothing that is needed is removed."""
+"""Mirrors and records of branches do not grow forever, and nothing that is needed is removed."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ LARGE = 300_000
 
 
 async def refused_bundles(mirror: Mirror, sandbox: Sandbox, upstream: Upstream, count: int) -> None:
-    """The sandbox sends bundles that do not continue the branch."""
+    """Send bundles of the sandbox that do not continue the branch."""
     second = upstream.commit({"shop.py": "total = 2\n"})
     git(mirror.path, "fetch", "--quiet", str(upstream.path), "main")
     await mirror.create_branch(BRANCH, second)
@@ -51,7 +51,7 @@ async def refused_bundles(mirror: Mirror, sandbox: Sandbox, upstream: Upstream, 
 
 
 async def test_refused_bundles_do_not_stay(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
-    """Nor the objects of a branch that has ended; what a live branch needs does, and no hook or setting is used."""
+    """Refused bundles and objects of an ended branch are removed, those of a live branch stay; no hook is used."""
     await refused_bundles(mirror, sandbox, upstream, 3)
     await mirror.create_branch("feature/ended", upstream.first)
     (mirror.path / "hooks").mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ async def test_refused_bundles_do_not_stay(mirror: Mirror, upstream: Upstream, s
 
 @pytest.fixture
 def mirrors(tmp_path: Path, server: GitServer) -> Mirrors:
-    """At most one mirror, of one MiB."""
+    """A configuration with at most one mirror, of one MiB."""
     stored = tmp_path / "git-credentials"
     stored.write_text(f"{server.url.replace('://', f'://{USER}:{TOKEN}@')}\n")
     hosts = RepositoryHosts(frozenset({server.url}), GitCredentials(Forges(), stored))
@@ -83,7 +83,7 @@ def mirrors(tmp_path: Path, server: GitServer) -> Mirrors:
 async def test_mirror_that_is_full_of_refused_bundles_takes_commits_again(
     mirrors: Mirrors, remote: RemoteRepository, upstream: Upstream, sandbox: Sandbox
 ) -> None:
-    """Its garbage is collected before commits are refused for its size."""
+    """The mirror's garbage is collected before commits are refused for its size."""
     mirror = await mirrors.fetch("p1", Repository(url=remote.url))
     await refused_bundles(mirror, sandbox, upstream, 4)
     assert mirror.size_bytes() > 2**20
@@ -94,7 +94,7 @@ async def test_mirror_that_is_full_of_refused_bundles_takes_commits_again(
 async def test_branches_that_are_overwritten_do_not_fill_a_mirror(
     mirrors: Mirrors, remote: RemoteRepository, upstream: Upstream
 ) -> None:
-    """Their objects are removed after a fetch that exceeds the maximum; what is needed and too large is an error."""
+    """Their objects are removed after a fetch over the maximum; what is needed and too large is an error."""
     repository = Repository(url=remote.url)
     for number in range(4):
         git(upstream.clone, "checkout", "--quiet", "-B", f"try-{number}", "main")
@@ -116,7 +116,7 @@ async def test_branches_that_are_overwritten_do_not_fill_a_mirror(
 async def test_project_has_a_maximum_of_mirrors(
     mirrors: Mirrors, remote: RemoteRepository, server: GitServer, upstream: Upstream
 ) -> None:
-    """One that can't be fetched takes no place; the error names the setting, and space is made where it can be."""
+    """A repository that can't be fetched counts as none; the error names the setting; unused mirrors give way."""
     missing = Repository(url=f"{server.url}/team/none.git")
     with pytest.raises(GitError) as failed:
         await mirrors.fetch("p1", missing)
@@ -143,7 +143,7 @@ async def test_project_has_a_maximum_of_mirrors(
 async def test_what_an_ended_branch_has_left_is_removed(
     spawner: Make, person: ProjectUser, repository: Repository, home: Path
 ) -> None:
-    """Its record and its mirror, by the next spawner, which exports how many mirrors there are; not a live branch's."""
+    """The next spawner removes its record and mirror, but not a live branch's, and exports the number of mirrors."""
     folder = home / "repositories" / "p1"
     async with spawner().running():
         ended = await person.submit(["true"], repository=repository)

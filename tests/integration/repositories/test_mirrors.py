@@ -1,4 +1,4 @@
-"""A mirror of a repository behind git's own HTTP server: fetched, continued from bundles, and pushed."""
+"""A mirror of a repository at git's own HTTP server: fetched, continued from bundles, and pushed."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ BRANCH = "feature/search"
 
 
 async def test_branches_of_the_remote_are_fetched(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
-    """New ones are added, deleted ones removed, rewritten ones replaced; ours are not touched."""
+    """New branches are added, deleted ones removed, rewritten ones replaced; our branches are not changed."""
     await mirror.create_branch("main", upstream.first)
     second = upstream.commit({"shop.py": "total = 2\n"})
     old = upstream.commit({"old": "1"}, "old")
@@ -50,7 +50,7 @@ async def test_work_of_a_sandbox_is_pushed(
 
 
 async def test_commit_of_the_record_is_pushed(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
-    """Another reader has reset the mirror's branch to an earlier commit meanwhile."""
+    """The recorded commit is pushed, though another reader has reset the mirror's branch meanwhile."""
     second = upstream.commit({"shop.py": "total = 2\n"})
     await mirror.fetch(remote)
     await mirror.create_branch(BRANCH, upstream.first)
@@ -61,7 +61,7 @@ async def test_commit_of_the_record_is_pushed(mirror: Mirror, remote: RemoteRepo
 async def test_commits_that_another_replica_has_added_are_no_fault_of_their_bundle(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox
 ) -> None:
-    """A replica adds them and loses its lease before it stores that; to refuse them would lose the sandbox's work."""
+    """A replica adds them and loses its lease before it records that; a refusal would lose the sandbox's work."""
     await mirror.create_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     made = commit(sandbox.folder, {"search.py": "found = 1\n"})
@@ -75,7 +75,7 @@ async def test_commits_that_another_replica_has_added_are_no_fault_of_their_bund
 
 
 class CollectedMirror(Mirror):
-    """A mirror whose garbage is collected, once, by git of a killed writer while another one is reading."""
+    """A mirror whose garbage the git of a killed writer collects once, while another one is reading."""
 
     collected = False
 
@@ -91,7 +91,7 @@ class CollectedMirror(Mirror):
 async def test_commits_that_are_removed_meanwhile_are_no_fault_of_their_bundle(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """A spawner that was killed left them without a branch: to refuse them would lose the sandbox's work."""
+    """A killed spawner left them without a branch; a refusal would lose the sandbox's work."""
     await mirror.create_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     made = commit(sandbox.folder, {"search.py": "found = 1\n"})
@@ -112,7 +112,7 @@ async def test_commits_that_are_removed_meanwhile_are_no_fault_of_their_bundle(
 async def test_branch_is_deleted_without_its_mirror(
     remote: RemoteRepository, upstream: Upstream, tmp_path: Path
 ) -> None:
-    """The spawner's folder was lost; an empty mirror is enough, and another commit is not deleted."""
+    """After the loss of the folder an empty mirror is enough; a branch at another commit is not deleted."""
     pushed = upstream.commit({"search.py": "found = 1\n"}, BRANCH)
     lost = Mirror(tmp_path / "mirrors" / "lost.git")
     with pytest.raises(GitError) as refused:
@@ -144,7 +144,7 @@ async def test_lost_response_makes_nothing_twice(
 async def test_push_never_overwrites_what_others_pushed(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream
 ) -> None:
-    """A user has pushed to the branch, or created one of its name: a conflict, and the remote is unchanged."""
+    """If a user has pushed to the branch, or created one of its name, it is a conflict, and the remote is unchanged."""
     await mirror.create_branch(BRANCH, upstream.first)
     theirs = upstream.commit({"search.py": "theirs\n"}, BRANCH)
     for expected in (NO_COMMIT, upstream.first):
@@ -157,7 +157,7 @@ async def test_push_never_overwrites_what_others_pushed(
 
 
 async def test_refusal_of_a_hook_is_permanent(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
-    """A protected branch: the reason is in the error."""
+    """The error of a protected branch has the reason."""
     hook = upstream.path / "hooks" / "update"
     hook.write_text("#!/bin/sh\necho this branch is protected >&2\nexit 1\n")
     hook.chmod(0o755)
@@ -168,14 +168,14 @@ async def test_refusal_of_a_hook_is_permanent(mirror: Mirror, remote: RemoteRepo
 
 
 async def test_branch_is_only_ever_continued(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
-    """History that was rewritten in the sandbox, or a branch that moved meanwhile, changes nothing."""
+    """A rewritten history of the sandbox, or a branch that has moved meanwhile, changes nothing."""
     second = upstream.commit({"shop.py": "total = 2\n"})
     git(mirror.path, "fetch", "--quiet", str(upstream.path), "main")
     await mirror.create_branch(BRANCH, second)
     await sandbox.start(mirror, BRANCH)
     git(sandbox.folder, "reset", "--quiet", "--hard", upstream.first)
     commit(sandbox.folder, {"search.py": "1"})
-    moved = GitFault.UNAVAILABLE  # tried again, from the commit that the branch is to have
+    moved = GitFault.UNAVAILABLE  # retried from the commit that the branch is to have
     for expected, fault in ((second, GitFault.CONFLICT), (NO_COMMIT, moved), (upstream.first, moved)):
         with pytest.raises(GitError) as refused:
             await mirror.import_bundle(sandbox.bundle(BRANCH), BRANCH, expected=expected)
@@ -188,7 +188,7 @@ async def test_branch_is_only_ever_continued(mirror: Mirror, upstream: Upstream,
 async def test_damaged_bundle_changes_nothing(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox, damage: str
 ) -> None:
-    """A typed error, and the next complete bundle is accepted."""
+    """The error is typed, and the next complete bundle is accepted."""
     await mirror.create_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     one = commit(sandbox.folder, {"a": "1"})
@@ -245,7 +245,7 @@ async def test_branch_that_cannot_be_merged_hides_no_other_conflict(
 async def test_token_is_in_no_argument_file_or_error(
     mirror: Mirror, remote: RemoteRepository, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
-    """It reaches the server in a header; a wrong one is `denied`."""
+    """The token reaches the server in a header; a wrong one is `denied`."""
     await mirror.create_branch(BRANCH, upstream.first)
     await mirror.push(remote, BRANCH, expected=NO_COMMIT)
     files = [path for path in mirror.path.rglob("*") if path.is_file()]
@@ -266,7 +266,7 @@ async def test_token_is_in_no_argument_file_or_error(
 
 
 async def test_other_origin_never_gets_the_token(mirror: Mirror, remote: RemoteRepository, server: GitServer) -> None:
-    """One that the repository's server redirects to is not even contacted: it may be in the spawner's own network."""
+    """An origin to which the server redirects is not contacted: it may be in the spawner's own network."""
     async with git_server(server.root, "another token") as other:
         server.redirect = other.url
         with pytest.raises(GitError) as refused:
@@ -276,7 +276,7 @@ async def test_other_origin_never_gets_the_token(mirror: Mirror, remote: RemoteR
 
 
 async def test_outage_is_no_permanent_error(mirror: Mirror, remote: RemoteRepository, server: GitServer) -> None:
-    """A server that fails, or is gone: unavailable, and fetched afterwards."""
+    """While the server fails or does not run, the error is `unavailable`; afterwards it is fetched."""
     server.failing = 1
     with pytest.raises(GitError) as failed:
         await mirror.fetch(remote)
@@ -292,7 +292,7 @@ async def test_outage_is_no_permanent_error(mirror: Mirror, remote: RemoteReposi
 
 @pytest.mark.parametrize("url", ["ext::sh -c true", "ssh://127.0.0.1/x", "git://127.0.0.1/x", "--upload-pack=touch x"])
 async def test_other_transports_are_refused(tmp_path: Path, url: str) -> None:
-    """Nothing is executed and no connection is opened for them."""
+    """Other transports execute nothing and open no connection."""
     with pytest.raises(GitError):
         await Mirror(tmp_path / "mirror.git").fetch(RemoteRepository(url))
     assert not (tmp_path / "x").exists()
@@ -301,7 +301,7 @@ async def test_other_transports_are_refused(tmp_path: Path, url: str) -> None:
 async def test_repository_larger_than_the_limit_is_refused(
     remote: RemoteRepository, upstream: Upstream, tmp_path: Path
 ) -> None:
-    """Its pack is not stored."""
+    """The pack of a repository over the limit is not stored."""
     (upstream.clone / "large").write_bytes(os.urandom(3 * 1024**2))
     upstream.commit({})
     mirror = Mirror(tmp_path / "small.git", GitLimits(file_bytes=1024**2))
@@ -312,7 +312,7 @@ async def test_repository_larger_than_the_limit_is_refused(
 
 
 async def test_killed_writer_blocks_nothing(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
-    """Lock files and incomplete packs of a killed git are removed by the next writer."""
+    """The next writer removes lock files and incomplete packs of a killed git."""
     for left in ("packed-refs.lock", "refs/heads/feature/search.lock", "objects/pack/tmp_pack_x1", "shallow.lock"):
         (mirror.path / left).parent.mkdir(parents=True, exist_ok=True)
         (mirror.path / left).write_bytes(b"x")
@@ -323,7 +323,7 @@ async def test_killed_writer_blocks_nothing(mirror: Mirror, remote: RemoteReposi
 
 
 async def test_cancelled_command_leaves_no_process(mirror: Mirror, remote: RemoteRepository, server: GitServer) -> None:
-    """Git and its children are ended while the server does not respond, and the next writer is not blocked."""
+    """Git and its children are ended while the server does not respond; the next writer is not blocked."""
     server.silent = True
     server.received.clear()
     fetching = asyncio.create_task(mirror.fetch(remote))
@@ -346,7 +346,7 @@ def commands() -> list[str]:
 
 
 async def test_two_writers_take_turns(mirror: Mirror, upstream: Upstream) -> None:
-    """Of two processes that create different branches at once, both succeed."""
+    """Two processes that create different branches at once both succeed."""
     other = Mirror(mirror.path)
     names = [f"feature/{number}" for number in range(6)]
     pairs = zip([mirror, other] * 3, names, strict=True)
@@ -357,7 +357,7 @@ async def test_two_writers_take_turns(mirror: Mirror, upstream: Upstream) -> Non
 async def test_bundle_for_a_sandbox_has_the_base_as_of_the_last_fetch(
     upstream: Upstream, remote: RemoteRepository, mirror: Mirror, tmp_path: Path
 ) -> None:
-    """So that an agent can merge it; a base that was deleted is left out."""
+    """An agent can merge the base; a deleted base is left out."""
     await mirror.create_branch("feature/x", upstream.first)
     newer = upstream.commit({"shop.py": "total = 2\n"})
     await mirror.fetch(remote)

@@ -1,4 +1,4 @@
-"""Partial mirrors (`SANDHERD_MIRROR_FILTER`): only the files that are needed are fetched, with the credential."""
+"""Partial mirrors (`SANDHERD_MIRROR_FILTER`) fetch only the files that are needed, with the credential."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ echo "total = 4" > shop.py
 
 @pytest.fixture
 def missing(upstream: Upstream) -> str:
-    """A file's earlier version, which no checkout needs: its object. The server filters."""
+    """The object of a file's earlier version, which no checkout needs; the server filters."""
     git(upstream.path, "config", "uploadpack.allowFilter", "true")
     for number in (2, 3):
         upstream.commit({"shop.py": f"total = {number}\n"})
@@ -41,7 +41,7 @@ def lacks(mirror: Path, blob: str) -> bool:
 async def test_task_works_with_a_partial_mirror(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, home: Path, missing: str
 ) -> None:
-    """Its sandbox has the files of its branch and the whole history of commits; the work is compared and pushed."""
+    """A sandbox has its branch's files and the whole history; the work is compared and pushed."""
     async with spawner(isolation="auto", mirror_filter="blob:none").running():
         task = await person.submit(["/bin/sh", "-c", SCRIPT], repository=repository)
         ended = await person.ended(task)
@@ -56,9 +56,9 @@ async def test_task_works_with_a_partial_mirror(
 async def test_file_that_is_missing_needs_the_forge(
     remote: RemoteRepository, upstream: Upstream, server: GitServer, missing: str, tmp_path: Path
 ) -> None:
-    """While that does not respond, the error names the setting and passes; files that were fetched need no request.
+    """Without the forge the error names the setting and is transient; fetched files need no request.
 
-    Before a push, only what the repository does not have is searched for pointers of Git LFS.
+    Before a push, only objects that the repository lacks are searched for pointers of Git LFS.
     """
     mirror = Mirror(tmp_path / "mirrors" / "shop.git", blobless=True)
     await mirror.fetch(remote)

@@ -1,4 +1,4 @@
-"""Which paths of a branch need approval once its base has moved; real git merges."""
+"""Which paths of a branch need approval after its base has moved; real git merges."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ CHANGES = {"changed": {WORKFLOW: "of an agent\n"}, "renamed": {"plain.yml": f"{P
 async def test_merge_of_the_base_needs_approval_if_it_reverts_a_workflow(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream
 ) -> None:
-    """A merge that discards the base's change needs it, and a merge that has that change does not.
+    """A merge that discards the base's change of a workflow needs approval; one that contains it does not.
 
     A change of a file that the base has moved to the workflows since then needs it, too.
     """

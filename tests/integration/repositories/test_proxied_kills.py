@@ -1,4 +1,4 @@
-"""The spawner is killed after any step of a push by the git proxy: the client's next push goes on from there."""
+"""The spawner is killed after any step of a push through the git proxy: the next push continues from there."""
 
 import asyncio
 import subprocess
@@ -32,14 +32,14 @@ SANDBOX = "sbx-proxied"
 
 
 def pack_of(clone: Path, new: str, old: str) -> bytes:
-    """What git sends of a push: the objects of `new` that `old` does not have."""
+    """The pack of a push: the objects of `new` that `old` does not have."""
     command = ("git", "pack-objects", "--revs", "--thin", "--stdout", "--quiet")
     done = subprocess.run(command, cwd=clone, input=f"{new}\n^{old}\n".encode(), capture_output=True, check=True)
     return done.stdout
 
 
 def body_of(branch: BranchRecord, new: str, clone: Path) -> RequestBody:
-    """A push of this commit to the branch."""
+    """The body of a push of this commit to the branch."""
     old = head_of(branch)
     update = line(f"{old} {new} refs/heads/{branch.branch}\0report-status".encode())
     parts = [update + b"0000" + pack_of(clone, new, old)]
@@ -51,10 +51,10 @@ def body_of(branch: BranchRecord, new: str, clone: Path) -> RequestBody:
 
 
 class ProxiedStory(Story):
-    """A task whose sandbox goes on by the proxy once its first commit is pushed."""
+    """A task whose sandbox continues through the proxy once its first commit is pushed."""
 
     async def branch(self) -> BranchRecord:
-        """As it is stored."""
+        """The stored branch."""
         task = await self.prepared()
         assert task
         held = await self.live.branches.load(f"{self.project}.{task.branch}")
@@ -62,7 +62,7 @@ class ProxiedStory(Story):
         return held.record
 
     async def push(self, effects: Effects, monkeypatch: Any, clone: Path) -> bytes | None:
-        """The report of a push by a new spawner; None: it was killed before."""
+        """The report of a push to a new spawner; None if it was killed first."""
         async with self.herd.bus(Principal.SPAWNER) as bus:
             live, artifacts = LiveState(bus, Meters(CollectorRegistry())), BranchArtifacts(bus)
             monkeypatch.setattr(live.branches, "_write", effects.counted("write branch", live.branches._write))
@@ -110,7 +110,7 @@ class ProxiedStory(Story):
 async def test_push_of_a_spawner_killed_after_any_step_is_continued(
     herd: Broker, upstream: Upstream, tmp_path: Path, monkeypatch: Any, every: int
 ) -> None:
-    """A step is the last one of a spawner; the repository gets each commit once, and each is saved once."""
+    """Each step is the last one of a spawner; each commit is pushed once and saved once."""
     git(upstream.path, "config", "core.logAllRefUpdates", "always")
     async with herd.bus(Principal.SPAWNER) as bus:
         story = ProxiedStory(herd, bus, upstream, tmp_path / "story", 1)

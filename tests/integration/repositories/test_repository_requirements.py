@@ -1,4 +1,4 @@
-"""What repositories need on the spawner's machine: git, and a folder that can be written."""
+"""Requirements of repositories on the spawner's machine: git, and a writable folder."""
 
 import os
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ async def _warnings(person: ProjectUser) -> dict[str, str | None]:
 async def test_git_that_is_removed_meanwhile_is_not_a_missing_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The work is retried; "not found" would end it for good."""
+    """The work is retried; the error "not found" would end it permanently."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GitError, match=MISSING) as raised:
         await run_git("version")
@@ -82,7 +82,7 @@ async def test_git_that_is_removed_meanwhile_is_not_a_missing_repository(
 
 
 def test_git_that_ignores_its_configuration_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions before 2.31 do not read what disables hooks; a replaced program is looked at again."""
+    """Versions before 2.31 ignore the settings that disable hooks; a replaced program is checked again."""
     assert git_problem() is None
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     of_version(tmp_path, "2.30.2")
@@ -96,7 +96,7 @@ def test_git_that_ignores_its_configuration_is_refused(tmp_path: Path, monkeypat
 
 
 async def test_folder_of_mirrors_that_can_not_be_written_is_named(tmp_path: Path) -> None:
-    """It is created if it is missing, and the probe leaves no file; a file in its place is a problem, also for root."""
+    """A missing folder is created, and the check leaves no file; a file in its place is a problem, also for root."""
     folder = tmp_path / "home" / "repositories"
     assert (await problems(folder))[MIRRORS] is None
     assert list(folder.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A new mirror begins with what another project's has: only what the forge shows to the project itself."""
+"""A new mirror begins with objects of another project's: only what the forge shows to the project itself."""
 
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,13 @@ class Credentials:
 
 
 def downloads(server: GitServer) -> int:
-    """How often objects were requested of the server."""
+    """How many times objects were requested from the server."""
     bodies = (request._read_bytes or b"" for request in server.requests if request.path.endswith("/git-upload-pack"))
     return sum(b"want " in body for body in bodies)
 
 
 def work_of_a_task(upstream: Upstream, mirror: Path) -> str:
-    """A commit that only a project's mirror has, on the branch of a task and with a tag; it."""
+    """Commit on a task's branch, with a tag, in one project's mirror only; returns the commit."""
     (upstream.clone / "task.py").write_text("never pushed\n")
     git(upstream.clone, "add", "--all")
     git(upstream.clone, "commit", "--quiet", "--message", "of a task")
@@ -47,7 +47,7 @@ def work_of_a_task(upstream: Upstream, mirror: Path) -> str:
 async def test_new_mirror_has_only_what_its_project_may_read(
     upstream: Upstream, server: GitServer, tmp_path: Path
 ) -> None:
-    """No branch, tag or deleted branch of the other project's mirror; and nothing is downloaded a second time."""
+    """A new mirror has no branch, tag or deleted branch of the other project's, and downloads nothing again."""
     credentials = Credentials(server)
     hosts = RepositoryHosts(frozenset({server.url}), credentials)
     no_artifacts: Any = None
@@ -58,7 +58,7 @@ async def test_new_mirror_has_only_what_its_project_may_read(
     git(upstream.path, "update-ref", "-d", "refs/heads/withdrawn")
     git(upstream.clone, "checkout", "--quiet", "main")
     task = work_of_a_task(upstream, first.path)
-    for fresh in (False, True):  # the other mirror is as the forge, or behind it
+    for fresh in (False, True):  # the other mirror is up to date with the forge, or behind it
         newest = upstream.commit({"shop.py": "total = 2\n"}) if fresh else upstream.first
         credentials.token = "another"
         with pytest.raises(GitError):
@@ -78,7 +78,7 @@ async def test_new_mirror_has_only_what_its_project_may_read(
 
 
 async def test_mirrors_are_not_shared_by_default(upstream: Upstream, server: GitServer, tmp_path: Path) -> None:
-    """Each is fetched from the repository."""
+    """Each mirror is fetched from the repository."""
     no_artifacts: Any = None
     hosts = RepositoryHosts(frozenset({server.url}), Credentials(server))
     mirrors = Mirrors(tmp_path / "mirrors", hosts, no_artifacts, 100)

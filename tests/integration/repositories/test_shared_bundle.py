@@ -16,7 +16,7 @@ __all__ = ["home", "person", "spawner"]
 
 
 async def uploads(herd: Broker) -> set[str]:
-    """The subjects of what clients have uploaded."""
+    """The subjects of uploads of clients."""
     async with herd.bus(Principal.SPAWNER) as bus:
         state = (await bus.js.stream_info("ARTIFACTS", subjects_filter="sandherd.v1.artifact.p1.>")).state
         return set(state.subjects or {})
@@ -25,7 +25,7 @@ async def uploads(herd: Broker) -> set[str]:
 async def test_batch_uploads_a_repository_once(
     spawner: Make, person: ProjectUser, herd: Broker, upstream: Upstream
 ) -> None:
-    """Whatever the options of its tasks; a rejected task does not cost the others their bundle."""
+    """One upload serves all options; the rejection of one task does not remove the bundle of others."""
     upstream.commit({"next": "1"}, "next")
     sources: dict[str, RepositorySource | None] = {
         "task-one": RepositorySource(path=str(upstream.path), base="main"),

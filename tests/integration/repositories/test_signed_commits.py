@@ -39,7 +39,7 @@ class Key(NamedTuple):
 
 
 def new_key(folder: Path, kind: str, passphrase: str = "") -> Key:
-    """By ssh-keygen(1)."""
+    """Create a key by ssh-keygen(1)."""
     file, signers = folder / f"key-{kind}", folder / f"signers-{kind}"
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(file)], check=True)
     signers.write_text(f"herd@example.com {file.with_name(file.name + '.pub').read_text()}")
@@ -60,7 +60,7 @@ def verified(folder: Path, key: Key, commit: str) -> bool:
 async def test_agents_commits_are_signed_before_they_are_pushed(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, key: Key, herd: Any, tmp_path: Path
 ) -> None:
-    """Each of them, also those that the same sandbox adds later, and those of the next attempt, which continues them.
+    """Each commit is signed, also later ones of the sandbox, and those of the next attempt, which continues them.
 
     The record has what was pushed; the author, message and tree are the agent's.
     """
@@ -98,7 +98,7 @@ async def test_agents_commits_are_signed_before_they_are_pushed(
 
 
 async def imported(mirror: Mirror, sandbox: Sandbox, record: BranchRecord, signer: CommitSigner) -> str:
-    """The commit that a branch has in the mirror after a sandbox saved it."""
+    """The commit of a branch in the mirror after a sandbox saved it."""
 
     async def accept(found: str) -> str:
         return await signer.signed(mirror, record, found)
@@ -112,9 +112,9 @@ async def imported(mirror: Mirror, sandbox: Sandbox, record: BranchRecord, signe
 async def test_merges_are_signed_and_commits_of_others_are_not_made_again(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """A merge of the base has the base's own commit as its parent; a signature of the agent's is replaced.
+    """A merge has the base's own commit as its parent; the agent's signature is replaced.
 
-    What is repeated after a crash makes the same commits.
+    A repetition after a crash creates the same commits.
     """
     key = new_key(tmp_path, "rsa")
     record = branch(branch="feature/x", base_commit=upstream.first, commit=upstream.first, pushed=None)
@@ -170,7 +170,7 @@ async def test_sandbox_continues_signed_commits_in_a_restored_mirror(
 
 
 def test_only_the_headers_that_git_reads_are_retained() -> None:
-    """Others that name a parent or a tree, which git ignores, do not become effective by the signature."""
+    """Other headers that name a parent or a tree, which git ignores, do not become effective by the signature."""
     head = b"tree 1\nparent 2\nauthor A <a@b> 1 +0000\ncommitter A <a@b> 2 +0100\n"
     extra = b"gpgsig x\n y\nencoding ISO-8859-1\ntree 3\nparent 4\nauthor B <b@c> 1 +0000\n"
     made = signed_commit(head + extra + b"\ntext\n\nmore", {"2": "5"}, COMMITTER, lambda _: b"one\ntwo\n")
@@ -183,7 +183,7 @@ def test_only_the_headers_that_git_reads_are_retained() -> None:
 async def test_what_can_not_be_signed_waits_or_is_refused(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key that can't be used is the operator's fault, and commits wait; too many are the agent's. No key is shown."""
+    """Commits wait if the operator's key can't be used, and are refused if there are too many. No key is shown."""
     record = branch(branch="feature/x", base_commit=upstream.first, commit=upstream.first, pushed=None)
     await mirror.create_branch("feature/x", upstream.first)
     await sandbox.start(mirror, "feature/x")

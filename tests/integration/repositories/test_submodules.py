@@ -1,4 +1,4 @@
-"""Submodules: fetched by the control plane from permitted hosts, and checked out without contacting them."""
+"""The control plane fetches submodules from permitted hosts, and sandboxes check them out without a network."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +48,7 @@ def fetcher(server: GitServer) -> SubmoduleFetcher:
 
 
 def serve(upstream: Upstream, name: str, files: Mapping[str, str], links: Mapping[str, tuple[str, str]]) -> str:
-    """Another repository of the server, with these files and submodules; its commit."""
+    """Serve another repository with these files and submodules; returns its commit."""
     folder = upstream.path.parents[2] / name
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch", "main")
@@ -58,7 +58,7 @@ def serve(upstream: Upstream, name: str, files: Mapping[str, str], links: Mappin
 
 
 def link(folder: Path, files: Mapping[str, str], links: Mapping[str, tuple[str, str]], message: str = "link") -> str:
-    """Commit files and submodules, each a URL and a commit by its path, without cloning them; the commit."""
+    """Commit files and submodules, each a URL and a commit by its path, without cloning them; returns the commit."""
     modules = "".join(f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n' for path, (url, _) in links.items())
     commit(folder, {**files, ".gitmodules": modules}, message)
     for path, (_, linked) in links.items():
@@ -69,7 +69,7 @@ def link(folder: Path, files: Mapping[str, str], links: Mapping[str, tuple[str, 
 
 
 def nested(upstream: Upstream) -> tuple[str, str]:
-    """The repository names `lib`, and that `deep`; the commits of both."""
+    """Create a submodule `lib` with a submodule `deep`; returns the commits of both."""
     core = serve(upstream, "core", {"core.py": "core = 1\n"}, {})
     lib = serve(upstream, "lib", {"lib.py": "lib = 1\n"}, {"deep": ("../core.git", core)})
     link(upstream.clone, {}, {"lib": ("./../lib.git", lib)})
@@ -81,9 +81,9 @@ def nested(upstream: Upstream) -> tuple[str, str]:
 async def test_submodules_are_checked_out(
     spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, tmp_path: Path, runtimes: None
 ) -> None:
-    """Also those of submodules; git works in them without a network, and what was changed in them is not saved.
+    """Nested ones, too; git works in them without a network, and changes in them are not saved.
 
-    The commits are signed, and none of a submodule.
+    The commits are signed, but none of a submodule.
     """
     lib, _ = nested(upstream)
     key = new_key(tmp_path, "ed25519")
@@ -105,7 +105,7 @@ async def test_submodules_are_checked_out(
 async def test_submodules_are_fetched_once(
     fetcher: SubmoduleFetcher, mirror: Mirror, remote: object, upstream: Upstream, server: GitServer
 ) -> None:
-    """Into the mirror of the repository, and only those of the wanted level; removed refs are fetched again."""
+    """Only the wanted levels are fetched, into the repository's mirror; removed refs are fetched again."""
     lib, core = nested(upstream)
     url = f"{server.url}/team/shop.git"
     await mirror.fetch(remote)  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ HOSTILE = (
 async def test_hostile_submodules_are_refused(
     fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
 ) -> None:
-    """With an error that names the submodule; no other host is contacted, and nothing is executed."""
+    """The error names the submodule; no other host is contacted, and nothing is executed."""
     serve(upstream, "lib", {"lib.py": "lib = 1\n"}, {})
     for url, problem in HOSTILE:
         head = link(upstream.clone, {}, {"lib": (url, "1" * 40)})
@@ -154,7 +154,7 @@ async def test_hostile_submodules_are_refused(
 async def test_path_that_is_longer_than_an_argument_is_none(
     fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
 ) -> None:
-    """No file system has it, so that it is no submodule's folder; the task does not wait for ever."""
+    """No file system can have the path, so that it is no submodule's folder; the task does not wait forever."""
     text = f'[submodule "long"]\n\tpath = {"x" * 200_000}\n\turl = ../lib.git\n'
     head = commit(upstream.clone, {".gitmodules": text})
     git(mirror.path, "fetch", "--quiet", str(upstream.clone), head)
@@ -164,7 +164,7 @@ async def test_path_that_is_longer_than_an_argument_is_none(
 async def test_push_with_a_commit_of_the_sandbox_alone_is_refused(
     fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
 ) -> None:
-    """The agent has committed in a submodule and in the work tree; the submodule's repository has only the first."""
+    """The agent has committed in a submodule and in the work tree; the submodule's repository lacks the new commit."""
     url = f"{server.url}/team/shop.git"
     lib = serve(upstream, "lib", {"lib.py": "lib = 1\n"}, {})
     base = link(upstream.clone, {}, {"lib": ("../lib.git", lib)})

@@ -40,7 +40,7 @@ async def repository(tmp_path: Path) -> Path:
 
 
 async def opened(pipe: Path) -> int:
-    """The pipe, as soon as git reads it."""
+    """Open the pipe, as soon as git reads it."""
 
     def look() -> int | None:
         try:
@@ -52,7 +52,7 @@ async def opened(pipe: Path) -> int:
 
 
 async def test_git_of_a_killed_spawner_holds_the_lock_until_it_has_ended(repository: Path, tmp_path: Path) -> None:
-    """Otherwise another spawner removes its files as leftovers, or collects its objects as garbage."""
+    """Otherwise another spawner would remove its files as leftovers, or collect its objects as garbage."""
     pipe = tmp_path / "content"
     os.mkfifo(pipe)
     holder = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDER, repository, pipe, stdout=PIPE)
@@ -84,7 +84,7 @@ async def test_git_of_a_killed_spawner_holds_the_lock_until_it_has_ended(reposit
 
 
 async def test_released_lock_is_free_while_git_runs(repository: Path) -> None:
-    """A process that inherited the lock delays no other writer once the holder has released it."""
+    """A process that inherited the lock delays no other writer after the holder has released it."""
     lock = WriterLock(repository)
     async with lock.hold():
         [descriptor] = held_descriptors()
@@ -98,7 +98,7 @@ async def test_released_lock_is_free_while_git_runs(repository: Path) -> None:
 
 
 async def test_locks_are_of_the_task_that_holds_them(repository: Path) -> None:
-    """A reader beside the writer passes no lock to its git, which may run for as long as a remote takes."""
+    """A concurrent reader passes no lock to its git, which may run as long as a remote takes."""
     entered, left = asyncio.Event(), asyncio.Event()
 
     async def writer() -> None:

@@ -1,4 +1,4 @@
-"""What tests of pods need beside a cluster: boxes there, what is to go wrong, what is left, and what is received."""
+"""Helpers for tests of pods: boxes in a cluster, faults, what is left, and received changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ PODS: Final = "/pods"
 
 @asynccontextmanager
 async def made(cluster: Cluster, version: str | None = None, **kind: Any) -> AsyncIterator[Boxes]:
-    """Boxes of this kind, removed at the end."""
+    """Boxes of this kind, which are removed at the end."""
     boxes = Boxes(await opened(cluster, version, **kind)())
     try:
         yield boxes
@@ -28,12 +28,12 @@ async def made(cluster: Cluster, version: str | None = None, **kind: Any) -> Asy
 
 
 def breaks(cluster: Cluster, *faults: Fault) -> None:
-    """From now on these go wrong."""
+    """Let these requests fail from now on."""
     cluster.now(lambda: cluster.api.faults.extend(faults))
 
 
 def left(cluster: Cluster) -> list[str]:
-    """The pods that there are."""
+    """The existing pods."""
     return [item["metadata"]["name"] for item in cluster.objects("pods")]
 
 
@@ -50,15 +50,15 @@ def change(cluster: Cluster, name: str, patch: Json) -> None:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Once it is so."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
-            await asyncio.sleep(0.02)  # another thread: it sends no notification
+            await asyncio.sleep(0.02)  # another thread sends no notification
 
 
 @asynccontextmanager
 async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
-    """The names that are announced, from now on."""
+    """The names that are announced from now on."""
     received: set[str] = set()
 
     async def receive() -> None:

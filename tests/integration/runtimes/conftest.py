@@ -1,4 +1,4 @@
-"""Every provider of boxes, each on the real thing or on a double that responds as the real one does."""
+"""Every provider of boxes, on the real service or on a double that responds as the real one does."""
 
 import asyncio
 import os
@@ -27,14 +27,14 @@ from tests.engines.packages import alone
 from tests.patience import PATIENCE
 from tests.shared_broker import herd
 
-# Fixtures that are defined elsewhere.
+# Fixtures that are defined in other modules.
 __all__ = ["daytona_double", "herd", "open_daytona", "open_remote", "remote_double"]
 PROVIDERS = ("docker", "daytona", "kubernetes", "remote")
 WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 
 
 class Boxes:
-    """A provider with boxes of one test's own, removed at its end."""
+    """A provider with the boxes of one test, which are removed at its end."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
@@ -42,7 +42,7 @@ class Boxes:
         self._names: set[str] = set()
 
     def spec(self, script: str = WAITS, **changed: Any) -> BoxSpec:
-        """A box that runs this script, under a new name."""
+        """The specification of a box that runs this script, under a new name."""
         name = f"sbx-{uuid4().hex[:12]}"
         spec = BoxSpec(
             name=name,
@@ -59,26 +59,26 @@ class Boxes:
         return spec
 
     async def make(self, script: str = WAITS, **changed: Any) -> Box:
-        """A box that runs."""
+        """Create a box that runs."""
         return await self.provider.create(self.spec(script, **changed))
 
     def removing(self, name: str) -> asyncio.Task[None]:
-        """The removal of a box, going on."""
+        """Begin to remove the box."""
         return asyncio.create_task(self.provider.remove(name))
 
     async def sh(self, box: Box, script: str, **more: Any) -> CommandResult:
-        """Run a script in it."""
+        """Run a script in the box."""
         return await self.provider.run(box.name, Command(argv=["/bin/sh", "-c", script], **more))
 
     async def until(self, box: Box, condition: Callable[[Box | None], bool]) -> Box | None:
-        """The box once it is so."""
+        """Wait until the box has this state; returns it."""
         async with asyncio.timeout(PATIENCE):
             while not condition(found := await self.provider.get(box.name)):
-                await asyncio.sleep(0.02)  # a provider's boxes send no notifications
+                await asyncio.sleep(0.02)  # the boxes of a provider send no notifications
         return found
 
     async def close(self) -> None:
-        """Remove all."""
+        """Remove all boxes."""
         for name in self._names:
             await self.provider.remove(name)
         await self.provider.close()
@@ -89,7 +89,7 @@ Open = Callable[[], Awaitable[Provider]]
 
 @pytest.fixture(params=PROVIDERS)
 def open_provider(request: pytest.FixtureRequest) -> Open:
-    """Opens the provider again, as a restarted spawner does."""
+    """A function that opens the provider again, as a restarted spawner does."""
     opening: Open = request.getfixturevalue(f"open_{request.param}")
     return opening
 
@@ -114,7 +114,7 @@ def open_docker(docker_engine: RealEngine) -> Open:
 
 @pytest.fixture
 def open_docker_reaching(docker_engine: RealEngine) -> Open:
-    """Containers that reach what listens on this host."""
+    """Containers that can reach servers on this host."""
 
     async def opened() -> Provider:
         return DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network="host"))
@@ -131,7 +131,7 @@ def kubernetes_cluster() -> Iterator[KubernetesCluster]:
 
 @pytest.fixture(scope="session")
 def packed_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The worker for images that have it, made once for all processes of a run."""
+    """The worker for images that contain it, packed once for all processes of a run."""
     folder = tmp_path_factory.getbasetemp()
     with alone("packed-worker", folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as place:
         return place if place.exists() else with_worker(place.with_name("packing-worker")).rename(place)

@@ -17,7 +17,7 @@ Open = Callable[..., Awaitable[Runtime]]
 
 
 def process_runtimes(folder: Path) -> Open:
-    """Opens the process runtime of a herd; each call opens another one."""
+    """A function that opens the process runtime of a herd; each call opens another one."""
 
     async def opened(herd: str) -> Runtime:
         root = folder / herd
@@ -29,7 +29,7 @@ def process_runtimes(folder: Path) -> Open:
 
 
 def box_runtimes(open_provider: Callable[[], Awaitable[Any]]) -> Open:
-    """The same over a provider."""
+    """A function that opens the runtime of a provider; each call opens another one."""
 
     async def opened(herd: str) -> Runtime:
         return BoxRuntime(await open_provider(), herd)
@@ -39,7 +39,7 @@ def box_runtimes(open_provider: Callable[[], Awaitable[Any]]) -> Open:
 
 @dataclass
 class Sandboxes:
-    """One herd's sandboxes at one runtime, with the real worker: it knocks at a broker where no spawner answers."""
+    """Sandboxes of one herd at one runtime, with the real worker, which tries a broker without a spawner."""
 
     runtime: Runtime
     open: Open
@@ -48,7 +48,7 @@ class Sandboxes:
     _made: set[str] = field(default_factory=set)
 
     def plan(self, **changed: Any) -> SandboxPlan:
-        """A sandbox under a new name."""
+        """The plan of a sandbox under a new name."""
         name = f"sbx-{uuid4().hex[:12]}"
         self._made.add(name)
         options: dict[str, Any] = {
@@ -68,21 +68,21 @@ class Sandboxes:
         return SandboxPlan(**(options | changed))
 
     async def make(self) -> str:
-        """A sandbox whose worker runs."""
+        """Create a sandbox whose worker runs."""
         plan = self.plan()
         await self.runtime.create(plan)
         return plan.unit
 
     async def again(self, herd: str | None = None) -> Runtime:
-        """The runtime, opened as by a restarted spawner."""
+        """Open the runtime as a restarted spawner does."""
         return await self.open(herd or self.herd)
 
     async def sh(self, unit: str, script: str, **more: Any) -> CommandResult:
-        """Run a script there."""
+        """Run a script in a sandbox."""
         return await self.runtime.run(unit, Command(argv=["/bin/sh", "-c", script], **more))
 
     async def close(self) -> None:
-        """Remove all."""
+        """Remove all sandboxes."""
         for unit in self._made:
             await self.runtime.remove(unit)
         await self.runtime.close()

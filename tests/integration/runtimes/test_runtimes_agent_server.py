@@ -1,4 +1,4 @@
-"""An agent server beside the worker, wherever its sandbox is: found, reached, and shown what it wants to be shown.
+"""An agent server beside the worker, in every runtime: how it is found and reached, and what it requires.
 
 The server is a stand-in that starts at once; the real one is run in the process runtime, by the spawner's own tests.
 """
@@ -39,7 +39,7 @@ from tests.polling import eventually
 
 pytestmark = [pytest.mark.timeout(900)]
 Made = tuple[Callable[[], Awaitable[Provider]], Callable[[], Sequence[int]]]
-"""What opens the provider, and the ports of its only box that there is a way to; none of them named: any."""
+"""A function that opens the provider, and one that returns the reachable ports of its only box (none: any port)."""
 
 
 async def _provider(made: Provider) -> Provider:
@@ -73,7 +73,7 @@ class Served:
         self._bus, self.person, self.sandbox = bus, person, sandbox
 
     async def ask(self, *, with_key: bool) -> AgentServerView:
-        """Its published address."""
+        """The published address of the server."""
         requested = GetAgentServer(sandbox=self.sandbox, with_key=with_key)
         found: AgentServerView = await self._bus.ask(requested, "p1", timeout=PATIENCE)
         return found
@@ -81,7 +81,7 @@ class Served:
 
 @pytest.fixture(params=["daytona", "kubernetes", "remote"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Each runtime in turn that has an image of its own."""
+    """Each runtime in turn that has its own image."""
     name: str = request.param
     return name
 
@@ -94,7 +94,7 @@ def made(kind: str, request: pytest.FixtureRequest) -> Made:
 
 @pytest.fixture
 async def served(kind: str, made: Made, herd: Broker, tmp_path: Path) -> AsyncIterator[Served]:
-    """One whose server is ready."""
+    """A sandbox whose server is ready."""
 
     async def runtimes(_settings: Settings) -> Sequence[Runtime]:
         return [BoxRuntime(await made[0](), "serving")]
@@ -111,7 +111,7 @@ async def served(kind: str, made: Made, herd: Broker, tmp_path: Path) -> AsyncIt
 
 
 async def _status(url: str, path: str, headers: Mapping[str, str]) -> int | None:
-    """The response; None if the server is not reachable."""
+    """The status of the response; None if the server is not reachable."""
     try:
         async with (
             aiohttp.ClientSession(headers=headers) as http,
@@ -144,9 +144,10 @@ def _everything_logged() -> Iterator[list[str]]:
 async def test_agent_server_is_reached_wherever_its_sandbox_is(
     kind: str, made: Made, served: Served, herd: Broker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The URL has a reachable port; the key and the proxy's headers are needed.
+    """The URL has a reachable port; requests need the key and the proxy's headers.
 
-    Both are returned on request for the key, and are in no event, log or URL, and in nothing that the broker stores.
+    A client gets both when it requests the key; they are in no event, log or URL, and in nothing that the broker
+    stores.
     """
     with _everything_logged() as logged:
         bare, whole = await served.ask(with_key=False), await served.ask(with_key=True)

@@ -1,4 +1,4 @@
-"""The requirements of every runtime, tested alike: the process runtime, and every provider."""
+"""The requirements of every runtime, tested in the same way: the process runtime, and every provider."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from tests.patience import PATIENCE
 from tests.polling import eventually
 
 REAL = ("process", "docker")
-"""The others are doubles here, whose programs are processes of this host."""
+"""The real runtimes; the others are doubles here, whose programs are processes of this host."""
 
 
 @pytest.fixture(params=["process", *PROVIDERS])
@@ -40,7 +40,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def image(kind: str, request: pytest.FixtureRequest) -> Iterator[Contents | None]:
-    """What the double's boxes are made of, the worker being in it; it takes seconds of a core to bring one."""
+    """The image of the double's boxes, with the worker in it: uploading one takes seconds of a core."""
     doubles = {"daytona": "daytona_double", "remote": "remote_double", "kubernetes": "kubernetes_cluster"}
     if kind not in doubles:
         yield None
@@ -57,18 +57,18 @@ def open_it(
     kind: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
-    image: Contents | None,  # made before the first box
+    image: Contents | None,  # created before the first box
 ) -> Open:
-    """Opens the runtime; each call opens another one."""
+    """A function that opens the runtime; each call opens another one."""
     if kind == "process":
         return process_runtimes(tmp_path)
-    # Without a network its worker gives up after a while, which under load may be in the middle of a test.
+    # Without a network its worker gives up after a while, which under load may happen during a test.
     return box_runtimes(request.getfixturevalue("open_docker_reaching" if kind == "docker" else f"open_{kind}"))
 
 
 @pytest.fixture
 async def sandboxes(open_it: Open, herd: Broker) -> AsyncIterator[Sandboxes]:
-    """A herd of one test's own."""
+    """The sandboxes of one test's herd."""
     name = uuid4().hex[:16]
     made = Sandboxes(await open_it(name), open_it, herd, name)
     try:
@@ -87,7 +87,7 @@ async def test_sandbox_created_twice_is_one(sandboxes: Sandboxes) -> None:
 
 
 async def test_interrupted_creation_is_completed_once(sandboxes: Sandboxes) -> None:
-    """The reply is lost with its requester; the next spawner requests again, and there is one sandbox."""
+    """If the reply is lost with its requester, the next spawner's request leads to one sandbox."""
     plan = sandboxes.plan()
     requested = asyncio.create_task(sandboxes.runtime.create(plan))
     await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_interrupted_creation_is_completed_once(sandboxes: Sandboxes) -> N
 
 
 async def test_sandboxes_are_found_by_their_own_herd_only(sandboxes: Sandboxes) -> None:
-    """After a restart they have their labels; another herd sees none of them."""
+    """After a restart sandboxes have their labels; another herd sees none of them."""
     made = {await sandboxes.make(), await sandboxes.make()}
     mine, others = await sandboxes.again(), await sandboxes.again("another")
     try:
@@ -116,7 +116,7 @@ async def test_sandboxes_are_found_by_their_own_herd_only(sandboxes: Sandboxes) 
 
 
 async def test_commands_and_files_of_a_sandbox(sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands have their exit status, folder, variables, time and bound of output; files are read or refused."""
+    """Commands have an exit status, folder, variables, a time limit and limited output; files are read or refused."""
     monkeypatch.setenv("SPAWNERS_OWN", "secret")
     unit = await sandboxes.make()
     await check_exit_status_of_a_command_is_reported(sandboxes, unit)
@@ -128,7 +128,7 @@ async def test_commands_and_files_of_a_sandbox(sandboxes: Sandboxes, monkeypatch
 
 
 async def check_exit_status_of_a_command_is_reported(sandboxes: Sandboxes, unit: str) -> None:
-    """Every exit status is reported, also for a signal and a missing program."""
+    """Check that every exit status is reported, also for a signal and a missing program."""
     for code in (0, 1, 124, 137, 255):
         ran = await sandboxes.sh(unit, f"echo out; echo err >&2; exit {code}")
         assert (ran.code, ran.timed_out, ran.cut) == (code, False, False)
@@ -139,7 +139,7 @@ async def check_exit_status_of_a_command_is_reported(sandboxes: Sandboxes, unit:
 
 
 async def check_command_has_its_folder_and_variables(sandboxes: Sandboxes, unit: str) -> None:
-    """A command runs in the work tree or the named folder, without the spawner's variables."""
+    """Check that a command runs in the work tree or the named folder, without the spawner's variables."""
     ran = await sandboxes.sh(unit, "mkdir 'a b'; pwd; env", environment={"GIVEN": "ü 'x'"})
     assert ran.out.splitlines()[0].endswith(b"/work")
     assert "GIVEN=ü 'x'" in ran.out.decode().splitlines()
@@ -150,7 +150,7 @@ async def check_command_has_its_folder_and_variables(sandboxes: Sandboxes, unit:
 
 
 async def test_sandbox_is_limited_to_its_cores(sandboxes: Sandboxes, kind: str) -> None:
-    """A busy program gets its share, where the kernel is a real runtime's; else the limit is declared.
+    """A busy program gets its share, if the runtime is real; a double only has to declare the limit.
 
     A runtime without core limits states that.
     """
@@ -163,11 +163,11 @@ async def test_sandbox_is_limited_to_its_cores(sandboxes: Sandboxes, kind: str) 
     busy = "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 1.5: pass\n"
     program = "print(time.process_time() / (time.monotonic() - began))"
     share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{program}"', seconds=PATIENCE)).out)
-    assert 0 < share < 0.45  # others on this machine may leave it less than its share, and its worker has a part of it
+    assert 0 < share < 0.45  # other processes may leave it less than its share, and its worker uses a part of it
 
 
 async def check_command_over_its_time_is_ended(sandboxes: Sandboxes, unit: str) -> None:
-    """The command's output until then is returned; no process that it started remains."""
+    """Check that the output until then is returned, and that no process of the command remains."""
     script = "echo before; sleep 4711 & exec sleep 4711"
     ran = await ran_out_of_time(lambda seconds: sandboxes.sh(unit, script, seconds=seconds), lambda ran: ran.out)
     assert (ran.code, ran.timed_out, ran.out) == (None, True, b"before\n")
@@ -176,7 +176,7 @@ async def check_command_over_its_time_is_ended(sandboxes: Sandboxes, unit: str) 
 
 
 async def check_output_is_limited_to_its_bound(sandboxes: Sandboxes, unit: str) -> None:
-    """Three megabytes are complete; with a bound of one, the first megabyte is returned with `cut`."""
+    """Check that 3 MB are complete, and that with a limit of 1 MiB the first MiB is returned with `cut`."""
     script = "head -c 3000000 /dev/zero | tr '\\0' x"
     whole = await sandboxes.sh(unit, script)
     assert (whole.out, whole.cut) == (b"x" * 3_000_000, False)
@@ -185,7 +185,7 @@ async def check_output_is_limited_to_its_bound(sandboxes: Sandboxes, unit: str) 
 
 
 async def check_file_is_written_and_read_unchanged(sandboxes: Sandboxes, unit: str) -> None:
-    """Bytes of every kind, under any name, in new folders; a second write replaces the first."""
+    """Check that bytes of every kind, under any name, in new folders, are unchanged; a second write replaces them."""
     content = bytes(range(256)) * 5000
     for name in ("plain", "with space", "ünïcode ✓", "-dash", "quote'\"$(id)", "new\nline", "a" * 200):
         for written in (b"first", content):
@@ -196,7 +196,7 @@ async def check_file_is_written_and_read_unchanged(sandboxes: Sandboxes, unit: s
 
 
 async def check_unreadable_files_are_refused(sandboxes: Sandboxes, unit: str) -> None:
-    """Too large, a folder, a link, or outside of its own folders; what is not there is not there."""
+    """Check files that are too large, a folder, a link, outside of the sandbox's folders, or missing."""
     await sandboxes.runtime.write_files(unit, [File("work/large", b"x" * 1001)])
     await sandboxes.sh(unit, "ln -s /etc/passwd link")
     assert await sandboxes.runtime.read(unit, "work/none", 1000) is None
@@ -227,7 +227,7 @@ async def test_removed_sandbox_is_not_found(sandboxes: Sandboxes) -> None:
 
 
 async def test_sandbox_is_paused_and_resumed_or_that_is_refused(sandboxes: Sandboxes) -> None:
-    """The runtime behaves as its capabilities state."""
+    """The runtime pauses and resumes, or refuses, as its capabilities state."""
     unit = await sandboxes.make()
     if not sandboxes.runtime.capabilities.can_pause:
         with pytest.raises(RuntimeFailedError) as caught:
@@ -246,7 +246,7 @@ async def test_sandbox_is_paused_and_resumed_or_that_is_refused(sandboxes: Sandb
 
 
 async def test_worker_stopped_before_its_start_reports_its_end(sandboxes: Sandboxes) -> None:
-    """A worker that still waits for permission ends with its status, and its files are readable afterwards."""
+    """A worker that waits for permission ends with its status, and its files can be read afterwards."""
     unit = await sandboxes.make()
     await eventually(lambda: sandboxes.runtime.read(unit, "state/worker.nk", 1000))
     await sandboxes.runtime.stop(unit, 20)
@@ -262,7 +262,7 @@ async def _look(sandboxes: Sandboxes, unit: str) -> Any:
 
 @pytest.fixture
 def open_reaching(kind: str, open_it: Open, request: pytest.FixtureRequest) -> Open:
-    """The same, but made so that its sandboxes reach a broker on this host, where that is another way to make them."""
+    """Opens the runtime so that its sandboxes reach a broker on this host, if that needs other settings."""
     try:
         return box_runtimes(request.getfixturevalue(f"open_{kind}_reaching"))
     except pytest.FixtureLookupError:
@@ -365,7 +365,7 @@ async def test_task_runs_from_submission_to_its_diff(
 
 
 async def _nothing_left(open_reaching: Open) -> None:
-    """What has ended is removed a moment later."""
+    """Wait until nothing is left: ended sandboxes are removed a moment later."""
     runtime = await open_reaching("whole")
 
     async def gone() -> bool:

@@ -1,4 +1,4 @@
-"""Failures of Daytona: each has its fault, and leaves nothing behind."""
+"""Failures of Daytona: each leads to its fault, and leaves nothing behind."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ THROTTLED = {"X-RateLimit-Remaining-sandbox-create": "0", "X-RateLimit-Limit-san
 
 @pytest.fixture
 async def at(daytona_double: Double) -> AsyncIterator[Boxes]:
-    """Boxes at the double; whatever is left of them at the end is an orphan."""
+    """Boxes at the double; a box that is left at the end is an orphan."""
     boxes = Boxes(cloud(daytona_double))
     yield boxes
     daytona_double.faults.clear()
@@ -43,7 +43,7 @@ async def refused(requested: Any, fault: ProviderFault) -> ProviderError:
 
 
 async def runs_once(at: Boxes, double: Double, spec: BoxSpec) -> None:
-    """One sandbox of this name, whose program was started once."""
+    """Check that one sandbox has this name, and that its program was started once."""
     box = await at.provider.get(spec.name)
     assert box is not None
     assert (box.alive, box.runs) == (True, 1)
@@ -51,7 +51,7 @@ async def runs_once(at: Boxes, double: Double, spec: BoxSpec) -> None:
 
 
 async def test_lost_reply_creates_no_second_sandbox(at: Boxes, daytona_double: Double) -> None:
-    """The sandbox is created and the reply lost: a search by name finds it, and it is requested once."""
+    """If the reply to a creation is lost, a search by name finds the sandbox, and no second one is requested."""
     daytona_double.fail("POST", "/api/sandbox$", lost=True)
     spec = at.spec()
     await at.provider.create(spec)
@@ -61,7 +61,7 @@ async def test_lost_reply_creates_no_second_sandbox(at: Boxes, daytona_double: D
 
 @pytest.mark.parametrize("path", ["session$", "session/[^/]+/exec$", "process/execute$", "bulk-upload$", "labels$"])
 async def test_lost_reply_from_inside_starts_nothing_twice(at: Boxes, daytona_double: Double, path: str) -> None:
-    """Any request's reply may be lost."""
+    """Nothing is started twice, whichever request's reply is lost."""
     daytona_double.fail("PUT" if path == "labels$" else "POST", path, lost=True)
     spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
     box = await at.provider.create(spec)
@@ -71,7 +71,7 @@ async def test_lost_reply_from_inside_starts_nothing_twice(at: Boxes, daytona_do
 
 
 async def test_creation_that_times_out_is_continued(daytona_double: Double, at: Boxes) -> None:
-    """The timeout is raised; a repeated request returns the same sandbox."""
+    """The time-out is raised; a repeated request returns the same sandbox."""
     hasty = cloud(daytona_double, patience=1.0)
     daytona_double.fail("POST", "/api/sandbox$", slow=2.0)
     spec = at.spec()
@@ -84,7 +84,7 @@ async def test_creation_that_times_out_is_continued(daytona_double: Double, at: 
 
 
 async def test_throttled_request_waits_as_requested(at: Boxes, daytona_double: Double) -> None:
-    """The header of that throttler has the wait; a short one is waited for here."""
+    """A short wait in the throttler's header is waited for."""
     headers = {"Retry-After-sandbox-create": "1", **THROTTLED}
     daytona_double.fail("POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", headers))
     spec, began = at.spec(), time.monotonic()
@@ -95,7 +95,7 @@ async def test_throttled_request_waits_as_requested(at: Boxes, daytona_double: D
 
 @pytest.mark.parametrize("header", ["Retry-After-sandbox-create", "X-RateLimit-Reset-sandbox-create"])
 async def test_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Double, header: str) -> None:
-    """The error is raised at once, with the time."""
+    """A long wait is raised at once, with the time."""
     daytona_double.fail(
         "POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", {header: "57", **THROTTLED})
     )
@@ -118,7 +118,7 @@ async def test_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Doubl
 async def test_refusal_has_its_fault(
     at: Boxes, daytona_double: Double, status: int, message: str, fault: ProviderFault
 ) -> None:
-    """The error has Daytona's message, and nothing is created."""
+    """The error has Daytona's message and the right fault, and nothing is created."""
     daytona_double.fail("POST", "/api/sandbox$", times=99, error=ApiError(status, message))
     result = await refused(at.provider.create(at.spec()), fault)
     assert message.partition("\n")[0] in str(result)
@@ -126,7 +126,7 @@ async def test_refusal_has_its_fault(
 
 
 async def test_temporary_failure_is_retried(at: Boxes, daytona_double: Double) -> None:
-    """A failing API or a concurrent change of the same sandbox is not visible to the caller."""
+    """A temporary error of the API, or a concurrent change of the sandbox, is retried and not visible to the caller."""
     daytona_double.fail("POST", "/api/sandbox$", times=2, error=ApiError(503, "Service Unavailable"))
     box = await at.make()
     daytona_double.fail("POST", "/stop$", error=ApiError(409, "Sandbox state change in progress"))
@@ -138,7 +138,7 @@ async def test_temporary_failure_is_retried(at: Boxes, daytona_double: Double) -
 
 
 async def test_sandbox_that_fails_at_once_is_replaced(at: Boxes, daytona_double: Double) -> None:
-    """A sandbox that never ran uses resources for nothing: it is removed, and another gets its name."""
+    """A sandbox that fails before it has run is removed, and another one gets its name."""
     daytona_double.error_reasons += ["no runner took it"]
     spec = at.spec()
     await at.provider.create(spec)
@@ -146,7 +146,7 @@ async def test_sandbox_that_fails_at_once_is_replaced(at: Boxes, daytona_double:
 
 
 async def test_failure_of_sandboxes_states_the_reason(at: Boxes, daytona_double: Double) -> None:
-    """The error has Daytona's own reason, once it has failed often enough."""
+    """The error has Daytona's reason, once it has failed often enough."""
     daytona_double.error_reasons += ["no runner took it"] * 9
     result = await refused(at.provider.create(at.spec()), ProviderFault.TRANSIENT)
     assert "no runner took it" in str(result)
@@ -154,7 +154,7 @@ async def test_failure_of_sandboxes_states_the_reason(at: Boxes, daytona_double:
 
 
 async def test_sandbox_that_fails_later_is_shown_with_its_reason(at: Boxes, daytona_double: Double) -> None:
-    """A sandbox that ran is not replaced, as it may have unpublished events."""
+    """A sandbox that has run is not replaced, as it may have unpublished events."""
     spec = at.spec()
     await at.provider.create(spec)
     await daytona_double.break_down(spec.name, "the runner is gone")
@@ -167,7 +167,7 @@ async def test_sandbox_that_fails_later_is_shown_with_its_reason(at: Boxes, dayt
 
 
 async def test_dead_toolbox_does_not_mean_a_dead_sandbox(at: Boxes, daytona_double: Double) -> None:
-    """Daytona reports it as started; the program runs on. The problem is reported, and it can be stopped."""
+    """The sandbox whose toolbox has ended is `started` at Daytona; the problem is reported, and it can be stopped."""
     box = await at.make()
     daytona_double.of(box.name).machine.kill_daemon()
     found = await at.until(box, lambda one: one is not None and bool(one.problem))
@@ -184,20 +184,20 @@ async def test_dead_toolbox_does_not_mean_a_dead_sandbox(at: Boxes, daytona_doub
 
 
 async def test_stuck_removal_is_requested_again(at: Boxes, daytona_double: Double) -> None:
-    """The first request never ends; the second does."""
+    """The removal is requested again when the first request never ends."""
     box = await at.make()
     daytona_double.stuck["destroyed"] = 1
-    hasty = cloud(daytona_double, patience=5.0)  # in which the second has to end
+    hasty = cloud(daytona_double, patience=5.0)  # within which the second one must end
     await hasty.remove(box.name)
     await hasty.close()
     assert daytona_double.living() == []
 
 
 async def test_removal_that_never_ends_is_an_error(at: Boxes, daytona_double: Double) -> None:
-    """The removal was requested three times; the sandbox uses the quota, and is found by name until it is gone."""
+    """After three requests an error is raised; the sandbox still uses the quota, and is found by name."""
     box = await at.make()
     daytona_double.stuck["destroyed"] = 99
-    hasty = cloud(daytona_double, patience=3.0)  # in which each has to be asked for
+    hasty = cloud(daytona_double, patience=3.0)  # within which each must be requested
     result = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
     assert "counts against the quota" in str(result)
     assert [method for method, path in daytona_double.requested if path.startswith("/api")].count("DELETE") == 3
@@ -206,9 +206,9 @@ async def test_removal_that_never_ends_is_an_error(at: Boxes, daytona_double: Do
 
 
 async def test_stuck_start_can_be_removed(at: Boxes, daytona_double: Double) -> None:
-    """The timeout is raised, the sandbox is found by name and label, and is removed."""
+    """After the time-out the sandbox is found by name and label, and is removed."""
     daytona_double.stuck["started"] = 1
-    hasty, spec = cloud(daytona_double, patience=3.0), at.spec()  # in which it has to be asked for
+    hasty, spec = cloud(daytona_double, patience=3.0), at.spec()  # within which it must be requested
     await refused(hasty.create(spec), ProviderFault.TIMED_OUT)
     await hasty.close()
     found = [(one.name, one.state) for one in await at.provider.find({HERD: at.herd})]
@@ -232,7 +232,7 @@ async def test_externally_stopped_or_removed_sandbox_is_seen(at: Boxes, daytona_
 
 
 async def test_program_killed_without_a_report_has_ended(at: Boxes) -> None:
-    """The end is known also if no process is left to report it."""
+    """The end of a program is known although no process is left to report it."""
     box = await at.make()
     kill = "kill -KILL $(cut -d' ' -f1 1.pid) $(cat 1.child)"
     await at.sh(box, f"cd /sandherd/run; until [ -e 1.child ]; do sleep 0.05; done; {kill}")
@@ -251,7 +251,7 @@ async def test_class_without_pause_refuses(at: Boxes, daytona_double: Double) ->
 
 
 async def test_paused_sandbox_is_sent_no_request(at: Boxes) -> None:
-    """The request is refused at once, and the sandbox continues afterwards."""
+    """A request to a paused sandbox is refused at once, and the sandbox continues afterwards."""
     box = await at.make()
     await at.provider.pause(box.name)
     await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.REFUSED)
@@ -260,7 +260,7 @@ async def test_paused_sandbox_is_sent_no_request(at: Boxes) -> None:
 
 
 async def test_without_socket_io_the_sdk_polls() -> None:
-    """The SDK polls every second then."""
+    """Without Socket.IO the SDK polls every second."""
     async with Double(has_events=False) as double:
         at = Boxes(cloud(double))
         box = await at.make()
@@ -271,7 +271,7 @@ async def test_without_socket_io_the_sdk_polls() -> None:
 
 
 async def test_inactive_snapshot_is_refused_by_name(at: Boxes, daytona_double: Double) -> None:
-    """No other snapshot is used in its place."""
+    """The error names the inactive snapshot, and no other snapshot is used in its place."""
     for state in ("inactive", "error", "building"):
         daytona_double.snapshots["sandherd-old"] = state
         result = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
@@ -280,14 +280,14 @@ async def test_inactive_snapshot_is_refused_by_name(at: Boxes, daytona_double: D
 
 
 async def test_image_is_built_with_its_own_resources(at: Boxes, daytona_double: Double) -> None:
-    """There is no snapshot of that name."""
+    """Without a snapshot of that name the image is built with the resources of the settings."""
     box = await at.make(image=IMAGE)
     shown = daytona_double.of(box.name).shown
     assert (shown["buildInfo"]["dockerfileContent"], shown["memory"]) == (f"FROM {IMAGE}\n", 1)
 
 
 async def test_configured_options_are_requested(daytona_double: Double, at: Boxes) -> None:
-    """Intervals, network, user and resources are sent; name and label are Sandherd's, and Daytona's own label stays."""
+    """Intervals, network, user and resources are sent; name and label are Sandherd's, and Daytona's label stays."""
     kind: dict[str, Any] = {"auto_archive": 60, "auto_delete": 120, "cpu": 2, "disk_gb": 5, "user": "agent"}
     kind |= {"allowed_networks": {"10.1.0.0/16", "10.0.0.0/16"}, "volumes": {"vol-1:/data:part"}}
     kind |= {"snapshot": None, "image": IMAGE}
@@ -308,7 +308,7 @@ async def test_configured_options_are_requested(daytona_double: Double, at: Boxe
 
 
 async def test_ephemeral_sandbox_stays_until_it_is_removed(daytona_double: Double, at: Boxes) -> None:
-    """Stopped it would be deleted with its unpublished events."""
+    """An ephemeral sandbox that stops would be deleted with its unpublished events."""
     ephemeral, spec = cloud(daytona_double, ephemeral=True, block_network=True), at.spec("exit 3")
     box = await ephemeral.create(spec)
     await at.until(box, lambda one: one is not None and one.end is not None)  # by itself, before the request to
@@ -347,7 +347,7 @@ async def test_runtime_with_unusable_settings_is_not_opened(
 
 
 async def test_several_pages_of_sandboxes_are_all_found(daytona_double: Double, at: Boxes) -> None:
-    """There are more than one reply contains."""
+    """All sandboxes are found, even if they are more than one page."""
     made = await asyncio.gather(*(at.make("exit 0") for _ in range(3)))
     daytona_double.page = 2
     provider: DaytonaProvider = at.provider  # type: ignore[assignment]  # it is that one here

@@ -1,4 +1,4 @@
-"""Forged or missing reports of an agent in a Daytona sandbox: the sandbox is stopped nevertheless."""
+"""An agent forges or prevents reports of its Daytona sandbox, which is stopped nevertheless."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ TOOLBOX = "^/toolbox/"
 
 @pytest.fixture
 async def at(daytona_double: Double) -> AsyncIterator[Boxes]:
-    """Boxes at the double; whatever is left of them at the end is an orphan."""
+    """Boxes at the double; a box that is left at the end is an orphan."""
     boxes = Boxes(cloud(daytona_double))
     yield boxes
     daytona_double.faults.clear()
@@ -63,7 +63,7 @@ async def test_forged_state_hides_no_sandbox_and_keeps_none_running(at: Boxes, d
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 429, 500, 502])
 async def test_sandbox_is_stopped_despite_its_toolbox(at: Boxes, daytona_double: Double, status: int) -> None:
-    """No error of the toolbox, which an agent may replace, keeps the sandbox running."""
+    """No error of the toolbox, which an agent may replace, prevents the stop."""
     box, runtime = await at.make(), BoxRuntime(at.provider, at.herd)
     path = f"{TOOLBOX}{daytona_double.of(box.name).shown['id']}/"
     daytona_double.fail("POST", path, times=10_000, error=ApiError(status, "no answer"))
@@ -77,11 +77,11 @@ async def test_sandbox_is_stopped_despite_its_toolbox(at: Boxes, daytona_double:
 async def test_sandbox_with_a_hanging_toolbox_is_stopped_after_its_grace(
     at: Boxes, daytona_double: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The toolbox is waited for once and not for ever; meanwhile another sandbox is seen."""
+    """The toolbox is waited for once, with a limit; meanwhile another sandbox's state can be read."""
     mute, well = await at.make(), await at.make()
     monkeypatch.setattr(
         "spawner.runtimes.daytona.toolbox._READ_STATE_SECONDS", 5
-    )  # in which the other one has to answer
+    )  # within which the other one must respond
     monkeypatch.setattr("spawner.runtimes.daytona.toolbox._GRACE", 1)
     daytona_double.fail("POST", f"{TOOLBOX}{daytona_double.of(mute.name).shown['id']}/", times=10_000, slow=3600.0)
     async with asyncio.timeout(PATIENCE):
@@ -94,7 +94,7 @@ async def test_sandbox_with_a_hanging_toolbox_is_stopped_after_its_grace(
 
 
 async def test_program_with_a_forged_end_is_stopped(daytona_double: Double, at: Boxes) -> None:
-    """An ephemeral sandbox stays readable; its processes end."""
+    """The processes of an ephemeral sandbox end, and its files can still be read."""
     ephemeral, spec = cloud(daytona_double, ephemeral=True), at.spec()
     box = await ephemeral.create(spec)
     child = (await at.sh(box, f"cat {RUN}/1.child; echo '0 0' > {RUN}/1.exit")).out.decode().strip()

@@ -32,7 +32,7 @@ async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[ProjectUser]:
 
 
 class Spawner:
-    """A spawner as a user has it: a process of its own, configured by variables, with its log in a file."""
+    """A spawner as a user has it: a separate process, configured by variables, with its log in a file."""
 
     def __init__(self, herd: Broker, double: Double, home: Path, **values: Any) -> None:
         given = {
@@ -73,7 +73,7 @@ class Spawner:
         return self._log.read_text()
 
     def words_around(self) -> str:
-        """All that stands in any command line, and in any environment but its own."""
+        """Every word of all command lines and of all environments but its own."""
         found = []
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
@@ -86,7 +86,7 @@ class Spawner:
 async def test_task_runs_from_submission_to_its_diff(
     herd: Broker, daytona_double: Double, person: ProjectUser, tmp_path: Path
 ) -> None:
-    """The worker is uploaded, publishes the diff, and nothing is left; the key is nowhere."""
+    """The worker is uploaded and publishes the diff, nothing is left, and the key is nowhere."""
     with Spawner(herd, daytona_double, tmp_path) as spawner:
         task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
         sandbox = (await person.reaches(task, "running")).sandbox
@@ -124,7 +124,7 @@ async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
 async def test_lost_worker_is_recovered(
     herd: Broker, daytona_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path
 ) -> None:
-    """The sandbox is stopped externally at Daytona: unpublished events are published, and it is removed."""
+    """After the sandbox was stopped at Daytona its unpublished events are published, and it is removed."""
     daytona_double.image.worker = packed_worker
     with Spawner(herd, daytona_double, tmp_path):
         task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])

@@ -1,4 +1,4 @@
-"""Docker's own part: confinement of a container, its network, its last output, and the upload of the worker."""
+"""Properties of Docker alone: confinement, network, last output, and the upload of the worker."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ from tests.patience import PATIENCE
 
 @pytest.fixture
 def open_provider(open_docker: Open) -> Open:
-    """Docker alone."""
+    """A function that opens the Docker provider."""
     return open_docker
 
 
@@ -50,7 +50,7 @@ async def docker(docker_engine: Any) -> AsyncIterator[Docker]:
 
 @pytest.fixture
 async def networked(docker_engine: Any) -> AsyncIterator[Boxes]:
-    """Boxes in a network that has a name."""
+    """Boxes in a named network."""
     made = Boxes(DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network=NET)))
     try:
         yield made
@@ -59,7 +59,7 @@ async def networked(docker_engine: Any) -> AsyncIterator[Boxes]:
 
 
 async def test_container_is_confined(boxes: Any) -> None:
-    """No privileges, no capabilities, a read-only image and no network."""
+    """A container has no privileges, no capabilities, a read-only image and no network."""
     box = await boxes.make(limits=SandboxLimits(memory_mb=128, processes=64, cpu_seconds=77, open_files=333))
     result = await boxes.sh(box, "grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status; ulimit -t; ulimit -n; id -u")
     assert [line.split()[-1] for line in result.out.decode().splitlines()] == [
@@ -78,7 +78,7 @@ async def test_container_is_confined(boxes: Any) -> None:
 
 
 async def test_named_network_is_joined(networked: Boxes, docker: Docker) -> None:
-    """Containers in it see each other; a missing network is refused, by its name."""
+    """Containers in a named network reach each other; the error for a missing network has its name."""
     with pytest.raises(ProviderError, match=NET) as caught:
         await networked.make()
     assert caught.value.fault is ProviderFault.REFUSED
@@ -104,7 +104,7 @@ async def test_named_network_is_joined(networked: Boxes, docker: Docker) -> None
 
 
 async def test_failed_sandbox_reports_its_last_output(boxes: Any) -> None:
-    """The output is in one line and bounded."""
+    """The last output is in one line of limited length."""
     box = await boxes.make("echo one; printf 'two\\033[2J\\n' >&2; head -c 5000 /dev/zero | tr '\\0' x; exit 2")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert ended.end.code == 2
@@ -128,7 +128,7 @@ async def test_command_in_an_ended_sandbox_states_how_it_ended(boxes: Any, docke
 
 
 async def test_mount_is_present_as_declared(boxes: Any, docker: Docker, tmp_path: Any) -> None:
-    """A folder is read-only; a missing one is refused by name, and nothing is left of the attempt."""
+    """A mounted folder is read-only; a missing one is refused by name, and nothing is left of the attempt."""
     (tmp_path / "note").write_text("from the host")
     tmp_path.chmod(0o755)
     box = await boxes.make(mounts=[Mount(source=str(tmp_path), target="/given")])
@@ -145,7 +145,7 @@ USER = (1000, 1000)
 
 
 async def test_worker_is_uploaded_once(docker: Docker) -> None:
-    """Concurrent requests make one image with one layer on the requested one; nothing else is left of it."""
+    """Concurrent requests make one image with one layer on the requested one; nothing else is left."""
     bundled = bytes(20480)
     images = await asyncio.gather(*(ImagePreparation(docker, USER, bundled).image_for(IMAGE) for _ in range(3)))
     try:
@@ -162,7 +162,7 @@ async def test_worker_is_uploaded_once(docker: Docker) -> None:
 
 
 async def test_image_is_prepared_for_the_platform_of_the_settings(docker: Docker) -> None:
-    """The engine's own is found by its name, and one that the engine has not is refused with the remedy."""
+    """The engine finds its own platform's image by name; an image that it lacks is refused with the remedy."""
     shown = await docker.images.inspect(IMAGE)
     own = f"{shown['Os']}/{shown['Architecture']}"
     other, bundled = "linux/s390x", bytes(30720)
@@ -178,7 +178,7 @@ async def test_image_is_prepared_for_the_platform_of_the_settings(docker: Docker
 
 
 async def test_abandoned_image_preparation_is_repeated(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spawner died during the preparation: the next one neither waits for ever nor takes it as done."""
+    """A preparation whose spawner died is neither waited for forever nor taken as done by the next spawner."""
     monkeypatch.setattr("spawner.runtimes.docker.image_preparation._ABANDONED", 0.3)
     bundled = bytes(10240)
     image = await ImagePreparation(docker, USER, bundled).image_for(IMAGE)
@@ -194,7 +194,7 @@ async def test_abandoned_image_preparation_is_repeated(docker: Docker, monkeypat
 
 
 async def test_vanished_prepared_image_is_a_temporary_error(boxes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The prepared image was pruned just before the container was created."""
+    """An image that was pruned just before the container's creation is a temporary error."""
 
     async def gone(_self: ImagePreparation, _image: str) -> str:
         return "sandherd-ready:gone"
@@ -208,12 +208,12 @@ async def test_vanished_prepared_image_is_a_temporary_error(boxes: Any, monkeypa
 
 
 async def none_at_it(docker: Docker) -> None:
-    """No container is left that an image was made in."""
+    """Check that no container is left in which an image was made."""
     assert await docker.containers.list(all="true", filters='{"name": ["^/sandherd-ready-"]}') == []
 
 
 async def forget(docker: Docker, image: str) -> None:
-    """Remove what was added."""
+    """Remove the added images."""
     await docker.images.delete(image, force=True)
 
 
@@ -221,7 +221,7 @@ SECRET = "a-secret-4711"
 
 
 async def test_files_are_written_without_exposure(boxes: Any, docker: Docker) -> None:
-    """The engine's inspection, its logs and the arguments of processes do not have the content."""
+    """The engine's inspection, its logs and the arguments of processes do not have the content of files."""
     box = await boxes.make(files=[File(f"{STATE}/joiner.creds", SECRET.encode())])
     result = await boxes.sh(box, f"cat {STATE}/joiner.creds; stat -c ' %a %u' {STATE}/joiner.creds; ps -eo args")
     assert result.out.decode().startswith(f"{SECRET} 600 1000\n")
@@ -232,7 +232,7 @@ async def test_files_are_written_without_exposure(boxes: Any, docker: Docker) ->
 
 
 async def test_large_files_are_complete_before_the_program_starts(boxes: Any) -> None:
-    """They exceed any buffer between; the program's standard input is empty."""
+    """Files that exceed any buffer are complete before the program starts; its standard input is empty."""
     content = bytes(range(256)) * 40_000
     files = [File(f"{STATE}/large", content), File(f"{WORK}/deep/er/last", b"last")]
     box = await boxes.make(f"cat > {WORK}/input; sha256sum < {STATE}/large > {WORK}/sum; {WAITS}", files=files)
@@ -241,7 +241,7 @@ async def test_large_files_are_complete_before_the_program_starts(boxes: Any) ->
 
 
 async def test_externally_restarted_container_waits_for_no_files(boxes: Any, docker: Docker) -> None:
-    """The container's files are there already."""
+    """A restarted container does not wait for its files, which it already has."""
     box = await boxes.make(f"echo life >> {WORK}/lives; {WAITS}")
     await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
     await docker.containers.container(box.id).restart(timeout=5)
@@ -250,7 +250,7 @@ async def test_externally_restarted_container_waits_for_no_files(boxes: Any, doc
 
 
 async def test_created_but_unstarted_container_is_continued(boxes: Any, docker: Docker) -> None:
-    """The next request starts it, also if its input is closed: the spawner that made it died at that moment."""
+    """The next request starts a container whose creator died before it, even if its input is closed."""
     for handed in (None, b"", b"99999\ncut off"):
         spec = boxes.spec()
         image = await ImagePreparation(docker, USER).image_for(IMAGE)
@@ -268,7 +268,7 @@ async def test_created_but_unstarted_container_is_continued(boxes: Any, docker: 
 
 @pytest.mark.parametrize("handed", [b"", b"99999\ncut off"])
 async def test_container_without_its_files_has_not_started(boxes: Any, docker: Docker, handed: bytes) -> None:
-    """The spawner died during the upload: it ends like a worker without permission, and can be recovered."""
+    """A container whose spawner died during the upload ends like a worker without permission, and can be recovered."""
     spec = boxes.spec(f"echo life >> {WORK}/lives; {WAITS}")
     image = await ImagePreparation(docker, USER).image_for(IMAGE)
     container = await docker.containers.create(
@@ -289,7 +289,7 @@ async def test_container_without_its_files_has_not_started(boxes: Any, docker: D
 
 
 async def test_volume_without_its_container_is_reused(boxes: Any, docker: Docker) -> None:
-    """A sandbox created again has the first one's files; removed, nothing of both is left."""
+    """A sandbox that is created again has the first one's files; after its removal nothing of both is left."""
     spec = boxes.spec(f"echo life >> {WORK}/lives; {WAITS}")
     box = await boxes.provider.create(spec)
     await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
@@ -321,7 +321,7 @@ async def test_sandbox_without_its_volume_is_not_recreated_for_recovery(boxes: A
 async def test_volume_removed_during_a_recovery_leaves_nothing(
     boxes: Any, docker: Docker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The removal comes after the spawner's check, before the engine creates the container."""
+    """Nothing is left if the removal comes after the spawner's check and before the engine's creation."""
     spec = boxes.spec(WAITS)
     box = await boxes.provider.create(spec)
     await boxes.sh(box, f"until [ -e {STATE}/task.json ]; do sleep 0.05; done")
@@ -341,7 +341,7 @@ async def test_volume_removed_during_a_recovery_leaves_nothing(
 
 
 async def test_unreachable_engine_is_reported_with_a_remedy(tmp_path: Any) -> None:
-    """The error may be retried."""
+    """The error may be retried, and has a remedy."""
     no_one = DockerProvider(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
     with pytest.raises(ProviderError, match="DOCKER_HOST") as caught:
         await no_one.get("sbx-1")
@@ -350,7 +350,7 @@ async def test_unreachable_engine_is_reported_with_a_remedy(tmp_path: Any) -> No
 
 
 async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more than the limit is received, however large the file; the next file is read at once."""
+    """At most the limit is received, however large the file is; the next file is read at once."""
     received = 0
     original_readany = StreamReader.readany
 
@@ -372,7 +372,7 @@ async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.M
 
 
 async def test_folder_that_containers_see_is_found_out(docker: Docker, tmp_path: Any) -> None:
-    """Not if the engine has another folder at the path, or no image to look with; nothing is left of the look."""
+    """The check fails if the engine has another folder at the path, or no image to check with; it leaves nothing."""
     options = ContainerOptions(IMAGE)
     assert await is_shared(docker, options, tmp_path / "new")
     assert not await is_shared(docker, ContainerOptions("no-such-image"), tmp_path)
@@ -388,7 +388,7 @@ async def test_folder_that_containers_see_is_found_out(docker: Docker, tmp_path:
 
 
 async def test_mirror_is_mounted_read_only(boxes: Any, tmp_path: Any) -> None:
-    """Where the worker expects it, beside the box's own files."""
+    """The mirror is mounted where the worker expects it, beside the box's own files."""
     (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
     tmp_path.chmod(0o755)
     box = await boxes.make(repository=tmp_path)

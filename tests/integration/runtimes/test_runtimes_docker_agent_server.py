@@ -34,11 +34,11 @@ PYTHON = "/interpreter"
 TOOLCHAINS = "/toolchains"
 SECONDS = 150
 CONFIGURED = f"echo {PYTHON}/lib > /etc/ld.so.conf.d/interpreter.conf && ldconfig"
-"""A Python whose library is shared has to be found where it is mounted."""
+"""A Python with a shared library must find it where it is mounted."""
 
 
 def mounts(folder: Path) -> list[Mount]:
-    """The toolchain as a container is to see it: with the Python that it was made for, each in a place of its own."""
+    """The mounts of the toolchain and of the Python for which it was made, each in its own place."""
     python = interpreter("openhands")
     configured = dict(
         line.split(" = ", 1) for line in (python.parents[1] / "pyvenv.cfg").read_text().splitlines() if " = " in line
@@ -63,7 +63,7 @@ async def docker(docker_engine: RealEngine) -> AsyncIterator[Docker]:
 
 
 async def image(docker: Docker, mounted: list[Mount]) -> str:
-    """The base, with the folder of its toolchains."""
+    """The base image with the folder of its toolchains."""
     binds = [f"{one.source}:{one.target}:ro" for one in mounted[:2]]
     options: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED], "HostConfig": {"Binds": binds}}
     options["HostConfig"]["NetworkMode"] = "none"
@@ -85,13 +85,13 @@ class Served:
         self.person, self.sandbox = person, sandbox
 
     async def view(self) -> AgentServerView:
-        """Where it is, with its key."""
+        """The address of the server, with its key."""
         requested = GetAgentServer(sandbox=self.sandbox, with_key=True)
         found: AgentServerView = await self.person.bus.ask(requested, "p1", timeout=PATIENCE)
         return found
 
     async def event_data(self, action: str) -> dict[str, Any]:
-        """What the event says that it has come to; a failure is not waited past."""
+        """Wait for the data of the event; a failure ends the wait."""
 
         def find() -> dict[str, Any] | None:
             found = {event["type"]: event["data"] for event in self.person.events}
@@ -147,5 +147,5 @@ async def test_agent_server_in_a_container_requires_its_key(served: Served, dock
     async def none_left() -> bool:
         return await docker.containers.list(all="true", filters='{"label": ["sandherd.dev/herd=serving"]}') == []
 
-    await eventually(none_left)  # what has ended is removed a moment later
+    await eventually(none_left)  # ended sandboxes are removed a moment later
     served.person.check_sequences()

@@ -1,4 +1,4 @@
-"""Replies of a proxy or a foreign server instead of the provider are reported as such, without the key."""
+"""Replies of a proxy or a foreign server are reported as such, without the key."""
 
 import asyncio
 import gc
@@ -55,9 +55,9 @@ def _settings(url: str, folder: Path) -> Settings:
 def _server(
     body: bytes, content_type: str, status: HTTPStatus, withheld: threading.Event | None = None
 ) -> Iterator[str]:
-    """The address of a server that answers every request like this; the body is sent once `withheld` is set.
+    """The address of a server with this response to every request; the body is sent once `withheld` is set.
 
-    In threads: a server in the test's event loop may end before it has seen a connection that it accepted.
+    It runs in threads: a server in the test's event loop may end before it has seen a connection that it accepted.
     """
 
     class Same(BaseHTTPRequestHandler):
@@ -88,7 +88,7 @@ def _server(
 
 
 async def _refusal(kind: str, folder: Path, body: bytes, content_type: str, status: HTTPStatus = HTTPStatus.OK) -> str:
-    """The error of opening the runtime there."""
+    """The error when the runtime is opened there."""
     with _server(body, content_type, status) as url:
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(RuntimeFailedError) as caught:
@@ -99,13 +99,13 @@ async def _refusal(kind: str, folder: Path, body: bytes, content_type: str, stat
 @pytest.mark.parametrize("kind", OPENING)
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[]", b"null", b"\x00\xff"])
 async def test_reply_of_another_form_is_reported(kind: str, body: bytes, tmp_path: Path) -> None:
-    """The error is the runtime's own, not that of a parser."""
+    """The error is the runtime's own, and not that of a parser."""
     form = "application/json" if body in {b"[]", b"null"} else "text/html"
     assert (await _refusal(kind, tmp_path, body, form)).startswith(f"{kind}: ")
 
 
 async def test_response_of_another_type_is_closed(tmp_path: Path) -> None:
-    """Docker's client leaves such a response open, with its connection; collecting it fails this test."""
+    """Docker's client leaves such a response open, with its connection; its garbage collection fails this test."""
     withheld = threading.Event()
     with _server(b"<html></html>", "text/html", HTTPStatus.OK, withheld) as url:
         with pytest.raises(RuntimeFailedError, match="not a Docker Engine's"):
@@ -116,7 +116,7 @@ async def test_response_of_another_type_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["daytona", "remote"])
 async def test_key_repeated_in_a_reply_is_redacted(kind: str, tmp_path: Path) -> None:
-    """The key may be anywhere in the reply."""
+    """The key is removed, wherever the reply has it."""
     answer = json.dumps({"message": f"Invalid credentials {KEY}", "statusCode": 401}).encode()
     refusal = await _refusal(kind, tmp_path, answer, "application/json", HTTPStatus.UNAUTHORIZED)
     assert "Invalid credentials" in refusal

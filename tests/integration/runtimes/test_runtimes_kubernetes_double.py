@@ -17,7 +17,7 @@ from tests.integration.runtimes.conftest import Boxes
 
 pytestmark = [pytest.mark.timeout(900)]
 WEBSOCKETS = 31
-"""The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here implements."""
+"""The minor version since which commands use WebSockets; earlier ones use SPDY, which nothing here implements."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Kubectl:
 
 @pytest.fixture(scope="module")
 def kubectl() -> Kubectl:
-    """The one of this machine if it is new enough for WebSockets; else Debian's, beside the checkout."""
+    """This machine's kubectl if it is new enough for WebSockets; else Debian's, beside the checkout."""
     found = shutil.which("kubectl")
     if found and (own := Kubectl(found, minor(found))).minor >= WEBSOCKETS:
         return own
@@ -73,7 +73,7 @@ async def kubectl_output(kubectl: Kubectl, cluster: Cluster, *words: str, code: 
 
 
 async def test_kubectl_lists_watches_and_deletes_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
-    """Selectors work, a missing pod yields kubectl's own error; a deletion is waited for by a watch."""
+    """Selectors work, a missing pod leads to kubectl's own error, and a watch waits for a deletion."""
     box = await pods.make()
     name = f"sandherd-{box.name}"
     assert name in await kubectl_output(kubectl, cluster, "get", "pods", "-l", "app.kubernetes.io/managed-by=sandherd")

@@ -1,4 +1,4 @@
-"""What goes wrong at a cluster: each ends in a fault of the closed set, with a text that helps, and leaves nothing."""
+"""Failures of a cluster: each leads to one of the defined faults, with a helpful text, and leaves nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -30,13 +30,13 @@ ADMISSION = {
     'pods "x" is forbidden: error looking up service account a/b: serviceaccount "b" not found': "SERVICE_ACCOUNT",
     "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no": "check the policy",
 }
-"""Texts of servers, and what the error says of the remedy."""
+"""Texts of servers, and a part of the remedy in the error."""
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: what is broken there is broken for no other test."""
+    """A cluster of one test: its faults affect no other test."""
     with Cluster() as one:
         yield one
 
@@ -75,7 +75,7 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
 async def test_refused_creation_states_why_and_leaves_nothing(
     cluster: Cluster, pods: Boxes, error: ApiError, fault: ProviderFault, expected_text: list[str]
 ) -> None:
-    """Each refusal has its remedy; none is retried."""
+    """The error of each refusal has its remedy; none is retried, and nothing is left."""
     breaks(cluster, Fault("POST", PODS, error, times=99))
     caught = await refused(pods)
     assert caught.fault is fault
@@ -87,7 +87,7 @@ async def test_refused_creation_states_why_and_leaves_nothing(
 
 
 async def test_throttled_request_waits_as_requested(cluster: Cluster, pods: Boxes) -> None:
-    """The wait of the reply's header is used; a long one is left to the caller."""
+    """A short wait in the header of the reply is waited for; a long one is left to the caller."""
     busy = ApiError(429, "TooManyRequests", "the server has received too many requests and has asked us to try again")
     breaks(cluster, Fault("POST", PODS, busy, headers={"Retry-After": "1"}, times=2))
     loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ async def test_throttled_request_waits_as_requested(cluster: Cluster, pods: Boxe
 async def test_failed_step_or_lost_reply_is_retried(
     cluster: Cluster, pods: Boxes, step: tuple[str, str], after: bool
 ) -> None:
-    """There is one pod in the end, and its program was started once."""
+    """In the end there is one pod, whose program was started once."""
     error = None if after else ApiError(500, "InternalError", "etcdserver: leader changed")
     breaks(cluster, Fault(*step, error, after=after, times=2))
     box = await pods.make("echo life >> lives; exec sleep 100")
@@ -114,7 +114,7 @@ async def test_failed_step_or_lost_reply_is_retried(
 
 
 async def test_abandoned_creation_is_continued_by_another_spawner(cluster: Cluster, pods: Boxes) -> None:
-    """The files were not there yet, and the creator is gone: the next one writes them and starts the program."""
+    """The next spawner writes the missing files of an abandoned pod and starts its program."""
     breaks(cluster, Fault("GET", "/exec", ApiError(503, "ServiceUnavailable", "apiserver not ready"), times=1))
     spec = pods.spec()
     with pytest.raises(ProviderError) as caught:
@@ -133,7 +133,7 @@ async def test_abandoned_creation_is_continued_by_another_spawner(cluster: Clust
 async def test_unschedulable_pod_is_given_up_in_time(cluster: Cluster) -> None:
     """The error has the scheduler's message, and the pod is removed."""
     cluster.now(lambda: setattr(cluster.kubelet, "memory", 1 << 20))
-    async with made(cluster, pending=5) as boxes:  # in which its scheduler has to say so
+    async with made(cluster, pending=5) as boxes:  # within which its scheduler must report it
         caught = await refused(boxes)
     assert caught.fault is ProviderFault.QUOTA
     assert "Insufficient memory" in str(caught)
@@ -148,7 +148,7 @@ async def test_unschedulable_pod_is_given_up_in_time(cluster: Cluster) -> None:
     ],
 )
 async def test_unpullable_image_is_reported(cluster: Cluster, error_text: str, at_once: bool) -> None:
-    """The error comes at once where no retry would help; else after the time that a pod may wait."""
+    """The error comes at once if no retry would help; else after the time for which a pod may wait."""
     cluster.now(lambda: setattr(cluster.kubelet, "pull_error", error_text))
     async with made(cluster, pending=60 if at_once else 5) as boxes:
         caught = await refused(boxes)
@@ -159,7 +159,7 @@ async def test_unpullable_image_is_reported(cluster: Cluster, error_text: str, a
 
 
 async def test_evicted_pod_is_distinguished_from_an_oom_kill(cluster: Cluster, pods: Boxes) -> None:
-    """The pod is lost for good: nothing can be written, read or started there again."""
+    """An evicted pod is lost: nothing can be written, read or started in it."""
     box = await pods.make()
     message = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 777784Ki."
     await cluster.later(cluster.kubelet.evict(pod_of(cluster, box.name), "Evicted", message))
@@ -183,7 +183,7 @@ async def test_evicted_pod_is_distinguished_from_an_oom_kill(cluster: Cluster, p
 
 
 async def test_pod_of_a_lost_node_is_reported(cluster: Cluster, pods: Boxes) -> None:
-    """The cluster sets a condition when it removes the pod."""
+    """The cluster sets a condition when it removes the pod of a lost node."""
     box = await pods.make()
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "Taint"}
     lost = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 2}
@@ -196,7 +196,7 @@ async def test_pod_of_a_lost_node_is_reported(cluster: Cluster, pods: Boxes) -> 
 
 
 async def test_externally_removed_pod_is_reported(cluster: Cluster, pods: Boxes) -> None:
-    """The changes name it; it is gone, and is not found."""
+    """The changes name the pod, and it is not found."""
     async with listening(pods) as received:
         box = await pods.make()
         await until(lambda: box.name in received)
@@ -208,7 +208,7 @@ async def test_externally_removed_pod_is_reported(cluster: Cluster, pods: Boxes)
 
 @pytest.mark.parametrize("how", ["the history is lost", "the connection is cut", "the server is out of order"])
 async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster, pods: Boxes, how: str) -> None:
-    """Changes during the failure are reported, also where the server no longer has them one by one."""
+    """Changes during the failure are reported, also if the server no longer has them one by one."""
     box = await pods.make("until test -e end; do sleep 0.05; done; exit 3")
     async with listening(pods) as received:
         await until(lambda: box.name in received)
@@ -217,7 +217,7 @@ async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster,
             cluster.now(cluster.store.forget)
         else:
             cluster.now(cluster.api.cut)
-        if how == "the server is out of order":  # it answers 410 at once, instead of with an event
+        if how == "the server is out of order":  # it responds with 410 at once, instead of with an event
             breaks(cluster, Fault("GET", PODS, ApiError(410, "Expired", "too old resource version: 1 (2)"), times=1))
         await pods.sh(box, "touch end")
         await until(lambda: box.name in received)
@@ -228,7 +228,7 @@ async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster,
 
 
 async def test_foreign_pod_of_the_same_name_is_left_alone(cluster: Cluster, pods: Boxes) -> None:
-    """The creation is refused, and the pod is unchanged."""
+    """The creation is refused, and the pod stays unchanged."""
     spec = pods.spec(labels={HERD: "another"})
     await pods.provider.create(spec)
     with pytest.raises(ProviderError) as caught:
@@ -238,7 +238,7 @@ async def test_foreign_pod_of_the_same_name_is_left_alone(cluster: Cluster, pods
 
 
 async def test_interrupted_command_is_reported(cluster: Cluster, pods: Boxes) -> None:
-    """The command may have run; the caller has to find out."""
+    """The error says that the command may have run, so that the caller can check."""
     box = await pods.make()
     running = asyncio.create_task(pods.sh(box, "touch began; sleep 100"))
     await pods.sh(box, "until test -e began; do sleep 0.05; done")
@@ -248,7 +248,7 @@ async def test_interrupted_command_is_reported(cluster: Cluster, pods: Boxes) ->
 
 
 async def test_unavailable_kubelet_is_reported(cluster: Cluster, pods: Boxes) -> None:
-    """The server's last message is used, though it no longer reads the request; KUBECONFIG is not to blame."""
+    """The error has the server's last message, though it no longer reads the request, and not KUBECONFIG."""
     box = await pods.make()
     why = "error dialing backend: dial tcp 10.0.0.7:10250: connect: connection refused"
     cluster.now(lambda: setattr(cluster.api, "no_kubelet", why))
@@ -262,7 +262,7 @@ async def test_unavailable_kubelet_is_reported(cluster: Cluster, pods: Boxes) ->
 
 
 async def test_unreachable_cluster_is_reported_with_the_remedy(cluster: Cluster) -> None:
-    """No server listens at the address."""
+    """The error for an address without a server has a remedy."""
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
     text = cluster.kubeconfig.read_text().replace(cluster.host, "http://127.0.0.1:9")
     (cluster.folder / "elsewhere").write_text(text)
@@ -271,7 +271,7 @@ async def test_unreachable_cluster_is_reported_with_the_remedy(cluster: Cluster)
 
 
 async def test_opening_applies_the_network_policy_and_reports_gaps(cluster: Cluster) -> None:
-    """A second opening changes nothing; a changed policy is restored. Missing Sandboxes are refused."""
+    """A second opening changes nothing; a changed policy is restored; missing Sandboxes are refused."""
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url="nats://10.9.8.7:4222")
     settings = settings.model_copy(update={"git_proxy_url": "http://herd-git-proxy.agents.svc:9402"})
     for _ in range(2):
@@ -293,7 +293,7 @@ async def test_opening_applies_the_network_policy_and_reports_gaps(cluster: Clus
 
 
 async def test_missing_right_is_reported(cluster: Cluster) -> None:
-    """The deployed role permits all of the spawner's requests, and no smaller one does."""
+    """The deployed role permits all of the spawner's requests, and each permission is needed."""
     async with made(cluster) as boxes:
         rules = cluster.api.rules
         for verb in ("create", "patch", "list", "delete"):
@@ -323,7 +323,7 @@ async def pods_life(boxes: Boxes) -> None:
 
 
 async def test_concurrent_spawners_apply_the_network_policy(cluster: Cluster) -> None:
-    """The other one was first, with an older policy: it is corrected."""
+    """The older policy of a spawner that was first is corrected."""
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url="nats://10.9.8.7:4222")
     await (await open_kubernetes(settings, "h1")).close()
     missing = ApiError(404, "NotFound", 'networkpolicies "sandherd-h1" not found')
@@ -360,7 +360,7 @@ async def test_sandboxes_are_removed_with_the_spawners_deployment(cluster: Clust
 
 
 async def test_secret_is_in_no_object_event_or_url(cluster: Cluster, pods: Boxes) -> None:
-    """Objects, their events and the URLs of requests have none."""
+    """No object, event of one, or URL of a request has a secret."""
     box = await pods.make(files=[File(f"{STATE}/joiner.creds", SECRET.encode())])
     await pods.provider.write_files(box.name, [File(f"{STATE}/more", SECRET.encode())])
     command = Command(argv=["sh", "-c", f"echo {SECRET}"], environment={"TOKEN": SECRET})

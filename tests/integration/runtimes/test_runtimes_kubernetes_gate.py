@@ -21,7 +21,7 @@ FAIR = 'trap "exit 5" TERM; while :; do sleep 0.05; done'
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: what is slow there is slow for no other test."""
+    """A cluster of one test: its delays affect no other test."""
     with Cluster() as one:
         yield one
 
@@ -33,7 +33,7 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
 
 
 async def test_pod_gets_its_files_before_its_first_process(cluster: Cluster, pods: Boxes) -> None:
-    """A cluster reports a pod as running at its start; with little time the gate comes after the request."""
+    """The pod gets its files first, even if the cluster reports it as running before its gate is ready."""
     cluster.now(lambda: setattr(cluster.kubelet, "lag", 1.0))
     box = await pods.make(f"echo life >> {WORK}/lives; exec sleep 100")
     assert (await pods.sh(box, "pwd")).out == f"{WORK}\n".encode()
@@ -43,7 +43,7 @@ async def test_pod_gets_its_files_before_its_first_process(cluster: Cluster, pod
 
 
 async def test_restarted_program_is_terminated_by_its_own_pid(cluster: Cluster, pods: Boxes) -> None:
-    """The pid of the former program is not used, however late the gate is."""
+    """The former program's pid is not used, however late the gate is."""
     box = await pods.make(FAIR)
     cluster.now(lambda: setattr(cluster.kubelet, "lag", 1.0))
     await pods.provider.stop(box.name, 20)
@@ -57,7 +57,7 @@ async def test_restarted_program_is_terminated_by_its_own_pid(cluster: Cluster, 
 
 
 async def test_pod_restarted_before_its_program_starts_it_then(cluster: Cluster, pods: Boxes) -> None:
-    """The pod's node was restarted: the pod has not ended, and its program is started once."""
+    """A pod whose node was restarted has not ended, and its program is started once."""
     breaks(cluster, Fault("GET", "/exec", ApiError(503, "ServiceUnavailable", "apiserver not ready"), times=1))
     spec = pods.spec(f"echo life >> {WORK}/lives; exec sleep 100")
     with pytest.raises(ProviderError):
@@ -65,7 +65,7 @@ async def test_pod_restarted_before_its_program_starts_it_then(cluster: Cluster,
     cluster.now(cluster.kubelet.containers[pod_of(cluster, spec.name)["metadata"]["uid"]].kill)
     async with asyncio.timeout(PATIENCE):
         while not restarts(cluster, spec.name):
-            await asyncio.sleep(0.02)  # another thread: it sends no notification
+            await asyncio.sleep(0.02)  # another thread sends no notification
     box = await pods.provider.create(spec)
     assert box.alive
     assert (await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")).out == b"life\n"
@@ -79,7 +79,7 @@ def restarts(cluster: Cluster, name: str) -> bool:
 async def test_unresponsive_node_is_not_waited_for_for_ever(
     cluster: Cluster, pods: Boxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server may reply to pings in its place or not."""
+    """The wait is limited, whether the server replies to pings in the node's place or not."""
     box = await pods.make()
     monkeypatch.setattr(execution, "_MARGIN", 0.5)
     cluster.now(lambda: setattr(cluster.api, "silent", True))
@@ -97,7 +97,7 @@ async def test_unresponsive_node_is_not_waited_for_for_ever(
 
 
 async def test_program_has_the_configured_limits(pods: Boxes) -> None:
-    """Each process has the limits; the memory is the pod's."""
+    """Each process has the limits; the memory limit is the pod's."""
     limits = SandboxLimits(memory_mb=128, cpu_seconds=77, open_files=333)
     box = await pods.make(f"(ulimit -t; ulimit -n) > {WORK}/limits; exec sleep 100", limits=limits)
     result = await pods.sh(box, "until [ $(wc -l < limits) = 2 ]; do sleep 0.05; done; cat limits")
@@ -106,7 +106,7 @@ async def test_program_has_the_configured_limits(pods: Boxes) -> None:
 
 @pytest.mark.parametrize("step", [("POST", PODS), ("PATCH", PODS), ("DELETE", PODS)])
 async def test_conflict_is_retried(cluster: Cluster, pods: Boxes, step: tuple[str, str]) -> None:
-    """A concurrent change of the object is a fault of neither the spawner nor the sandbox."""
+    """A concurrent change of the object is retried, and fails neither the spawner nor the sandbox."""
     message = "Operation cannot be fulfilled on pods: the object has been modified; please apply your changes again"
     breaks(cluster, Fault(*step, ApiError(409, "Conflict", message), times=1))
     box = await pods.make()

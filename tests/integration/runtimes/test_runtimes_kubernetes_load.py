@@ -1,4 +1,4 @@
-"""How many requests sandboxes cost their cluster's API server, counted there."""
+"""How many requests sandboxes cause at their cluster's API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -29,17 +29,17 @@ from tests.polling import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 CHECKS = 24
-"""Two minutes of checks at the default interval."""
+"""The number of checks in two minutes at the default interval."""
 MINUTES = CHECKS * Settings().check_interval / 60
 KINDS = [(None, 1), ("v1beta1", 2)]
-"""The version of Sandboxes that a cluster has, and how many watches a spawner needs there."""
+"""The version of Sandboxes that a cluster has, and the number of watches that a spawner needs there."""
 
 
 @pytest.mark.parametrize(("version", "watches"), KINDS, ids=["pod", "sandbox"])
 async def test_an_idle_sandbox_costs_no_request(
     herd: Broker, tmp_path: Path, version: str | None, watches: int
 ) -> None:
-    """Three idle sandboxes, checked as often as in two minutes by the real spawner: at most the renewal of watches."""
+    """Three idle sandboxes, checked as in two minutes by the real spawner, cause at most renewals of watches."""
     with Cluster(sandboxes=version) as cluster:
         counted: list[int] = []
 
@@ -53,7 +53,7 @@ async def test_an_idle_sandbox_costs_no_request(
             names = [await person.create() for _ in range(3)]
             for name in names:
                 await person.sandbox_is(name, "running")
-            first = len(counted) + 10  # until then the watches have caught up with the creations
+            first = len(counted) + 10  # until then the watches have reported the creations
             await eventually(lambda: len(counted) > first + CHECKS)
             requested = counted[first + CHECKS] - counted[first]
             renewals = watches * MINUTES * 60 / WATCH
@@ -65,7 +65,7 @@ async def test_an_idle_sandbox_costs_no_request(
 
 
 def counting(runtime: BoxRuntime, cluster: Cluster, counted: list[int]) -> BoxRuntime:
-    """Notes at each check how many requests were made until then."""
+    """Record at each check the number of requests so far."""
     find_all = runtime.find_all
 
     async def found() -> list[ObservedSandbox]:
@@ -94,18 +94,18 @@ def requested(cluster: Cluster) -> int:
 
 
 async def settled(cluster: Cluster, pods: Boxes, name: str) -> None:
-    """Until the watches have caught up with what was done to the box: reading it asks nothing."""
+    """Wait until the watches have reported the change of the box, so that reading it sends no request."""
     async with asyncio.timeout(PATIENCE):
         while True:
             before = requested(cluster)
             await pods.provider.get(name)
             if requested(cluster) == before:
                 return
-            await asyncio.sleep(0.02)  # another thread: it sends no notification
+            await asyncio.sleep(0.02)  # another thread sends no notification
 
 
 async def test_what_was_done_to_a_box_is_read_at_once(cluster: Cluster, pods: Boxes) -> None:
-    """Though watches report it a moment later: its end, that it was set aside, its second life, its removal."""
+    """Its end, quarantine, second life and removal are known at once, though watches report them a moment later."""
     async with listening(pods) as received:
         box = await pods.make("trap 'exit 5' TERM; while :; do sleep 0.05; done")
         await until(lambda: box.name in received)
@@ -127,7 +127,7 @@ async def test_what_was_done_to_a_box_is_read_at_once(cluster: Cluster, pods: Bo
 
 
 async def test_a_box_is_never_missing_only_because_a_watch_is_late(cluster: Cluster, pods: Boxes) -> None:
-    """What watches have not reported is asked for: also by a spawner that did not create it."""
+    """A box that watches have not reported is requested, also by a spawner that did not create it."""
     async with listening(pods) as received:
         first = await pods.make()
         await until(lambda: first.name in received)
@@ -139,7 +139,7 @@ async def test_a_box_is_never_missing_only_because_a_watch_is_late(cluster: Clus
 
 
 async def test_nothing_is_read_from_copies_while_a_watch_is_broken(cluster: Cluster, pods: Boxes) -> None:
-    """The cluster is asked as before, though lists are accepted; what happened meanwhile is known at once."""
+    """The cluster is requested, though lists are accepted, and changes in the meantime are known at once."""
     async with listening(pods) as received:
         box = await pods.make()
         await until(lambda: box.name in received)
@@ -158,7 +158,7 @@ async def test_nothing_is_read_from_copies_while_a_watch_is_broken(cluster: Clus
 
 
 async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Cluster, pods: Boxes) -> None:
-    """One that was taken and is silent says nothing of the copies; its first message does, without a new list."""
+    """A new watch without messages does not confirm the copies; its first message does, without a new list."""
     async with listening(pods) as received:
         box = await pods.make()
         await until(lambda: box.name in received)
@@ -177,18 +177,18 @@ async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Clus
 
 
 def listed(cluster: Cluster) -> int:
-    """How often all objects were asked for."""
+    """How many times all objects were requested."""
     return sum("labelSelector" in path and "watch=true" not in path for _, path in list(cluster.api.requested))
 
 
 async def listed_again(cluster: Cluster) -> None:
-    """Until all objects were requested again."""
+    """Wait until all objects are requested again."""
     lists = listed(cluster)
     await until(lambda: listed(cluster) > lists)
 
 
 async def test_many_boxes_without_copies_are_read_by_one_list(cluster: Cluster, pods: Boxes) -> None:
-    """Of each kind of object; after that, those that have not changed since have copies again."""
+    """One list of each kind is read; afterwards the unchanged objects have copies again."""
     async with listening(pods) as received:
         box = await pods.make()
         await until(lambda: box.name in received)
@@ -204,8 +204,8 @@ async def test_many_boxes_without_copies_are_read_by_one_list(cluster: Cluster, 
 
 
 class Watches(Fault):
-    """Watchers get this response."""
+    """Watches get this response."""
 
     def takes(self, request: object) -> bool:
-        """By the query."""
+        """Whether the query is that of a watch."""
         return super().takes(request) and "watch=true" in request.path_qs  # type: ignore[arg-type, attr-defined]

@@ -1,4 +1,4 @@
-"""Namespaces of single projects: where sandboxes are created and found, and that each is closed."""
+"""Namespaces of single projects: where sandboxes are created and found, and that each has the network policy."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ def namespaces(cluster: Cluster, boxes: Boxes) -> dict[str, str]:
 
 
 async def test_a_sandbox_is_in_the_namespace_of_its_project(boxes: Boxes, cluster: Cluster) -> None:
-    """All calls find it there, and a change of it is reported; each namespace has the policy of the herd."""
+    """All calls find the sandbox there, and its changes are reported; each namespace has the herd's policy."""
     first = asyncio.create_task(first_change(boxes))
     specs = [boxes.spec(), boxes.spec("echo begun; sleep 99")]
     for spec, project in zip(specs, ("other", "team"), strict=True):
@@ -67,7 +67,7 @@ async def test_a_sandbox_is_in_the_namespace_of_its_project(boxes: Boxes, cluste
 
 
 async def test_a_sandbox_is_found_where_its_project_was_before(boxes: Boxes, cluster: Cluster) -> None:
-    """Also by a spawner that is new: it creates no second one, and removes that one."""
+    """A new spawner finds it in the former namespace, too: it creates no second one, and can remove it."""
     spec = boxes.spec()
     spec = changed(spec, labels(boxes, "team", spec.name))
     made = await boxes.provider.create(spec)

@@ -1,4 +1,4 @@
-"""The removal of boxes whose objects something else holds: it takes as long as that does, and no one is misled."""
+"""The removal of boxes whose objects are held by finalizers waits for these, and is reported as it is."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
@@ -31,7 +31,7 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
 
 
 async def test_a_removal_ends_when_the_last_finalizer_is_removed(cluster: Cluster, pods: Boxes) -> None:
-    """Not before: nothing of the box is left then."""
+    """The removal ends with the last finalizer; nothing of the box is left then."""
     box = await pods.make()
     change(cluster, box.name, HELD)
     removing = pods.removing(box.name)
@@ -46,7 +46,7 @@ async def test_a_removal_ends_when_the_last_finalizer_is_removed(cluster: Cluste
 async def test_a_removal_that_a_finalizer_prevents_fails_and_names_it(
     cluster: Cluster, held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be repeated, so it does not count as done."""
+    """The error names the finalizer; the removal is not complete and may be repeated."""
     monkeypatch.setattr(objects, "_FINALIZERS_SECONDS", 0.5)
     async with made(cluster, "v1beta1") as boxes:
         box = await boxes.make()
@@ -71,7 +71,7 @@ def hold(cluster: Cluster, kind: str, patch: Json) -> None:
 async def test_a_box_is_not_created_where_its_removal_has_not_ended(
     cluster: Cluster, pods: Boxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That would be the ended one: it is refused for the moment, with what holds it."""
+    """The creation is refused for the moment, naming what holds the former box."""
     monkeypatch.setattr(objects, "_FINALIZERS_SECONDS", 0.5)
     spec = pods.spec()
     await pods.provider.create(spec)
@@ -86,7 +86,7 @@ async def test_a_box_is_not_created_where_its_removal_has_not_ended(
 
 
 async def test_a_box_that_its_cluster_has_ended_is_not_created_with_success(cluster: Cluster, pods: Boxes) -> None:
-    """As when the reply to its creation was lost, and it was evicted since: its loss is reported."""
+    """If the reply to a creation was lost, and the pod was evicted since, its loss is reported."""
     spec = pods.spec()
     await pods.provider.create(spec)
     await cluster.later(cluster.kubelet.evict(pod_of(cluster, spec.name), "Evicted", "low on memory"))
@@ -98,7 +98,7 @@ async def test_a_box_that_its_cluster_has_ended_is_not_created_with_success(clus
 async def test_box_that_its_cluster_ends_during_its_creation_is_not_created_with_success(
     cluster: Cluster, pods: Boxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if its program had begun by then: the caller gets the reason instead of a failed box."""
+    """Even if its program had begun, the caller gets the reason instead of a failed box."""
     spec = pods.spec()
     begin = objects.BoxObjects.note
 
@@ -113,7 +113,7 @@ async def test_box_that_its_cluster_ends_during_its_creation_is_not_created_with
 
 
 async def test_a_removal_is_not_attributed_to_the_cluster(cluster: Cluster, pods: Boxes) -> None:
-    """Neither ours nor a user's: who reads the box meanwhile reads that it was deleted."""
+    """A box that we or a user remove is read as deleted, and not as ended by its cluster."""
     box = await pods.make(WAITS)
     change(cluster, box.name, HELD)
     async with listening(pods) as received:

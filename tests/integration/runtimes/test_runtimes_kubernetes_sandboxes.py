@@ -1,4 +1,4 @@
-"""Sandboxes of agents.x-k8s.io, where a cluster has them: a controller makes the pods, and makes them anew."""
+"""Sandboxes of agents.x-k8s.io, if a cluster has them: a controller creates their pods, and replaces them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ VERSIONS = ("v1alpha1", "v1beta1")
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_sandbox_is_made_where_the_cluster_has_them(version: str) -> None:
-    """It is one box, with its pod; it is stopped, started and removed as a pod is. A pod that replaces it is a loss."""
+    """A Sandbox is one box with its pod; it is stopped, started and removed like a pod. A replaced pod is a loss."""
     with Cluster(sandboxes=version) as cluster:
         settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
         runtime = await open_kubernetes(settings, "h1")
@@ -51,7 +51,7 @@ async def test_a_sandbox_is_made_where_the_cluster_has_them(version: str) -> Non
 
 @pytest.mark.parametrize("first", ["sandbox", "pod"])
 async def test_what_was_made_as_the_one_is_ended_where_the_other_is_made(first: str) -> None:
-    """The setting was changed, or the cluster has Sandboxes since: nothing is left of what was there before."""
+    """After the setting was changed, or the cluster got Sandboxes, nothing of the former kind is left."""
     with Cluster(sandboxes="v1beta1") as cluster:
         before, after = ("v1beta1", None) if first == "sandbox" else (None, "v1beta1")
         async with made(cluster, before) as boxes:
@@ -76,7 +76,7 @@ DOWN = 'Internal error occurred: failed calling webhook "w": connection refused'
     ("why", "fault"), [(QUOTA, ProviderFault.QUOTA), (POLICY, ProviderFault.REFUSED), (DOWN, ProviderFault.TIMED_OUT)]
 )
 async def test_what_its_controller_is_refused_is_reported(why: str, fault: ProviderFault) -> None:
-    """At once, by the conditions of its Sandbox, if no other try may succeed; else when it has waited long enough."""
+    """A refusal in its Sandbox's conditions is reported at once if no retry may succeed; else after a wait."""
     with Cluster(sandboxes="v1beta1") as cluster:
         cluster.now(lambda: setattr(cluster.api, "refused_pods", ApiError(403, "Forbidden", why)))
         async with made(cluster, "v1beta1", pending=5 if fault is ProviderFault.TIMED_OUT else 600) as boxes:
@@ -88,7 +88,7 @@ async def test_what_its_controller_is_refused_is_reported(why: str, fault: Provi
 
 
 async def test_drained_sandbox_names_the_drain(herd: Broker, tmp_path: Path) -> None:
-    """Its worker knows of a signal only; the reason is in the error of its task, which may be retried."""
+    """The worker only receives a signal, but the error of its task has the reason, and may be retried."""
     with Cluster() as cluster:
 
         async def opening(_settings: Settings) -> Sequence[Runtime]:
@@ -109,7 +109,7 @@ async def test_drained_sandbox_names_the_drain(herd: Broker, tmp_path: Path) -> 
 
 
 async def test_a_whole_task_in_a_sandbox(herd: Broker, tmp_path: Path) -> None:
-    """On the real broker, with the real spawner and worker, as that opens the runtime: nothing is left of it."""
+    """The real broker, spawner and worker complete a task in a Sandbox, of which nothing is left."""
     with Cluster(sandboxes="v1beta1") as cluster:
         made_as: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A slow API server and an invalid kubeconfig are reported as what they are."""
+"""A slow API server and an invalid kubeconfig are reported as such."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,23 +20,23 @@ SLOW = ApiError(504, "Timeout", "the server was unable to return a response in t
 
 
 class OfAll(Fault):
-    """The response to lists and watches of pods; not to a get of one."""
+    """The response to lists and watches of pods, but not to a get of one."""
 
     def takes(self, request: web.Request) -> bool:
-        """By the end of the path."""
+        """Whether the path ends with the resource."""
         return self.times > 0 and request.method == "GET" and request.path.endswith("/pods")
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own."""
+    """A cluster of one test."""
     with Cluster() as one:
         yield one
 
 
 @pytest.fixture
 async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
-    """Boxes there."""
+    """Boxes in this cluster."""
     boxes = Boxes(await opened(cluster)())
     try:
         yield boxes
@@ -64,7 +64,7 @@ async def test_slow_replies_do_not_shorten_the_grace(cluster: Cluster, pods: Box
 
 @pytest.mark.parametrize("text", ["a: [", "- none", "none", "current-context: {}\nclusters: 1\n"])
 async def test_invalid_kubeconfig_is_reported(tmp_path: Path, text: str) -> None:
-    """The error has the file's name, and nothing of its content."""
+    """The error has the name of the file, and nothing of its content."""
     file = tmp_path / "config"
     file.write_text(f"{text} # tok-0123456789")
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=file)

@@ -1,4 +1,4 @@
-"""Watching pods: one list, and then a watch that continues after each interruption."""
+"""Pods are watched by one list, and then by a watch that continues after each interruption."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: its history is lost for no other test."""
+    """A cluster of one test: its lost history affects no other test."""
     with Cluster() as one:
         yield one
 
@@ -25,13 +25,13 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
 
 
 def requested(cluster: Cluster, what: str) -> list[str]:
-    """The lists or the watches of all our pods that were asked for."""
+    """The lists or the watches of all our pods that were requested."""
     paths = [path for method, path in list(cluster.api.requested) if method == "GET" and "labelSelector" in path]
     return [path for path in paths if ("watch=true" in path) == (what == "watches")]
 
 
 async def test_idle_watch_sends_no_further_requests(cluster: Cluster, pods: Boxes) -> None:
-    """There is one list and one watch, however long it takes."""
+    """One list and one watch are enough, however long they last."""
     async with listening(pods) as received:
         box = await pods.make()
         await until(lambda: box.name in received)
@@ -41,7 +41,7 @@ async def test_idle_watch_sends_no_further_requests(cluster: Cluster, pods: Boxe
 
 
 async def test_change_during_a_cut_watch_is_reported(cluster: Cluster, pods: Boxes) -> None:
-    """The next watch continues from the last version, also for the end of a pod that no list has."""
+    """The next watch continues from the last version, also for the end of a pod that no list contains."""
     async with listening(pods) as received:
         box = await pods.make()
         await until(lambda: box.name in received)
@@ -55,7 +55,7 @@ async def test_change_during_a_cut_watch_is_reported(cluster: Cluster, pods: Box
 
 
 async def test_watch_resumes_from_its_last_bookmark(cluster: Cluster, pods: Boxes) -> None:
-    """The server has forgotten older versions, and no new list is needed."""
+    """The server no longer knows older versions, but no new list is needed."""
     async with listening(pods) as received:
         box = await pods.make()
         await until(lambda: box.name in received)

@@ -1,4 +1,4 @@
-"""The log of a sandbox, as its container engine or its cluster keeps it."""
+"""The log of a sandbox, as its container engine or its cluster stores it."""
 
 import asyncio
 from contextlib import aclosing
@@ -20,7 +20,7 @@ def open_provider(request: pytest.FixtureRequest) -> object:
 
 
 async def test_a_log_is_followed_to_its_end(boxes: Boxes) -> None:
-    """Following returns stdout and stderr with what is written meanwhile; otherwise the existing lines, or the last."""
+    """Following returns stdout and stderr with later lines; otherwise the existing lines, or the last ones."""
     runtime = BoxRuntime(boxes.provider, boxes.herd)
     assert isinstance(runtime, LogSource)
     box = await boxes.make(PRINTS)

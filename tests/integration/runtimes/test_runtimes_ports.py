@@ -1,6 +1,6 @@
 """Ports of sandboxes by provider: tokens, limited ports, and late addresses.
 
-What holds for all of them is asked in `test_runtimes_contract.py`.
+`test_runtimes_contract.py` tests the requirements of all runtimes.
 """
 
 from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ async def _serve(boxes: Boxes, box: Box, port: int) -> None:
 
 
 async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_double: Daytona) -> None:
-    """The former token is invalid; a stopped sandbox has none. No text has any of them."""
+    """After a restart the former token is invalid; a stopped sandbox has none. No text contains a token."""
     assert isinstance(clouds.provider, DaytonaProvider)
     box, port = await clouds.make(), free_port()
     await _serve(clouds, box, port)
@@ -76,7 +76,7 @@ async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_
 
 
 async def _ports_in(boxes: Boxes, box: Box) -> list[int]:
-    """The ports that the program of a box has in its variables; none while it has not begun."""
+    """The ports in the variables of a box's program; none before it has begun."""
     ran = await boxes.sh(
         box, "tr '\\0' '\\n' < /proc/$(cat /sandherd/run/pid)/environ | sed -n 's/^SANDHERD_PORTS=//p'"
     )
@@ -84,7 +84,7 @@ async def _ports_in(boxes: Boxes, box: Box) -> list[int]:
 
 
 async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote_double: RuntimeApi) -> None:
-    """The program gets them in each of its lives; any other is refused, with the declared ones."""
+    """The program gets the declared ports in each of its lives; any other port is refused, with the declared ones."""
     assert isinstance(runtimes.provider, RemoteProvider)
     box = await runtimes.make()
     ports = sorted(remote_double.of(box.name).machine.work_ports)
@@ -105,7 +105,7 @@ async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote
 
 
 async def test_runtime_api_without_ports_uses_the_defaults(runtimes: Boxes, remote_double: RuntimeApi) -> None:
-    """12000 and 12001, each at a host that is named after the runtime's."""
+    """Without ports in its configuration it uses 12000 and 12001, each at a host named after the runtime's."""
     assert isinstance(runtimes.provider, RemoteProvider)
     remote_double.publishes_hosts = False
     box = await runtimes.make()
@@ -117,7 +117,7 @@ async def test_runtime_api_without_ports_uses_the_defaults(runtimes: Boxes, remo
 async def test_unreachable_pod_is_reported(
     kubernetes_cluster: Cluster,
 ) -> None:
-    """A pod without ingress is refused, with the setting to change; one without an address may be retried."""
+    """A pod without ingress is refused, naming the setting; one without an address may be retried."""
     provider = await opened(kubernetes_cluster, ports=(8000,))()
     assert isinstance(provider, PodProvider)
     boxes = Boxes(provider)
@@ -139,7 +139,7 @@ async def test_unreachable_pod_is_reported(
 
 @pytest.mark.parametrize("no_one", [False, True])
 async def test_ingress_policy_permits_configured_ports_or_none(no_one: bool) -> None:
-    """The policy that the cluster has accepted states it, and so do the capabilities."""
+    """The policy that the cluster has accepted and the capabilities state the same ports."""
     ingress = frozenset({"nobody"} if no_one else ())
     with Cluster() as cluster:
         settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, kubernetes_ingress=ingress)

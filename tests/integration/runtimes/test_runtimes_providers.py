@@ -1,4 +1,4 @@
-"""The requirements of every provider, tested alike."""
+"""The requirements of every provider, tested in the same way."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ async def test_sandbox_created_twice_is_one(boxes: Any) -> None:
 
 
 async def test_interrupted_creation_is_completed(boxes: Any, open_provider: Any) -> None:
-    """The reply to a creation is lost with its requester: the next request gets that very sandbox."""
+    """If the reply is lost with its requester, the next request returns the same sandbox."""
     spec = boxes.spec()
     requested = asyncio.create_task(boxes.provider.create(spec))
     await asyncio.sleep(0)
@@ -41,7 +41,7 @@ async def test_interrupted_creation_is_completed(boxes: Any, open_provider: Any)
 
 
 async def test_sandboxes_are_found_by_label_after_a_restart(boxes: Any, open_provider: Any) -> None:
-    """Another provider finds them with their labels, and none of another herd."""
+    """Another provider object finds them with their labels, and none of another herd."""
     first, second = await boxes.make(), await boxes.make()
     await boxes.make(labels={HERD: "another", PROJECT: "p1"})
     another = await open_provider()
@@ -54,7 +54,7 @@ async def test_sandboxes_are_found_by_label_after_a_restart(boxes: Any, open_pro
 
 
 async def test_program_has_its_files_and_variables(boxes: Any) -> None:
-    """Files are there before it starts, for its user alone; its working directory is its own folder."""
+    """Its user alone can read the files, which exist before it starts; its working directory is its own folder."""
     box = await boxes.make(f"stat -c %a {STATE}/task.json > {WORK}/mode; env > {WORK}/env; pwd > {WORK}/pwd; {_WAIT}")
     result = await boxes.sh(box, f"until [ -s {WORK}/pwd ]; do sleep 0.05; done; cat {WORK}/mode {WORK}/pwd; id -u")
     mode, folder, user = result.out.decode().split()
@@ -68,7 +68,7 @@ _WAIT = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 
 
 async def test_commands_and_files_of_a_sandbox(boxes: Any) -> None:
-    """Commands have their exit status, time and bound of output; files are written, read, and refused."""
+    """Commands have an exit status, a time limit and limited output; files are written, read, and refused."""
     box = await boxes.make()
     await check_exit_status_of_a_command_is_reported(boxes, box)
     await check_command_over_its_time_is_ended(boxes, box)
@@ -78,7 +78,7 @@ async def test_commands_and_files_of_a_sandbox(boxes: Any) -> None:
 
 
 async def check_exit_status_of_a_command_is_reported(boxes: Any, box: Box) -> None:
-    """Every exit status is reported, with both outputs."""
+    """Check that every exit status is reported, with both outputs."""
     for code in (0, 1, 124, 137, 255):
         ran = await boxes.sh(box, f"echo out; echo err >&2; exit {code}")
         assert (ran.code, ran.timed_out, ran.cut) == (code, False, False)
@@ -87,7 +87,7 @@ async def check_exit_status_of_a_command_is_reported(boxes: Any, box: Box) -> No
 
 
 async def check_command_over_its_time_is_ended(boxes: Any, box: Box) -> None:
-    """The command's output until then is returned; no process of it remains."""
+    """Check that the output until then is returned, and that no process of the command remains."""
     script = "echo before; exec sleep 4711"
     ran = await ran_out_of_time(lambda seconds: boxes.sh(box, script, seconds=seconds), lambda ran: ran.out)
     assert (ran.code, ran.timed_out) == (None, True)
@@ -96,7 +96,7 @@ async def check_command_over_its_time_is_ended(boxes: Any, box: Box) -> None:
 
 
 async def check_output_is_limited_to_its_bound(boxes: Any, box: Box) -> None:
-    """Three megabytes are complete; with a bound of one, the first megabyte is returned with `cut`."""
+    """Check that 3 MB are complete, and that with a limit of 1 MiB the first MiB is returned with `cut`."""
     script = "head -c 3000000 /dev/zero | tr '\\0' x"
     whole = await boxes.sh(box, script)
     assert (whole.out, whole.cut) == (b"x" * 3_000_000, False)
@@ -105,7 +105,7 @@ async def check_output_is_limited_to_its_bound(boxes: Any, box: Box) -> None:
 
 
 async def check_file_is_written_and_read_unchanged(boxes: Any, box: Box) -> None:
-    """Bytes of every kind, under any name."""
+    """Check that bytes of every kind, under any name, are unchanged."""
     content = bytes(range(256)) * 5000
     for name in ("plain", "with space", "ünïcode ✓", "-dash", "quote'\"$(id)", "new\nline", "a" * 200):
         await boxes.provider.write_files(box.name, [File(f"{WORK}/{name}", content)])
@@ -113,7 +113,7 @@ async def check_file_is_written_and_read_unchanged(boxes: Any, box: Box) -> None
 
 
 async def check_unreadable_files_are_refused(boxes: Any, box: Box) -> None:
-    """A missing file, one too large, a folder, and one outside of the permitted folder are refused."""
+    """Check a missing file, one too large, a folder, and one outside of the permitted folder."""
     await boxes.provider.write_files(box.name, [File(f"{WORK}/large", b"x" * 1001)])
     for path, fault in (
         (f"{WORK}/none", ProviderFault.NOT_FOUND),
@@ -152,7 +152,7 @@ async def test_end_of_a_program_is_reported(boxes: Any) -> None:
 
 
 async def test_sandbox_is_terminated_and_then_killed(boxes: Any) -> None:
-    """A program that handles SIGTERM ends by itself; another is killed after its grace."""
+    """A program that handles SIGTERM ends by itself; another one is killed after its grace."""
     fair, deaf = await boxes.make(_FAIR), await boxes.make(_DEAF)
     for box in (fair, deaf):
         await boxes.sh(box, f"until [ -e {WORK}/heard ]; do sleep 0.05; done")
@@ -179,7 +179,7 @@ async def test_stopped_sandbox_is_restarted_with_its_files(boxes: Any) -> None:
 
 
 async def test_sandbox_is_paused_and_resumed(boxes: Any) -> None:
-    """A repeated request changes nothing, and no process runs meanwhile. A provider that can't pause refuses it."""
+    """A repeated request changes nothing, and no process runs meanwhile; a provider that can't pause refuses it."""
     box = await boxes.make(f"while :; do date +%s%N >> {WORK}/ticks; sleep 0.02; done")
     if not boxes.provider.abilities.pause:
         with pytest.raises(ProviderError) as caught:
@@ -213,7 +213,7 @@ async def test_removed_sandbox_is_not_found(boxes: Any) -> None:
 
 
 async def test_quarantined_sandbox_is_marked_for_all_replicas(boxes: Any, open_provider: Any) -> None:
-    """Another provider sees the mark; restored, it is as before."""
+    """Another provider object sees the mark; once restored, the sandbox is as before."""
     box = await boxes.make()
     await boxes.provider.stop(box.name, 1)
     await boxes.provider.mark_quarantined(box.name)
@@ -230,14 +230,14 @@ async def test_quarantined_sandbox_is_marked_for_all_replicas(boxes: Any, open_p
 
 @pytest.mark.parametrize("open_provider", [name for name in PROVIDERS if name != "remote"], indirect=True)
 async def test_oom_kill_is_distinguished_from_a_failure(boxes: Any) -> None:
-    """The kernel's kill for memory is reported as such; remote limits in steps, and has a test of its own."""
+    """A kill for memory is reported as such; the remote runtime, whose limits have steps, has its own test."""
     box = await boxes.make("exec python3 -c \"b = b'x' * (1 << 30)\"")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert (ended.end.out_of_memory, ended.end.code) == (True, 137)
 
 
 async def test_missing_image_is_reported(boxes: Any) -> None:
-    """Nothing is left of the attempt."""
+    """The error for a missing image leaves nothing of the attempt."""
     with pytest.raises(ProviderError) as caught:
         await boxes.make(image="sandherd-no-such-image:1")
     assert caught.value.fault is ProviderFault.REFUSED

@@ -32,7 +32,7 @@ QUIET = {
 
 @pytest.fixture(params=["small", "real"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator["Server"]:
-    """An agent server in a pod of the double: the stand-in, and the real one."""
+    """An agent server in a pod of the double: first the stand-in, then the real one."""
     async with Double(real=agent_server() if request.param == "real" else None) as double:
         requested = {"image": IMAGE, "command": COMMAND, "session_id": "one", "environment": QUIET}
         pod = await double.start(requested)
@@ -43,20 +43,20 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator["Server"]:
 
 
 class Server:
-    """What is asked of it."""
+    """Requests to an agent server."""
 
     def __init__(self, session: aiohttp.ClientSession, pod: Pod) -> None:
         self._session = session
         self._pod = pod
 
     async def ask(self, method: str, path: str, key: str | None = None, **more: Any) -> tuple[int, bytes]:
-        """The status and the body of an answer."""
+        """The status and the body of a response."""
         headers = {"X-Session-API-Key": self._pod.key if key is None else key}
         async with self._session.request(method, path, headers=headers, **more) as answer:
             return answer.status, await answer.read()
 
     async def bash(self, command: str, timeout: int = PATIENCE) -> dict[str, Any]:
-        """How a command line ended."""
+        """The result of a command line."""
         request_body = {"command": command, "cwd": "/", "timeout": timeout}
         status, body = await self.ask("POST", "api/bash/execute_bash_command", json=request_body)
         assert status == 200, body
@@ -71,7 +71,7 @@ class Server:
 
 
 async def test_agent_server_behaves_as_the_adapter_expects(server: Server) -> None:
-    """The stand-in and the real one alike: commands, their ends and times, files, and the key."""
+    """The stand-in and the real one behave alike: commands, their ends and times, files, and the key."""
     assert (await server.ask("GET", "health", key="none"))[0] == 200
     assert (await server.ask("GET", "api/file/download", key="none", params={"path": "/etc/passwd"}))[0] == 401
     ended = await server.bash("echo out; echo err >&2; pwd; exit 3")
@@ -99,7 +99,7 @@ async def _files_are_as_expected(server: Server) -> None:
         assert (await server.ask("GET", "api/file/download", params={"path": there}))[0] == status, there
 
 
-@pytest.mark.long  # the stand-in does what the real one does: the test above; a box in it: test_runtimes_providers
+@pytest.mark.long  # the test above: the stand-in behaves as the real one; a box in it: test_runtimes_providers
 async def test_remote_adapter_works_with_a_real_agent_server() -> None:
     """A sandbox is created, inspected, stopped, restarted, frozen and removed."""
     async with Double(real=agent_server()) as double:

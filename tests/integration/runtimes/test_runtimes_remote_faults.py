@@ -1,4 +1,4 @@
-"""Failures of the Runtime API: each has its fault, and leaves nothing behind."""
+"""Failures of the Runtime API: each leads to its fault, and leaves nothing behind."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ WORK = f"{ROOT}/work"
 
 @pytest.fixture
 async def at(remote_double: Double) -> AsyncIterator[Boxes]:
-    """Boxes at the double; whatever is left of them at the end is an orphan."""
+    """Boxes at the double; a box that is left at the end is an orphan."""
     boxes = Boxes(remote(remote_double))
     yield boxes
     remote_double.faults.clear()
@@ -41,7 +41,7 @@ async def refused(requested: Any, fault: ProviderFault, double: Double) -> Provi
 
 
 async def runs_once(at: Boxes, double: Double, spec: BoxSpec) -> None:
-    """One runtime of this name, whose program was started once."""
+    """Check that one runtime has this name, and that its program was started once."""
     box = await at.provider.get(spec.name)
     assert box is not None
     assert (box.alive, box.runs) == (True, 1)
@@ -53,7 +53,7 @@ def starts(double: Double) -> int:
 
 
 async def test_lost_reply_creates_no_second_runtime(at: Boxes, remote_double: Double) -> None:
-    """The runtime is started and the reply lost: a search by session finds it, and it is requested once."""
+    """If the reply to a start is lost, a search by session finds the runtime, and no second one is requested."""
     remote_double.fail("POST", "^/start$", lost=True)
     spec = at.spec()
     await at.provider.create(spec)
@@ -64,7 +64,7 @@ async def test_lost_reply_creates_no_second_runtime(at: Boxes, remote_double: Do
 @pytest.mark.parametrize("path", ["/api/file/upload", "/api/bash/execute_bash_command"])
 @pytest.mark.parametrize("lost", [False, True])
 async def test_failing_agent_server_is_retried(at: Boxes, remote_double: Double, path: str, lost: bool) -> None:
-    """With lost replies or a 503 of a proxy, the program is still started only once."""
+    """With lost replies or a proxy's 503, the program is still started only once."""
     how: dict[str, Any] = {"lost": True} if lost else {"error": ApiError(503, "unavailable", "no server is available")}
     remote_double.fail("POST", path, times=3, **how)
     spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
@@ -85,7 +85,7 @@ async def test_temporary_failure_is_retried(at: Boxes, remote_double: Double) ->
 
 
 async def test_long_wait_is_left_to_the_caller(at: Boxes, remote_double: Double) -> None:
-    """The Runtime API requests a minute: the error is raised at once, with the minute."""
+    """A wait of a minute is raised at once, with the time."""
     throttled = ApiError(429, "too_many_requests", "slow down", {"Retry-After": "60"})
     remote_double.fail("POST", "^/start$", times=100, error=throttled)
     error = await refused(at.make(), ProviderFault.RATE_LIMITED, remote_double)
@@ -103,7 +103,7 @@ async def test_lasting_failure_is_given_up(at: Boxes, remote_double: Double) -> 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_refused_key_is_reported_and_not_repeated(at: Boxes, remote_double: Double, status: int) -> None:
-    """The key is not in the error even if the reply has it."""
+    """The error does not have the key, even if the reply has it."""
     remote_double.fail("POST", "^/start$", times=100, error=ApiError(status, "denied", f"bad X-API-Key: {KEY}"))
     error = await refused(at.make(), ProviderFault.REFUSED, remote_double)
     assert "SANDBOX_API_KEY" in str(error)
@@ -128,7 +128,7 @@ async def test_missing_capacity_is_distinguished_from_a_fault(
 
 
 async def test_excessive_memory_is_refused_before_any_request(at: Boxes, remote_double: Double) -> None:
-    """Eight steps of 4 GB; a smaller limit is requested by the smallest sufficient step."""
+    """More than eight steps of 4 GB are refused; a smaller limit uses the smallest sufficient step."""
     too_much = at.make(limits=SandboxLimits(memory_mb=33_000))
     assert "32 GB" in str(await refused(too_much, ProviderFault.REFUSED, remote_double))
     assert starts(remote_double) == 0
@@ -138,7 +138,7 @@ async def test_excessive_memory_is_refused_before_any_request(at: Boxes, remote_
 
 
 async def test_crashing_pod_is_stopped(at: Boxes, remote_double: Double) -> None:
-    """The error has the reason; the next attempt creates a new one."""
+    """The error has the reason; the next attempt creates a new pod."""
     remote_double.crashing.append("OOMKilled")
     spec = at.spec()
     error = await refused(at.provider.create(spec), ProviderFault.TRANSIENT, remote_double)
@@ -149,8 +149,8 @@ async def test_crashing_pod_is_stopped(at: Boxes, remote_double: Double) -> None
 
 
 async def test_runtime_that_never_starts_is_stopped(remote_double: Double) -> None:
-    """The error after its time has its last state."""
-    boxes = Boxes(remote(remote_double, init_timeout=3.0))  # in which it has to be looked at
+    """The error after its time has the runtime's last state."""
+    boxes = Boxes(remote(remote_double, init_timeout=3.0))  # within which it must be read
     remote_double.stuck = 1
     error = await refused(boxes.make(), ProviderFault.TIMED_OUT, remote_double)
     assert "it is starting, its pod pending" in str(error)
@@ -159,7 +159,7 @@ async def test_runtime_that_never_starts_is_stopped(remote_double: Double) -> No
 
 
 async def test_image_that_cannot_be_pulled_is_refused(at: Boxes, remote_double: Double) -> None:
-    """The Runtime API reported that it exists, and the pod waits for it forever: the spawner does not."""
+    """A pod would wait forever for an image that the Runtime API has reported as existing: the spawner does not."""
     remote_double.unpullable = 1
     error = await refused(at.make(), ProviderFault.REFUSED, remote_double)
     assert "can't be pulled" in str(error)
@@ -167,7 +167,7 @@ async def test_image_that_cannot_be_pulled_is_refused(at: Boxes, remote_double: 
 
 
 async def test_missing_image_route_is_ignored(at: Boxes, remote_double: Double) -> None:
-    """Not every Runtime API has that route."""
+    """A Runtime API without the route for images can be used."""
     remote_double.fail("GET", "^/image_exists$", error=ApiError(404, "not_found", "no such route"))
     spec = at.spec()
     await at.provider.create(spec)
@@ -176,7 +176,7 @@ async def test_missing_image_route_is_ignored(at: Boxes, remote_double: Double) 
 
 @pytest.mark.parametrize("remembers", [False, True])
 async def test_lost_runtime_has_ended(at: Boxes, remote_double: Double, remembers: bool) -> None:
-    """A runtime stopped externally is gone, and that is a change, whether its session is known or not."""
+    """A runtime that was stopped externally has ended, and that is a change, whether its session is known or not."""
     remote_double.remembers_stopped = remembers
     box = await at.make()
     news = at.provider.changes()
@@ -196,7 +196,7 @@ async def test_lost_runtime_has_ended(at: Boxes, remote_double: Double, remember
 async def test_recreated_pod_has_lost_its_program(
     at: Boxes, remote_double: Double, wipe: bool, reason: str, memory: bool
 ) -> None:
-    """The reason is reported, memory apart from others; a running pod is not believed, with its files or without."""
+    """A running pod without its program is reported with the reason, memory apart, with its files or without."""
     box = await at.make()
     await remote_double.restart(remote_double.of(box.name), reason, wipe=wipe)
     found = await _seen(at, box)
@@ -211,7 +211,7 @@ async def test_recreated_pod_has_lost_its_program(
 
 
 async def test_oom_kill_is_reported(at: Boxes, remote_double: Double) -> None:
-    """The runtime itself survives; its counter distinguishes the kill from any other."""
+    """The runtime itself survives; its counter distinguishes this kill from others."""
     if remote_double.groups.memory is None:
         pytest.fail("no memory group can be made here, so nothing can be held in its limit")
     remote_double.step_mib = 96
@@ -228,7 +228,7 @@ async def test_oom_kill_is_reported(at: Boxes, remote_double: Double) -> None:
 
 
 async def test_runtime_paused_by_its_provider_restarts_from_its_files(at: Boxes, remote_double: Double) -> None:
-    """The runtime's processes have ended; it is resumed to be started again, with another key."""
+    """The paused runtime's processes have ended; it is resumed with another key and started again."""
     box = await at.make(f"cat {STATE}/more >> {WORK}/lives; echo life >> {WORK}/lives; {WAITS}")
     await at.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
     await remote_double.pause(remote_double.of(box.name))
@@ -244,7 +244,7 @@ async def test_runtime_paused_by_its_provider_restarts_from_its_files(at: Boxes,
 
 
 async def test_quarantined_runtime_is_paused(remote_double: Double) -> None:
-    """Every replica sees it as quarantined, and restored it has its files."""
+    """Every replica sees the paused runtime as quarantined; once restored, it has its files."""
     boxes = Boxes(remote(remote_double, keep_alive=False))
     box = await boxes.make(f"echo unsaid > {WORK}/unsaid; {WAITS}")
     await boxes.sh(box, f"until [ -s {WORK}/unsaid ]; do sleep 0.05; done")
@@ -262,7 +262,7 @@ async def test_quarantined_runtime_is_paused(remote_double: Double) -> None:
 
 
 async def test_hanging_agent_server_hides_no_other_sandbox(at: Boxes, remote_double: Double) -> None:
-    """Of its own sandbox only the herd is known, and that it does not respond; a request by name gives the same."""
+    """Lists and requests by name state that the sandbox does not respond; others are not affected."""
     mute, well = await at.make(), await at.make()
     pod = remote_double.of(mute.name)
     remote_double.fail("POST", f"^/sandbox/{pod.id}/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
@@ -275,7 +275,7 @@ async def test_hanging_agent_server_hides_no_other_sandbox(at: Boxes, remote_dou
 
 
 async def test_unresponsive_sandbox_is_stopped_in_the_end(remote_double: Double) -> None:
-    """The program can't be asked to end, so its runtime is stopped: it costs nothing further."""
+    """The program can't be stopped by request, so its runtime is stopped, and costs nothing more."""
     boxes, hasty = Boxes(remote(remote_double)), remote(remote_double, init_timeout=5.0)
     box = await boxes.make()
     remote_double.fail("POST", "^/sandbox/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
@@ -292,7 +292,7 @@ async def test_unresponsive_sandbox_is_stopped_in_the_end(remote_double: Double)
 
 
 async def test_abandoned_creation_is_found_and_removed(remote_double: Double) -> None:
-    """The creator is gone before anything was in it; a restarted spawner finds it by its herd."""
+    """A restarted spawner finds a runtime whose creator ended before anything was in it, by its herd."""
     first, herd = Boxes(remote(remote_double)), "0123456789abcdef"
     remote_double.stuck = 1
     making = asyncio.create_task(first.make(labels={HERD: herd}))
@@ -312,7 +312,7 @@ async def test_abandoned_creation_is_found_and_removed(remote_double: Double) ->
 
 
 async def test_foreign_runtimes_of_the_account_are_ignored(at: Boxes, remote_double: Double) -> None:
-    """A runtime started by OpenHands itself or another herd is left alone."""
+    """Runtimes of OpenHands itself or of another herd are left alone."""
     requested = {"image": IMAGE, "command": "sleep 600", "session_id": "conversation-1"}
     stranger = await remote_double.start(requested)
     box = await at.make()

@@ -1,4 +1,4 @@
-"""Forged reports of an agent in a remote sandbox affect no other, and its sandbox is stopped nevertheless."""
+"""An agent's forged reports of a remote sandbox affect no other, and its sandbox is stopped nevertheless."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ LIES = (
 
 @pytest.fixture
 async def at(remote_double: Double) -> AsyncIterator[Boxes]:
-    """Boxes at the double; whatever is left of them at the end is an orphan."""
+    """Boxes at the double; a box that is left at the end is an orphan."""
     boxes = Boxes(remote(remote_double))
     yield boxes
     remote_double.faults.clear()
@@ -50,7 +50,7 @@ async def at(remote_double: Double) -> AsyncIterator[Boxes]:
 
 
 def records_of(name: str) -> Any:
-    """The records of a spawner that knows of one sandbox, which has failed with nothing unsaid."""
+    """Records of a spawner with one sandbox, which has failed and has published everything."""
     record = SandboxRecord(
         project="p1",
         sandbox=name,
@@ -85,7 +85,7 @@ async def test_forged_state_hides_no_sandbox(at: Boxes) -> None:
 
 @pytest.mark.parametrize("status", [502, 403])
 async def test_sandbox_without_its_agent_server_is_stopped(at: Boxes, remote_double: Double, status: int) -> None:
-    """The agent has ended or replaced that server: the sandbox is seen, and stopped in the end."""
+    """A sandbox whose agent has ended or replaced the server is still seen, and is stopped in the end."""
     box, hasty = await at.make(), remote(remote_double, init_timeout=2.0)
     runtime = BoxRuntime(hasty, at.herd)
     pod = remote_double.of(box.name)
@@ -102,7 +102,7 @@ async def test_sandbox_without_its_agent_server_is_stopped(at: Boxes, remote_dou
 
 
 async def test_sandbox_marked_as_quarantined_by_its_agent_is_stopped(at: Boxes, remote_double: Double) -> None:
-    """The agent has ended the keeper: a stop ends it nevertheless, and so does the sweep."""
+    """The agent has ended the keeper process: a stop and the sweep end the sandbox nevertheless."""
     box, runtime = await at.make(f"setsid sleep 7654 & echo $! > {RUN}/own; wait"), BoxRuntime(at.provider, at.herd)
     await at.sh(box, f"cd {RUN}; until [ -s own ] && read -r pid born < keeper; do :; done; kill -9 $pid; touch aside")
     assert (await runtime.list_quarantined(), await runtime.observe(box.name)) == ([box.name], None)
@@ -116,7 +116,7 @@ async def test_sandbox_marked_as_quarantined_by_its_agent_is_stopped(at: Boxes, 
 
 
 async def test_unready_sandbox_is_not_reported_as_stopped(at: Boxes, remote_double: Double) -> None:
-    """The program may run: that is reported for the time to become ready, then it is given up."""
+    """Within the time to become ready the program may run, and the state says so; then it is given up."""
     box, hasty = await at.make(), remote(remote_double, init_timeout=2.0)
     remote_double.of(box.name).pod_status = "not ready"
     with pytest.raises(ProviderError, match="not ready") as caught:
@@ -130,7 +130,7 @@ async def test_unready_sandbox_is_not_reported_as_stopped(at: Boxes, remote_doub
 
 
 async def test_forged_state_of_a_program_is_read_partly(at: Boxes) -> None:
-    """The program has begun; of its end only the fact is believed."""
+    """The program has begun; of its end only the fact is used."""
     box = await at.make()
     await at.sh(box, f"cd {RUN}; echo rubbish > end; echo x > runs; echo x > made")
     found = await at.provider.get(box.name)

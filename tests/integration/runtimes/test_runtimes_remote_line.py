@@ -30,16 +30,16 @@ async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[ProjectUser]:
 
 
 def spawner(herd: Broker, double: Double, home: Path, **values: Any) -> Service:
-    """A spawner as a user has it who has set these."""
+    """A spawner as a user with these settings has it."""
     given: dict[str, Any] = {"home": home, "runtime": "remote", "remote_api_key": KEY, "remote_api_url": double.url}
     given |= {"sandbox_image": IMAGE, "check_interval": 0.2, "stop_grace": 5, "max_attempts": 1} | values
     return compose(herd.settings(Principal.SPAWNER, **given))
 
 
 def words_of_our_own() -> str:
-    """All that stands in a command line of what this process has started.
+    """Every word of the command lines of processes that this process has started.
 
-    The variables of a pod are not looked at: its agent server is given its key there, by the real Runtime API as well.
+    The variables of a pod are excluded: the real Runtime API also passes the agent server its key in them.
     """
     found: list[str] = []
     for process in psutil.Process().children(recursive=True):
@@ -58,7 +58,7 @@ def contains_no_key(double: Double, *places: str) -> None:
 async def test_task_runs_from_submission_to_its_diff(
     herd: Broker, remote_double: Double, person: ProjectUser, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The worker is uploaded, publishes the diff, and nothing is left; no key is anywhere."""
+    """The worker is uploaded and publishes the diff, nothing is left, and no key is anywhere."""
     async with spawner(herd, remote_double, tmp_path).running():
         task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
         sandbox = (await person.reaches(task, "running")).sandbox
@@ -105,7 +105,7 @@ async def _begun(person: ProjectUser) -> str:
 async def test_lost_worker_is_recovered(
     herd: Broker, remote_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path, wipe: bool
 ) -> None:
-    """The worker's pod is recreated: with its files unpublished events are published; without them they are lost."""
+    """After the pod was recreated with its files unpublished events are published; without files they are lost."""
     remote_double.image.worker = packed_worker
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)
@@ -120,7 +120,7 @@ async def test_lost_worker_is_recovered(
 async def test_lost_sandbox_is_reported(
     herd: Broker, remote_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path
 ) -> None:
-    """A runtime stopped externally fails its sandbox with that reason."""
+    """A runtime that was stopped externally fails its sandbox with that reason."""
     remote_double.image.worker = packed_worker
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)

@@ -1,4 +1,4 @@
-"""Runs an attack in a real sandbox: a stub worker starts it as the real worker starts agents."""
+"""Runs an attack in a real sandbox; a stub worker starts it as the real worker starts agents."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ def tried(action):
 
 
 async def attack(eventually: Eventually, runtime: ProcessRuntime, plan: SandboxPlan, script: str) -> Any:
-    """What the script prints as JSON, run as an agent in a new sandbox, whose worker then still lives."""
+    """Run a script as the agent of a new sandbox. Returns the JSON that it prints; its worker must still live."""
     place = runtime.layout.directory(plan.sandbox)
     await _prepare(runtime, plan, ATTACK + script)
     await runtime.create(plan)
@@ -62,5 +62,5 @@ async def _prepare(runtime: ProcessRuntime, plan: SandboxPlan, script: str) -> N
 
 
 def with_namespaces(plan: SandboxPlan) -> SandboxPlan:
-    """The same, of a profile that allows user namespaces."""
+    """The plan with a profile that allows user namespaces."""
     return replace(plan, user_namespaces=True)

@@ -1,4 +1,4 @@
-"""What the spawner's tests share: a process runtime with a worker that is a few lines of Python."""
+"""Fixtures of the spawner's tests, among them a process runtime whose worker is a few lines of Python."""
 
 import json
 import sys
@@ -76,7 +76,7 @@ def plan_for(sandbox: str, **limits: int) -> SandboxPlan:
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[Path]:
-    """A spawner's home; what sandboxes a test leaves in it are ended."""
+    """A spawner's home; sandboxes that a test leaves in it are ended."""
     folder = tmp_path / "home"
     yield folder
     await end_sandboxes(folder)
@@ -99,7 +99,7 @@ def _quiet() -> None:
 
 @pytest.fixture
 async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens a process runtime whose worker runs the given code; everything is ended afterwards."""
+    """Opens process runtimes whose worker runs the given code; all of their processes are ended after the test."""
     opened: list[ProcessRuntime] = []
 
     async def open_it(code: str, isolation: str = "bubblewrap", **options: Any) -> ProcessRuntime:
@@ -136,9 +136,9 @@ class ProjectUser:
         self._wait = 1.0
 
     async def _try(self, request: Any) -> Any:
-        """The answer, or None while no spawner answers: one that was killed may have taken the request.
+        """The reply, or None while no spawner replies: one that was killed may have taken the request.
 
-        Each time-out makes the next one longer, as on a busy machine an answer may take that long.
+        Each time-out makes the next one longer: on a busy machine a reply may take that long.
         """
         try:
             found = await self.bus.ask(request, self.project, timeout=self._wait)
@@ -176,23 +176,23 @@ class ProjectUser:
         return name
 
     async def create(self, sandbox: str | None = None, **spec: Any) -> str:
-        """Ask for a sandbox without a task."""
+        """Request a sandbox without a task."""
         name = sandbox or new_name("sbx")
         await self.command(CreateSandbox(sandbox=name, spec=SandboxSpec(**spec)), name)
         return name
 
     async def sandbox(self, sandbox: str, timeout: float = PATIENCE) -> SandboxView | None:
-        """The sandbox as it stands."""
+        """The current view of a sandbox."""
         found = (await self.bus.ask(ListLiveSandboxes(sandbox=sandbox), self.project, timeout=timeout)).sandboxes
         return found[0] if found else None
 
     async def try_sandbox(self, sandbox: str) -> SandboxView | None:
-        """The same, or None while no spawner answers."""
+        """The current view of a sandbox, or None while no spawner replies."""
         found = await self._try(ListLiveSandboxes(sandbox=sandbox))
         return found.sandboxes[0] if found and found.sandboxes else None
 
     async def sandbox_is(self, sandbox: str, state: str) -> SandboxView:
-        """Wait until it is in this state."""
+        """Wait until the sandbox is in this state."""
 
         async def look() -> SandboxView | None:
             view = await self.try_sandbox(sandbox)
@@ -202,12 +202,12 @@ class ProjectUser:
         return found
 
     async def touch(self, sandbox: str, name: str) -> None:
-        """Make a file in its work tree, through its worker: wherever it is, its agent may wait for that."""
+        """Make a file in the sandbox's work tree through its worker; its agent may wait for the file."""
         command = Exec(sandbox=sandbox, exec=new_name("exc"), command=["touch", name])
         await self.bus.ask(command, self.project, timeout=PATIENCE)
 
     def event_data(self, entity: str, event_type: str) -> dict[str, Any]:
-        """The data of the first event of a type about it."""
+        """The data of the first event of a type about an entity."""
         return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
     async def task(self, task: str, timeout: float = PATIENCE) -> TaskView | None:
@@ -215,7 +215,7 @@ class ProjectUser:
         return found[0] if found else None
 
     async def try_task(self, task: str) -> TaskView | None:
-        """The same, or None while no spawner answers."""
+        """The current view of a task, or None while no spawner replies."""
         found = await self._try(ListLiveTasks(task=task))
         return found.tasks[0] if found and found.tasks else None
 
@@ -228,7 +228,7 @@ class ProjectUser:
         return found
 
     async def reaches(self, task: str, state: str) -> TaskView:
-        """The task in this state; one that ended while it was not looked at has been in it if an event states that."""
+        """Wait until the task is in this state, or has ended and an event states that it was in this state."""
 
         async def look() -> TaskView | None:
             view = await self.try_task(task)
@@ -239,14 +239,14 @@ class ProjectUser:
         return found
 
     def unique(self) -> list[dict[str, Any]]:
-        """The events without repetitions, which the broker does not store but a subscriber may get after a crash."""
+        """The events without repetitions: a subscriber may get one twice after a crash; the broker stores it once."""
         return list({event["id"]: event for event in self.events}.values())
 
     async def sandboxes(self, timeout: float = PATIENCE) -> list[SandboxView]:
         return (await self.bus.ask(ListLiveSandboxes(), self.project, timeout=timeout)).sandboxes
 
     async def all_gone(self) -> None:
-        """No sandbox lives, and nothing of any is left on the host."""
+        """Wait until no sandbox lives, and nothing of any sandbox is left on the host."""
         living: list[str] = []
         left = self.home / "sandboxes"
 
@@ -266,7 +266,7 @@ class ProjectUser:
         await self.eventually(lambda: event_type in self.types(entity))
 
     def check_sequences(self) -> None:
-        """Every source counts from 1 without a gap, and no event came twice under another number."""
+        """Check that every source counts from 1 without a gap, and that no event came twice under different numbers."""
         received: dict[str, dict[int, str]] = defaultdict(dict)
         for event in self.events:
             known = received[event["source"]].setdefault(event["sequence"], event["id"])

@@ -1,9 +1,8 @@
-"""A spawner that ends itself with SIGKILL at its n-th act (argument 1; 0: never). Run by the crash tests.
+"""A spawner that ends itself with SIGKILL at its n-th act (argument 1; 0: never). The crash tests run it.
 
-Instead of a number there may be a name, as `before Revoker.revoke`: then it is the first act of this name.
-With the second argument `STOP` it stops itself there instead, until a test has it continue.
-With a number as the third argument its clock is ahead by that number of seconds.
-It may be a fork, so it prints its process id first.
+Instead of a number, argument 1 may be a name such as `before Revoker.revoke`: the first act of this name. With `STOP`
+as the second argument it stops itself there instead (SIGSTOP), until a test continues it. A number as the third
+argument puts its clock ahead by that number of seconds. It may be a fork, so it prints its process id first.
 """
 
 import os
@@ -41,7 +40,7 @@ def live_or_die(what: str) -> None:
 
 
 def dying(owner: type, name: str) -> None:
-    """Before and after each call of this method there is an act."""
+    """Count an act before and after each call of this method."""
     method: Callable[..., Awaitable[Any]] = getattr(owner, name)
 
     async def dangerous(*given: Any, **named: Any) -> Any:
@@ -61,5 +60,5 @@ for verb in ("create", "recover", "stop", "remove", "observe"):
 print(f"process {os.getpid()}", file=sys.stderr, flush=True)
 settings = load().settings
 logs.configure("spawner", "info")
-# Waiting for the dead one's lease is all that these tests would do otherwise.
+# These tests would otherwise spend their time waiting for the dead spawner's lease.
 uvloop.run(compose(settings, clock=lambda: utc_now() + AHEAD, lease_seconds=1.0).run())

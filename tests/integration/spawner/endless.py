@@ -1,4 +1,4 @@
-"""A test that never ends: what a run is interrupted in. Run by its path alone, by `test_run_lifetime`."""
+"""A test that never ends, which `test_run_lifetime` interrupts. It is run by its path alone."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from spawner.runtimes.factory import _group_name
 from tests.run_lifetime import MARK
 
 SECONDS = f"4713.{os.getpid()}"
-"""Of the processes that are looked for: those of another run beside this one sleep for another time."""
+"""The argument of the processes that are looked for: those of another run beside this one have another number."""
 
 
 async def test_it_never_ends(spawner: Callable[..., Service], person: Any, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""What holds for every process in a sandbox, however it started: reported by the process itself, and by the host."""
+"""The confinement of any process in a sandbox, however it started: reported by the process itself, and by the host."""
 
 import json
 import os
@@ -33,7 +33,7 @@ print(json.dumps(dict(
 
 
 def check_code(mark: str, port: int) -> str:
-    """Python that prints what the process is and may; `mark` is a file that it makes, `port` one of the host's."""
+    """Python code that prints what the process is and may do; it creates the file `mark`; `port` is the host's."""
     return _CHECK.format(mark=mark, port=port, folder=INSIDE)
 
 

@@ -1,4 +1,4 @@
-"""A thief of files: searches everything that broker and spawner have on disk, with the keys of the herd in hand."""
+"""A thief that searches every file of the broker and the spawner, and has the keys of the herd."""
 
 import base64
 import re
@@ -24,14 +24,14 @@ _SEALED_COMMAND = re.compile(rb'"sealed":"([A-Za-z0-9+/]{64,}=*)"')
 
 
 class Thief:
-    """Has every file of the broker and of the spawner, and the herd's signing keys."""
+    """A holder of every file of the broker and of the spawner, and of the herd's signing keys."""
 
     def __init__(self, herd: Broker, home: Path) -> None:
         self._herd = herd
         self._home = home
 
     def finds(self, value: str = CANARY) -> list[str]:
-        """Where the value stands: in clear, in base64 at any alignment, in hex, or in what the stored keys open."""
+        """The places of a value: in clear, in base64 at any alignment, in hex, or in what the stored keys open."""
         forms = {value.encode(), value.encode().hex().encode()}
         forms |= {base64.b64encode(b"x" * shift + value.encode())[4:-4] for shift in range(3)}
         files = contents_below(self._herd.home, self._home)
@@ -45,11 +45,11 @@ class Thief:
 
     @property
     def _own(self) -> PrivateKey:
-        """What commands of clients are sealed for."""
+        """The key for which clients seal their commands."""
         return private_key(SpawnerKeys.read(self._herd.spawner_identity).worker.seed)
 
     def _keys(self, files: dict[Path, bytes]) -> list[SecretBox]:
-        """Every key of a record that lies in a file anywhere, opened with the herd's."""
+        """Every key of a record that is in any file, opened with the herd's key."""
         own = SecretBox(herd_key(SpawnerKeys.read(self._herd.spawner_identity).worker.seed))
         found = []
         for path, content in files.items():
@@ -74,7 +74,7 @@ def opens(boxes: list[SecretBox], sealed: bytes, value: str) -> bool:
 
 
 async def forgotten(person: Any, herd: Broker, thief: Thief) -> None:
-    """Wait until everything is ended and written, and search."""
+    """Wait until everything has ended and is written, then search."""
     await person.all_gone()
     await person.eventually(lambda: not thief.finds())
     await herd.stop()
@@ -82,7 +82,7 @@ async def forgotten(person: Any, herd: Broker, thief: Thief) -> None:
 
 
 def context_of(herd: Broker) -> Context:
-    """A user of project p1, as a client connects."""
+    """The context of a user of project p1, as a client connects."""
     return Context(
         nats_url=herd.url,
         credentials=herd.credentials(Principal.CLIENT, project="p1"),

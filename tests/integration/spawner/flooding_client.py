@@ -1,7 +1,7 @@
 """A program that floods a subject with a client's credential: `<url> <credentials> <subject> <again> <body>`.
 
-It publishes at full speed until its connection is closed; with `again` it connects again each time, and pauses after
-every 4 MB, so that something of the machine is left to the others. It ends after a number of messages or bytes.
+It publishes at full speed until its connection is closed. With `again` it connects again each time, and pauses after
+every 4 MB, which leaves time on the machine for other processes. It ends after a number of messages or bytes.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sandherd.bus.identity import bearer
 MOST = 500_000
 MOST_BYTES = 4096 * 1024 * 1024
 SMALLER = (10_000, 500, 1)
-"""Bytes of what follows each large command: it leaves no space for a small one of another project."""
+"""The sizes of the messages after each large one, in bytes: they leave no space for another project's small command."""
 BODIES = {
     "one-byte": b"1",
     "json": b'{"type": "spawner.submit_task"}',
@@ -31,7 +31,7 @@ _STUCK = 20
 
 
 async def flood(url: str, credentials: Path, subject: str, body: bytes, *, again: bool) -> None:
-    """One flood, to its end."""
+    """Run one flood to its end."""
     left = min(MOST, MOST_BYTES // len(body))
     while left > 0:
         client = Client()

@@ -23,7 +23,7 @@ _AT_ONCE = 250
 
 
 async def flood(url: str, credentials: Path, inbox: str, subject: str, document: bytes) -> bool:
-    """One flood. Returns whether the broker has closed the connection."""
+    """Run one flood. Returns whether the broker has closed the connection."""
     client = Client()
     await client.connect(
         url,

@@ -1,4 +1,4 @@
-"""Keeping up with the buckets, as a running spawner does."""
+"""Follows the buckets, as a running spawner does."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from spawner.live_state import LiveState
 
 @asynccontextmanager
 async def following(live: LiveState) -> AsyncIterator[None]:
-    """Until the block's end."""
+    """Follow the buckets until the end of the block."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(live.follow())
         await live.read()

@@ -1,6 +1,7 @@
-"""A process that holds many connections with half a request on each, and opens those anew that are closed.
+"""A process that holds many connections with half a request on each, and reopens those that are closed.
 
-Arguments: the port, and how many. Prints `opened` when each was opened once; ends when its input ends.
+Its arguments are the port and the number of connections. It prints `opened` when each was opened once, and ends when
+its input ends.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A program: what the spawner of an ordinary user does with its runtime, beginning with where its programs begin.
+"""A program that does with its runtime what an ordinary user's spawner does, from where its programs begin.
 
     python ordinary_spawner.py HOME [create|run|remove NAME] [covered]
 
@@ -23,7 +23,7 @@ WORKER = (sys.executable, "-P", "-c", "import signal; signal.pause()")
 
 
 async def main(settings: Settings, words: list[str]) -> None:
-    """Open it, do what is asked, and close it; sandboxes live on."""
+    """Open the runtime, do what is requested, and close it; sandboxes live on."""
     runtime = await open_runtime(replace(ProcessRuntimeOptions.of(settings, WORKER), use_groups=False))
     try:
         done = await act(runtime, *words) if words else None
@@ -34,7 +34,7 @@ async def main(settings: Settings, words: list[str]) -> None:
 
 
 async def act(runtime: ProcessRuntime, what: str, name: str) -> str | None:
-    """Do it with this sandbox."""
+    """Do what is requested with this sandbox."""
     if what == "create":
         await runtime.create(plan_for(name))
     if what == "remove":

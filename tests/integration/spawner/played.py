@@ -1,4 +1,4 @@
-"""The access handlers on a real bus, with records as they are wanted and a worker that a test plays."""
+"""The access handlers on a real bus, with records that a test sets and a worker that a test plays."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,7 +32,7 @@ Play = Callable[[Any], Awaitable[BaseModel]]
 async def access_handlers(
     herd: Broker, runtimes: Mapping[str, Runtime] | None = None, **settings: Any
 ) -> AsyncIterator[LiveState]:
-    """A replica that answers about sandboxes and does nothing else."""
+    """A replica that only replies to requests about sandboxes."""
     wanted = herd.settings(Principal.SPAWNER, **settings)
     service = Service(Principal.SPAWNER, wanted)
     answers: dict[type[Request[Any]], Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]] = {}
@@ -60,7 +60,7 @@ async def access_handlers(
 
 
 async def make_record(live: LiveState, sandbox: str = "sbx-1", **fields: Any) -> SandboxRecord:
-    """A sandbox of project p1, running by default."""
+    """Create a record of a sandbox of project p1, which is running by default."""
     record = SandboxRecord(
         project="p1",
         sandbox=sandbox,
@@ -75,12 +75,12 @@ async def make_record(live: LiveState, sandbox: str = "sbx-1", **fields: Any) ->
 
 
 async def change_record(live: LiveState, sandbox: str = "sbx-1", **fields: Any) -> None:
-    """Bring a record into any state, whatever the table of transitions says."""
+    """Set a record to any state, without regard to the table of transitions."""
     await live.sandboxes.change(f"p1.{sandbox}", lambda record, _: record.model_copy(update=fields))
 
 
 async def play(bus: Bus, request: type[Request[Any]], do: Play, sandbox: str = "sbx-1") -> None:
-    """From now on, `do` answers this request as the sandbox's worker. A `ContractError` of it is a refusal."""
+    """Let `do` reply to this request as the sandbox's worker from now on. A `ContractError` is a refusal."""
 
     async def answer(message: Msg) -> None:
         try:
@@ -92,7 +92,7 @@ async def play(bus: Bus, request: type[Request[Any]], do: Play, sandbox: str = "
     answering: set[asyncio.Task[None]] = set()
 
     async def receive(message: Msg) -> None:
-        task = asyncio.create_task(answer(message))  # one at a time would hold the others back
+        task = asyncio.create_task(answer(message))  # handled one after the other they would delay each other
         answering.add(task)
         task.add_done_callback(answering.discard)
 

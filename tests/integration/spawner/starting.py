@@ -1,4 +1,4 @@
-"""Spawners as processes of their own: how their settings are passed to them."""
+"""Environment variables for spawners that run as separate processes."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from sandherd.settings import Settings, environment_names
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The variables that say the same as these settings."""
+    """The environment variables for these settings."""
     named = {env.name: getattr(settings, field) for field, env in environment_names().items()}
     return {**os.environ, **{name: text_of(value) for name, value in named.items() if value is not None}}
 

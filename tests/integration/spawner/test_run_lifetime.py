@@ -24,11 +24,11 @@ async def interrupted(number: signal.Signals, report: Path, *options: str) -> tu
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", MARK))}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(ENDLESS)),
-        # Where this run is ended itself, its mark in another variable ends that one, too.
+        # If this run is ended itself, its mark in another variable also ends that run.
         env=environment | {"OUTER_RUN": os.environ.get(MARK, ""), "ENDLESS": str(report), "TMPDIR": "/tmp"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        # A run in the background ignores Ctrl-C, and what it starts would, too.
+        # A run in the background ignores Ctrl-C, and so would the processes that it starts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout
@@ -53,13 +53,13 @@ async def interrupted(number: signal.Signals, report: Path, *options: str) -> tu
     ids=["SIGTERM", "SIGINT", "SIGKILL", "SIGINT-in-one-process"],
 )
 async def test_interrupted_run_leaves_nothing(number: signal.Signals, options: tuple[str, ...]) -> None:
-    """Processes, those of an isolated sandbox too, directory, control groups and uid reservations are gone."""
+    """An interrupted run leaves no process (none of an isolated sandbox either), directory, control group or uid."""
     with tempfile.TemporaryDirectory() as folder:
         status, found = await interrupted(number, Path(folder, "told"), *options)
     assert status != 0
     assert len(found["pids"]) > 5
     run = Run(found["mark"], Path("/tmp", found["mark"]), 0)
-    async with asyncio.timeout(PATIENCE):  # a controller that was killed does not wait for its reaper
+    async with asyncio.timeout(PATIENCE):  # the reaper of a killed controller is not waited for
         while run.folder.exists() or run.processes():
             await asyncio.sleep(0.05)
     assert not [pid for pid in found["pids"] if lives(pid)]
@@ -70,7 +70,7 @@ async def test_interrupted_run_leaves_nothing(number: signal.Signals, options: t
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; a zombie is not running."""
+    """Whether a process runs; a zombie does not run."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -78,7 +78,7 @@ def lives(pid: int) -> bool:
 
 
 def test_processes_of_other_runs_are_ignored() -> None:
-    """A copy of the host's mounts names the run's directory as the place of a mount; a sandbox as its source."""
+    """Another run's process is ignored: its copy of the host's mounts names the directory only as a mount point."""
     copied = "36 35 98:0 / /tmp/st-1/disk rw shared:1 - ext4 /dev/loop1 rw"
     bound = "37 35 98:0 /tmp/st-1/home/sandboxes/sbx-1/state /sandbox/state rw - ext4 /dev/vda rw"
     memory = "37 35 0:40 /home/sandboxes/sbx-1/state /sandbox/state rw - tmpfs st-1 rw,size=9g"

@@ -81,7 +81,7 @@ REQUESTS: tuple[Request[Any], ...] = (
     UploadChunk(sandbox="sbx-1", artifact="upl-1", index=0, data=b"x"),
     Download(sandbox="sbx-1", transfer="trf-1", path="a"),
 )
-"""One of each that is about a living sandbox."""
+"""One request of each kind that is about a living sandbox."""
 
 
 async def refused(bus: Bus, request: Request[Any], project: str = "p1") -> Any:
@@ -90,7 +90,7 @@ async def refused(bus: Bus, request: Request[Any], project: str = "p1") -> Any:
     return caught.value.problem
 
 
-# --- what is refused before a worker is asked ---------------------------------------------------------------------
+# --- requests that are refused before they reach a worker -----------------------------------------------------
 
 
 async def test_unknown_sandbox_is_reported(live: LiveState, client: Bus) -> None:
@@ -104,7 +104,7 @@ async def test_unknown_sandbox_is_reported(live: LiveState, client: Bus) -> None
 
 
 async def test_request_to_an_ended_sandbox_is_a_conflict(live: LiveState, client: Bus) -> None:
-    """The error has the reason of the sandbox's end."""
+    """The error for a request to an ended sandbox has the reason of its end."""
     await make_record(live, state=S.TERMINATED, reason="expired")
     for request in REQUESTS:
         problem = await refused(client, request)
@@ -112,7 +112,7 @@ async def test_request_to_an_ended_sandbox_is_a_conflict(live: LiveState, client
 
 
 async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus) -> None:
-    """The error states how to continue: its worker is frozen, and would not reply."""
+    """The error for a paused sandbox states how to continue: its worker is frozen, and would not reply."""
     await make_record(live, state=S.PAUSED, pause_wanted=True)
     for request in REQUESTS:
         problem = await refused(client, request)
@@ -121,13 +121,13 @@ async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus) -> Non
 
 
 async def test_stopping_sandbox_refuses_requests(live: LiveState, client: Bus) -> None:
-    """The error is `conflict`."""
+    """A request to a sandbox that is stopping is refused with `conflict`."""
     await make_record(live, state=S.STOPPING, reason="cancelled")
     assert (await refused(client, REQUESTS[0])).message == "sandbox sbx-1 is ending (cancelled)"
 
 
 async def test_fleet_has_no_sandbox(live: LiveState, herd: Broker) -> None:
-    """An operator, who may access every project, has to name one."""
+    """An operator, who may access every project, must name one."""
     await make_record(live)
     async with herd.bus(P.OPERATOR) as operator:
         for request in (*REQUESTS, DownloadChunk(sandbox="sbx-1", artifact="dwn-1")):
@@ -136,14 +136,14 @@ async def test_fleet_has_no_sandbox(live: LiveState, herd: Broker) -> None:
 
 
 async def test_client_reaches_no_sandbox_of_another_project(live: LiveState, herd: Broker) -> None:
-    """The project is that of the subject, which the broker checks, and never one in the request."""
+    """The project of a request is that of its subject, which the broker checks, and never one in its content."""
     await make_record(live)
     async with herd.bus(P.CLIENT, project="p2") as stranger:
         assert (await refused(stranger, REQUESTS[0], "p2")).code is Code.NOT_FOUND
 
 
 async def test_invalid_reference_is_refused_before_the_worker(live: LiveState, client: Bus) -> None:
-    """A reference over the cap (which is named), with a wrong chunk count, or another's is refused."""
+    """A reference is refused if it exceeds the cap (which is named), has a wrong chunk count, or is another's."""
     await make_record(live)
     for invalid, code in (
         (reference(MIB + 1), Code.TOO_LARGE),
@@ -171,16 +171,16 @@ async def test_invalid_reference_is_refused_before_the_worker(live: LiveState, c
     ],
 )
 def test_invalid_upload_is_refused_by_the_client(fields: dict[str, Any]) -> None:
-    """An upload without content, with two, with another digest or one too large for a request is never sent."""
+    """The client sends no upload without content, with two contents, with a wrong digest, or larger than a request."""
     with pytest.raises(ValidationError):
         Upload(**{"sandbox": "sbx-1", "transfer": "trf-1", "path": "a", "sha256": DIGEST, **fields})
 
 
-# --- what a worker says, and its silence --------------------------------------------------------------------------
+# --- replies of a worker, and missing ones ------------------------------------------------------------------------
 
 
 async def test_missing_worker_is_reported_with_the_state(live: LiveState, client: Bus) -> None:
-    """A request without a worker on the subject is `unavailable`, at the start or after a loss."""
+    """A request that finds no worker on the subject is `unavailable`, both at the start and after a loss."""
     await make_record(live, state=S.SPAWNING)
     problem = await refused(client, REQUESTS[0])
     assert problem.code is Code.UNAVAILABLE
@@ -188,7 +188,7 @@ async def test_missing_worker_is_reported_with_the_state(live: LiveState, client
 
 
 async def test_worker_that_reconnects_in_time_gets_the_request(live: LiveState, client: Bus, worker: Bus) -> None:
-    """A worker that is disconnected for a moment, as when it renews its credential, is sent the request again."""
+    """A request is sent again to a worker that was disconnected for a moment, as when it renews its credential."""
     await make_record(live)
     asking = asyncio.create_task(client.ask(ListFiles(sandbox="sbx-1"), "p1", timeout=PATIENCE))
 
@@ -218,7 +218,7 @@ async def test_sandbox_that_ends_during_a_request_is_a_conflict(live: LiveState,
 
 
 async def test_refusal_of_a_worker_is_passed_on(live: LiveState, client: Bus, worker: Bus) -> None:
-    """Code, message, field and remedy are the worker's; only terminal controls are removed."""
+    """A worker's refusal is passed on with code, message, field and remedy, but without terminal control characters."""
     await make_record(live)
 
     async def refuse(_question: WorkerDownload) -> FileRead:
@@ -231,7 +231,7 @@ async def test_refusal_of_a_worker_is_passed_on(live: LiveState, client: Bus, wo
 
 
 async def test_reply_of_another_shape_is_refused(live: LiveState, client: Bus, worker: Bus) -> None:
-    """A reply that does not fit the contract reaches no client and is not requested again."""
+    """A reply that does not fit the contract reaches no client, and the request is not repeated."""
     await make_record(live)
 
     async def confuse(_question: WorkerExec) -> FileList:
@@ -242,7 +242,7 @@ async def test_reply_of_another_shape_is_refused(live: LiveState, client: Bus, w
 
 
 async def test_each_request_reaches_the_worker_with_all_fields(live: LiveState, client: Bus, worker: Bus) -> None:
-    """The worker gets the request with the cap added; its reply is returned unchanged, bytes and all."""
+    """The worker gets every field of the request and the cap; its reply is returned unchanged, bytes included."""
     await make_record(live)
     odd = bytes(range(256))
     state = ExecState(
@@ -282,7 +282,7 @@ async def test_each_request_reaches_the_worker_with_all_fields(live: LiveState, 
 
 
 async def test_hundreds_of_waiting_commands_block_no_other_request(live: LiveState, client: Bus, worker: Bus) -> None:
-    """300 replies are held back at once by one replica, and another request is processed."""
+    """While one replica waits for 300 replies, another request is processed."""
     await make_record(live)
     names = {f"exc-{number}" for number in range(300)}
     waiting, all_wait, end = set[str](), asyncio.Event(), asyncio.Event()
@@ -306,7 +306,7 @@ async def test_hundreds_of_waiting_commands_block_no_other_request(live: LiveSta
 
 
 async def poll(client: Bus, name: str) -> ExecState:
-    """The reply, requested again as clients do: where 300 take longer than a long poll, the first ones time out."""
+    """Send the request again until it is answered, as clients do: of 300 long polls the first ones may time out."""
     while True:
         try:
             return await client.ask(ExecStatus(sandbox="sbx-1", exec=name), "p1", timeout=PATIENCE)
@@ -316,7 +316,7 @@ async def poll(client: Bus, name: str) -> ExecState:
 
 
 async def test_requests_to_a_sandbox_are_counted(live: LiveState, client: Bus, worker: Bus) -> None:
-    """Commands count by result, transfers by bytes in and out."""
+    """Metrics count commands by result, and transfers by bytes in and out."""
     await make_record(live)
     await make_record(live, "sbx-2", state=S.TERMINATED)
     await make_record(live, "sbx-3")
@@ -337,7 +337,7 @@ async def test_requests_to_a_sandbox_are_counted(live: LiveState, client: Bus, w
     for sandbox in ("sbx-2", "sbx-3"):
         await refused(client, Exec(sandbox=sandbox, exec="exc-1", command=["true"]))
     await client.ask(Upload(sandbox="sbx-1", transfer="trf-1", path="a", data=b"abc", sha256=DIGEST), "p1")
-    for _ in range(2):  # the same piece twice is one
+    for _ in range(2):  # a chunk that was sent twice is one
         await client.ask(UploadChunk(sandbox="sbx-1", artifact="upl-1", index=0, data=b"12345"), "p1")
     await client.ask(REQUESTS[-1], "p1")
     await client.ask(DownloadChunk(sandbox="sbx-1", artifact="upl-1"), "p1")
@@ -349,7 +349,7 @@ async def test_requests_to_a_sandbox_are_counted(live: LiveState, client: Bus, w
 
 
 async def test_stopping_replica_releases_its_waiting_requests(herd: Broker, client: Bus, worker: Bus) -> None:
-    """A held request gets an error to retry at once, and another replica processes it."""
+    """When a replica stops, its waiting requests get an error to retry at once, and another replica processes them."""
     waiting, end = asyncio.Semaphore(0), asyncio.Event()
 
     async def hold_back(question: WorkerExecStatus) -> ExecState:

@@ -1,4 +1,4 @@
-"""Chunks of large files: stored for an hour, and given only to the sandbox they are for."""
+"""Chunks of large files are stored for an hour, and given only to the sandbox that they are for."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 async def live(herd: Broker) -> AsyncIterator[LiveState]:
-    """Two replicas: nothing about a piece may be known to one of them only."""
+    """Two replicas: neither may have knowledge of a chunk that the other lacks."""
     async with access_handlers(herd, max_file_mb=1) as live, access_handlers(herd, max_file_mb=1):
         yield live
 
@@ -47,7 +47,7 @@ def piece(index: int, data: bytes | None = None, artifact: str = "upl-1") -> Upl
 
 
 async def fetch_all(worker: Bus, artifact: str = "upl-1", owner: str = "sbx-1") -> list[ArtifactPiece]:
-    """Every piece, until there is none after the last."""
+    """Fetch chunks one after the other until there is no further one."""
     found: list[ArtifactPiece] = []
     while True:
         after = found[-1].after if found else 0
@@ -67,7 +67,7 @@ async def refused(bus: Bus, request: Any, sandbox: str | None = None) -> Any:
 
 
 async def test_chunks_are_stored_once_in_any_order(live: LiveState, client: Bus, worker: Bus) -> None:
-    """Sent out of order, concurrently and twice, by way of any replica, every chunk is there once."""
+    """Chunks that are sent out of order, concurrently and twice, to any replica, are each stored once."""
     await make_record(live)
     order = [3, 0, 4, 1, 1, 3, 2, 0, 4]
     held = await asyncio.gather(*(client.ask(piece(index), "p1") for index in order))
@@ -78,7 +78,7 @@ async def test_chunks_are_stored_once_in_any_order(live: LiveState, client: Bus,
 
 
 async def test_any_bytes_are_transferred(live: LiveState, client: Bus, worker: Bus) -> None:
-    """A whole chunk of every byte, and an empty one, are unchanged."""
+    """A full chunk of all byte values and an empty chunk arrive unchanged."""
     await make_record(live)
     whole = bytes(range(256)) * (INLINE_BYTES // 256)
     for index, data in enumerate((whole, b"")):
@@ -89,7 +89,7 @@ async def test_any_bytes_are_transferred(live: LiveState, client: Bus, worker: B
 
 
 async def test_missing_chunk_is_not_found(live: LiveState, client: Bus, worker: Bus) -> None:
-    """A reader gets the present ones, then `not_found`: the indexes show what is missing."""
+    """A reader gets the present chunks, then `not_found`: the indexes show what is missing."""
     await make_record(live)
     for index in (0, 2):
         await client.ask(piece(index), "p1")
@@ -100,7 +100,7 @@ async def test_missing_chunk_is_not_found(live: LiveState, client: Bus, worker: 
 
 
 async def test_refusals_state_what_is_missing(live: LiveState, client: Bus, worker: Bus) -> None:
-    """The end of an artifact, an unknown one, and an unknown sandbox have their own texts and fields."""
+    """The end of an artifact, an unknown artifact and an unknown sandbox have different error texts and fields."""
     await make_record(live)
     for index in (0, 1):
         await worker.publish(ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1"), b"x", msg_id=f"a-{index}")
@@ -121,7 +121,7 @@ async def test_refusals_state_what_is_missing(live: LiveState, client: Bus, work
 
 
 async def test_chunks_expire_by_themselves(live: LiveState, client: Bus, herd: Broker) -> None:
-    """The broker deletes a chunk after an hour; no service has to."""
+    """The broker deletes a chunk after an hour, without a service."""
     await make_record(live)
     await client.ask(piece(0), "p1")
     async with herd.bus(P.SPAWNER) as spawner:
@@ -150,7 +150,7 @@ async def test_chunk_beyond_the_cap_is_not_stored(live: LiveState, client: Bus, 
 async def test_sandbox_fetches_only_the_artifacts_of_its_resume(
     live: LiveState, herd: Broker, left: dict[str, Any]
 ) -> None:
-    """The sandbox's own, the previous attempt's and an earlier task's are given; another's is refused."""
+    """A sandbox may fetch its own artifacts, and those of the attempts and tasks that it resumes, but no other's."""
     await make_record(live, **left)
     async with AsyncExitStack() as stack:
         bus = {}
@@ -168,25 +168,25 @@ async def test_sandbox_fetches_only_the_artifacts_of_its_resume(
 
 
 async def test_ended_sandbox_fetches_nothing(live: LiveState, worker: Bus) -> None:
-    """The refusal holds for a credential that is still valid too."""
+    """An ended sandbox fetches nothing, even if its credential is still valid."""
     await make_record(live, state=SandboxState.FAILED)
     problem = await refused(worker, Fetch(owner="sbx-1", artifact="art-1"), "sbx-1")
     assert problem.code is Code.REFUSED
 
 
 async def test_artifacts_are_readable_after_the_end_of_a_sandbox(live: LiveState, client: Bus, worker: Bus) -> None:
-    """A transcript or work tree is readable after the sandbox has ended and its record is gone."""
+    """The transcript and the work tree can be read after the sandbox has ended and its record is deleted."""
     subject = ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1")
     await worker.publish(subject, b"what it did", msg_id="art-1-0")
     assert (await client.ask(DownloadChunk(sandbox="sbx-1", artifact="art-1"), "p1")).data == b"what it did"
 
 
 INVALID = (("x", b"x"), ("", b""), ("0", b"x" * (INLINE_BYTES + 1)), ("9" * 5000, b"x"))
-"""What stands for the index of a chunk, and its content."""
+"""Invalid indexes of a chunk, and contents."""
 
 
 async def test_invalid_chunk_is_not_served(live: LiveState, client: Bus, worker: Bus) -> None:
-    """A sandbox may publish anything as its artifact; a reader gets a conflict."""
+    """A sandbox may publish anything as its artifact; a reader of an invalid chunk gets a conflict."""
     for number, (index, data) in enumerate(INVALID):
         name = f"art-{number}"
         subject = ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact=name)
@@ -211,7 +211,7 @@ async def test_message_of_another_project_does_not_duplicate_a_chunk(
 
 
 async def test_full_stream_refuses_chunks_and_retains_earlier_ones(live: LiveState, client: Bus, herd: Broker) -> None:
-    """The sender gets an error that states to send again."""
+    """A full stream refuses a chunk, with an error that says to send it again, and retains the earlier chunks."""
     await make_record(live)
     await client.ask(piece(0), "p1")
     async with herd.provisioner() as jetstream:
@@ -223,7 +223,7 @@ async def test_full_stream_refuses_chunks_and_retains_earlier_ones(live: LiveSta
 
 
 async def test_subscriber_reads_artifacts_of_its_project_only(herd: Broker, live: LiveState, client: Bus) -> None:
-    """A subscriber reads the chunks that an event refers to; those of another project do not exist for it."""
+    """A subscriber can read the chunks that an event of its project refers to; others do not exist for it."""
     await make_record(live)
     await client.ask(piece(0), "p1")
     request = DownloadChunk(sandbox="sbx-1", artifact="upl-1", after=0)

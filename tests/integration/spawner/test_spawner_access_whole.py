@@ -1,4 +1,4 @@
-"""Commands and files with real client, broker, spawner, process runtime and worker."""
+"""Commands and files with the real client, broker, spawner, process runtime and worker."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ SANDBOX = "sbx-whole"
 
 
 class Tenant:
-    """A user with a sandbox of their own."""
+    """A user with a sandbox."""
 
     def __init__(self, person: Any) -> None:
         self.person = person
@@ -61,7 +61,7 @@ class Tenant:
     async def start(self, *command: str, **more: Any) -> ExecState:
         question = Exec(sandbox=SANDBOX, exec=new_name("exc"), command=list(command), wait_seconds=0, **more)
         found: ExecState = await self.ask(question)
-        again: ExecState = await self.ask(question)  # the same one: it is not run twice
+        again: ExecState = await self.ask(question)  # the same command: it is not run twice
         assert again.started_at == found.started_at
         return found
 
@@ -74,7 +74,7 @@ class Tenant:
         await self.person.eventually(look)
 
     async def finish(self, name: str) -> tuple[ExecState, dict[str, bytes]]:
-        """The command's last state and all that it wrote."""
+        """Wait for the end; returns the command's last state and its whole output."""
         written = {"stdout": b"", "stderr": b""}
         offset = 0
         while True:
@@ -89,7 +89,7 @@ class Tenant:
         return await self.finish((await self.start(*command, **more)).exec)
 
     async def put(self, content: bytes, path: str, **more: Any) -> FileWritten:
-        """Upload by pieces, sent last first and one of them twice."""
+        """Upload in chunks, the last one first and one of them twice."""
         name, digest = new_name("upl"), hashlib.sha256(content).hexdigest()
         pieces = [content[at : at + INLINE_BYTES] for at in range(0, len(content), INLINE_BYTES)]
         for index, data in [*reversed(list(enumerate(pieces))), (0, pieces[0])]:
@@ -144,7 +144,7 @@ async def tenant(spawner: Callable[..., Service], person: Any) -> AsyncIterator[
 
 
 async def test_command_runs_once_with_complete_output(tenant: Tenant) -> None:
-    """More output than one reply carries, from both streams, arrives byte for byte, with the exit status."""
+    """More output than one reply carries arrives byte for byte from both streams, with the exit status."""
     code = "import os,sys;w=os.write;[w(1, bytes([i%256])*4096) and w(2, b'e') for i in range(512)];sys.exit(7)"
     state, written = await tenant.run("python3", "-c", code)
     assert (state.state, state.exit_code, state.dropped_bytes) == ("exited", 7, 0)
@@ -158,7 +158,7 @@ async def test_command_runs_once_with_complete_output(tenant: Tenant) -> None:
 
 
 async def test_command_ends_by_kill_or_timeout(tenant: Tenant) -> None:
-    """A command is killed with all its children, or times out; many are followed at once meanwhile."""
+    """A command can be killed with all its children, or times out; other commands are followed at the same time."""
     running = [(await tenant.start("sh", "-c", "echo begun; sleep 600 & sleep 600")).exec for _ in range(5)]
     late = (await tenant.start("sleep", "600", timeout_seconds=1)).exec
     following = [asyncio.create_task(tenant.finish(name)) for name in running]
@@ -173,13 +173,13 @@ async def test_command_ends_by_kill_or_timeout(tenant: Tenant) -> None:
         _, written = await tenant.run("sh", "-c", "cat /proc/[0-9]*/comm")
         return "sleep" not in written["stdout"].decode().split()
 
-    await tenant.person.eventually(none_sleeps)  # who is killed has its name until its end is taken note of
+    await tenant.person.eventually(none_sleeps)  # a killed process has its name until its end is noticed
     problem = await tenant.refused(ExecStatus(sandbox=SANDBOX, exec="exc-never"))
     assert problem.code is Code.NOT_FOUND
 
 
 async def test_file_is_uploaded_and_downloaded_unchanged(tenant: Tenant) -> None:
-    """Five MiB of any bytes, a name with a space and umlauts; the digest is right on every side."""
+    """Five MiB of any bytes, and a name with a space and umlauts, are transferred unchanged; all digests agree."""
     content, path = os.urandom(5 * MIB + 17), "zwei wörter/größe 5 M.bin"
     digest = hashlib.sha256(content).hexdigest()
     written = await tenant.put(content, path, mode=0o640)
@@ -194,7 +194,7 @@ async def test_file_is_uploaded_and_downloaded_unchanged(tenant: Tenant) -> None
 
 
 async def test_forbidden_transfer_is_refused_with_its_reason(tenant: Tenant) -> None:
-    """A path out of the work tree, a missing file, one over the cap and an ended sandbox are refused."""
+    """A path outside of the work tree, a missing file, a file over the cap and an ended sandbox are refused."""
     for path in ("../x", "/etc/passwd", "a/../../x"):
         put = Upload(
             sandbox=SANDBOX, transfer=new_name("trf"), path=path, data=b"x", sha256=hashlib.sha256(b"x").hexdigest()

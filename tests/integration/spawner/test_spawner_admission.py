@@ -26,11 +26,11 @@ ALLOWED = 5
 
 
 class DyingError(Exception):
-    """A replica is killed here."""
+    """The replica was killed here."""
 
 
 class Replica:
-    """What of a spawner makes sandboxes."""
+    """The parts of a spawner that create sandboxes."""
 
     def __init__(self, bus: Bus, settings: Any, patience: float) -> None:
         self.live = LiveState(bus, Meters(CollectorRegistry()), lambda: NOW)
@@ -39,7 +39,7 @@ class Replica:
         )
 
     async def make(self, name: str) -> str | None:
-        """Create one, or return why there is no capacity."""
+        """Create a sandbox, or return why there is no capacity."""
         record = record_of(name)
         async with self.admission.admit(record) as lacking:
             if lacking is None:
@@ -47,7 +47,7 @@ class Replica:
             return lacking
 
     async def die(self, record: SandboxRecord, *, made: bool) -> None:
-        """Be admitted, and be killed before or after the record is created."""
+        """Admit a sandbox, and be killed before or after its record is created."""
         async with self.admission.admit(record):
             if made:
                 await self.live.sandboxes.create(record)
@@ -80,7 +80,7 @@ def replicas(herd: Broker) -> Replicas:
 
 
 async def test_concurrent_creations_do_not_exceed_the_limit(replicas: Replicas) -> None:
-    """Three replicas get thirty requests at once; exactly as many sandboxes are created as permitted."""
+    """Three replicas with thirty requests at once create exactly the permitted number of sandboxes."""
     async with replicas(3) as spawners:
         names = [f"sbx-{number}" for number in range(30)]
         results = await asyncio.gather(*(spawners[number % 3].make(name) for number, name in enumerate(names)))
@@ -91,7 +91,7 @@ async def test_concurrent_creations_do_not_exceed_the_limit(replicas: Replicas) 
 
 
 async def test_capacity_of_a_dead_replica_is_freed(replicas: Replicas) -> None:
-    """An admission without a recorded sandbox blocks others for a while, then all capacity is available again."""
+    """An admission without a recorded sandbox blocks others for a while; then all capacity is available again."""
     async with replicas(2, patience=0.2) as (first, second):
         with pytest.raises(DyingError):
             await first.die(record_of("sbx-never"), made=False)
@@ -100,7 +100,7 @@ async def test_capacity_of_a_dead_replica_is_freed(replicas: Replicas) -> None:
 
 
 async def test_replica_continues_after_a_failed_creation(replicas: Replicas) -> None:
-    """The next admission counts again, including sandboxes that were created by the failed attempt."""
+    """After a failed creation the next admission counts again, including sandboxes that the failed attempt created."""
     async with replicas(1, patience=0.2) as (only,):
         with pytest.raises(DyingError):
             await only.die(record_of("sbx-half"), made=True)

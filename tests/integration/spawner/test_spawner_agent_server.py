@@ -1,4 +1,4 @@
-"""The real OpenHands agent server beside a real worker, in the process runtime, over one sandbox's life."""
+"""The real OpenHands agent server beside a real worker, in the process runtime, during the life of one sandbox."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class Served:
         return view
 
     async def call(self, view: AgentServerView, path: str, key: str | None = None, **body: Any) -> tuple[int, Any]:
-        """What the server answers to a question over HTTP."""
+        """Send an HTTP request to the server; returns its response."""
         headers = {"X-Session-API-Key": key} if key else {}
         async with aiohttp.ClientSession(headers=headers) as http:
             requested = http.post(f"{view.url}{path}", json=body) if body else http.get(f"{view.url}{path}")
@@ -51,7 +51,7 @@ class Served:
                 return answer.status, await answer.json()
 
     async def event_data(self, action: str, start: int = 1) -> dict[str, Any]:
-        """The event of this start, once it was published."""
+        """Wait for the event of this start; returns its data."""
 
         def find() -> dict[str, Any] | None:
             found = (e["data"] for e in self.person.unique() if e["type"] == f"agent.{action}")
@@ -90,12 +90,12 @@ async def served(spawner: Callable[..., Service], person: Any) -> AsyncIterator[
 
 
 @pytest.mark.own_broker
-@pytest.mark.long  # cheaply: test_runtimes_agent_server; its port: test_network_attacks (test_sandbox_does_not_reach…)
+@pytest.mark.long  # cheaper: test_runtimes_agent_server; its port: test_network_attacks (test_sandbox_does_not_reach…)
 async def test_agent_server_runs_and_ends_with_its_sandbox(served: Served, herd: Broker, home: Path) -> None:
-    """The server responds at its URL to its key alone, which is only in the sandbox and in the reply.
+    """The server responds at its URL only to its key, which is only in the sandbox and in the reply.
 
-    Killed, it is restarted on another port, with nothing left of the first. It ends with its sandbox, and so does a
-    terminal that it started.
+    If it is killed, it is restarted on another port, and nothing of the first remains. It ends with its sandbox, and so
+    does a terminal that it started.
     """
     await served.person.sandbox_is(served.sandbox, "running")
     await served.event_data("server_ready")
@@ -130,7 +130,7 @@ async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> N
 
 
 async def _is_confined_like_an_agent(served: Served, key: str, work: Path) -> None:
-    """What the server runs for a holder of its key, and so the server itself, whose permissions it has."""
+    """Check what the server runs for a holder of its key, which has the server's own permissions."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         code = check_code("server", server.sockets[0].getsockname()[1])

@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 
 
 async def test_catalogue_lists_what_can_be_requested(herd: Broker) -> None:
-    """Runtimes with capabilities and limits, profiles, caps and defaults are those of this herd."""
+    """The catalogue has the runtimes with capabilities and limits, the profiles, caps and defaults of this herd."""
     can = Capabilities(isolation=Isolation.BUBBLEWRAP, memory="cgroup", processes="rlimit", can_pause=True, ports=True)
     runtime = cast("Runtime", SimpleNamespace(name="process", capabilities=can))
     settings: dict[str, Any] = {
@@ -43,7 +43,7 @@ async def test_catalogue_lists_what_can_be_requested(herd: Broker) -> None:
 async def test_process_runtime_states_whether_it_limits_the_disk(
     herd: Broker, open_process: Callable[..., Awaitable[ProcessRuntime]]
 ) -> None:
-    """Clients read it, and so do `sandherd runtimes` and `doctor`."""
+    """The process runtime states whether it limits the disk, which clients, `sandherd runtimes` and `doctor` show."""
     runtime = cast("Runtime", await open_process(""))
     async with access_handlers(herd, {"process": runtime}), herd.bus(P.CLIENT, project="p1") as client:
         found = await client.ask(ListRuntimes(), "p1")

@@ -1,4 +1,4 @@
-"""Clients that flood the broker with a project's real credential, and another project's tasks meanwhile."""
+"""Clients flood the broker with a project's real credential while another project runs tasks."""
 
 import asyncio
 import sys
@@ -29,7 +29,7 @@ SUBMIT, SEND = command_subject("spawner.submit_task", MAD), command_subject("mes
 
 @asynccontextmanager
 async def flooding(herd: Broker, subject: str, body: str, *, again: bool) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A client of the project that floods a subject; it is ended with the block."""
+    """A client of the project that floods a subject; it is ended at the end of the block."""
     path = herd.credentials(Principal.CLIENT, project=MAD)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.integration.spawner.flooding_client"),
@@ -48,7 +48,7 @@ async def flooding(herd: Broker, subject: str, body: str, *, again: bool) -> Asy
 async def test_flooding_client_is_disconnected_and_other_projects_continue(
     herd: Broker, spawner: Spawn, person: Any, body: str
 ) -> None:
-    """At full speed: its connection is closed, its credential is not revoked, and p1's client is not affected."""
+    """A client that floods is disconnected, its credential is not revoked, and p1's client is unaffected."""
     async with spawner(client_messages=200).running():
         async with flooding(herd, SUBMIT, body, again=False) as client:
             task = await person.submit(["true"])
@@ -61,7 +61,7 @@ async def test_flooding_client_is_disconnected_and_other_projects_continue(
 
 
 async def test_client_that_fills_the_command_stream_is_disconnected(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """Large commands for a service that is not there: they stay stored, and p1 keeps its connection."""
+    """Large commands for a stopped service stay stored; their client is disconnected, and p1's stays connected."""
     async with herd.provisioner() as jetstream:
         await jetstream.update_stream(stream_config(replace(BY_STREAM["COMMANDS"], max_bytes=64 * MIB)))
     async with (
@@ -79,7 +79,7 @@ async def test_client_that_fills_the_command_stream_is_disconnected(herd: Broker
 
 
 async def _waiting(herd: Broker) -> int:
-    """Bytes of the commands that wait."""
+    """The bytes of the commands that wait."""
     async with herd.provisioner() as jetstream:
         return (await jetstream.stream_info("COMMANDS")).state.bytes
 
@@ -88,7 +88,7 @@ async def _waiting(herd: Broker) -> int:
 async def test_message_of_another_project_precedes_a_backlog(
     herd: Broker, spawner: Spawn, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """5,000 one-byte messages of one project, then one of another: with all of them pulled it is among the first."""
+    """Behind 5,000 one-byte messages of one project, another project's message is among the first to be processed."""
     count, handled, pulled = 5000, list[str](), asyncio.Event()
     handle_one = HeldMessages.handle_one
 
@@ -109,12 +109,12 @@ async def test_message_of_another_project_precedes_a_backlog(
         await eventually(is_pulled)
         pulled.set()
         await eventually(lambda: len(handled) > count)
-    # Sixteen are taken while the others are being pulled.
+    # Sixteen are processed while the others are being pulled.
     assert handled.index("p1") < 100, handled.index("p1")
 
 
 async def publish_junk(herd: Broker, kind: str, project: str, count: int) -> None:
-    """One-byte messages where the spawner expects commands, or the ends of agents, with the project's credential."""
+    """Publish one-byte messages on the subjects of commands, or of ends of agents, with the project's credential."""
     principal = Principal.CLIENT if kind == "commands" else Principal.WORKER
     names = {} if kind == "commands" else {"sandbox": f"sbx-{project}"}
     subject = (
@@ -126,5 +126,5 @@ async def publish_junk(herd: Broker, kind: str, project: str, count: int) -> Non
         for _ in range(count):
             await bus.client.publish(subject, b"1")
         await bus.flush(timeout=PATIENCE)
-        # The broker has received all of them; they are stored once a later one is acknowledged.
+        # The broker has received them; all are stored once a later one is acknowledged.
         await bus.publish(subject, b"1", msg_id=f"last-{project}", timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""What the table of commands states, with the real services: the events of accepted and refused commands."""
+"""The table of commands, with the real services: the events of accepted and refused commands."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -40,13 +40,13 @@ async def services(spawner: Callable[..., Service], herd: Broker) -> AsyncIterat
 
 
 def found(person: Any, entity: str, data: Command, part: str) -> list[Any]:
-    """The events of the table about what the command names, by their place in it."""
+    """The events in the table that are about the command's entity, by their place in the table."""
     types = {event.type for event in getattr(OUTCOMES[type(data)], part)}
     return [event for event in person.unique() if event["subject"] == entity and event["type"] in types]
 
 
 async def accepted(person: Any, data: Command, entity: str) -> None:
-    """Send a command, and wait for a further event that shows that it was accepted."""
+    """Send a command, and wait for another event that shows that it was accepted."""
     before = len(found(person, entity, data, "accepted"))
     await person.command(data, entity)
     await eventually(lambda: len(found(person, entity, data, "accepted")) > before, data.type)
@@ -68,13 +68,13 @@ async def ended(person: Any, data: Command, entity: str) -> None:
 
 
 def test_every_command_is_in_the_table() -> None:
-    """Once, and each is accepted and refused by some event."""
+    """Every command is in the table once, and has events for acceptance and refusal."""
     assert {command.type for command in OUTCOMES} == COMMANDS.keys()
     assert all(outcome.accepted and outcome.refused for outcome in OUTCOMES.values())
 
 
 async def test_commands_about_tasks(services: None, person: Any) -> None:
-    """Submit, cancel and retry have their events; a repeated submission has no further one, others are refused."""
+    """Submit, cancel and retry have their events; a repeated submission has no further one; others are refused."""
     task = new_name("task")
     submit = SubmitTask(task=task, spec=person.spec(SLEEPER))
     await accepted(person, submit, task)
@@ -116,7 +116,7 @@ async def test_commands_about_sandboxes(services: None, person: Any) -> None:
 
 
 async def can_pause(person: Any, sandbox: str) -> bool:
-    """Whether this host's runtime can pause: the control groups that it needs may be missing."""
+    """Whether this host's runtime can pause sandboxes, which needs control groups."""
     data = PauseSandbox(sandbox=sandbox)
     await person.command(data, sandbox)
     await eventually(lambda: found(person, sandbox, data, "accepted") or found(person, sandbox, data, "refused"))

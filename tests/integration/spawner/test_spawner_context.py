@@ -1,4 +1,4 @@
-"""A herd elsewhere, reached by a named context with the real command."""
+"""A remote herd, used by the real command through a named context."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def sandherd(home: Path, *words: str) -> tuple[int, str, str]:
 async def test_commands_use_the_herd_of_the_current_context(
     spawner: Callable[..., Service], person: Any, herd: Broker, tmp_path: Path
 ) -> None:
-    """With its credential, in its project; a service's log is refused, as it is not on this machine."""
+    """Commands use the credential and project of the context; a service's log is refused, as it is elsewhere."""
     credentials = str(herd.credentials(Principal.CLIENT, project="p1"))
     add = ("context", "add", "test", "--url", herd.url, "--credentials", credentials, "--use")
     assert await sandherd(tmp_path, *add) == (0, "context test is added, and is the current one\n", "")

@@ -21,7 +21,7 @@ WAITS_FOR_GO = ["/bin/sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; do
 
 @pytest.fixture
 async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts a spawner as a process of its own that is killed at its n-th act; those that live are ended afterwards."""
+    """A function that starts a spawner as a separate process that is killed at its n-th act; all end after the test."""
     started: list[asyncio.subprocess.Process] = []
     settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
 
@@ -53,7 +53,7 @@ def log_of(tmp_path: Path) -> str:
 async def test_tasks_end_correctly_under_repeated_kills(
     start: Start, person: Any, tmp_path: Path, acts: tuple[int, ...]
 ) -> None:
-    """Each spawner is killed at one step: before or after a write, an event, or a start."""
+    """Tasks end correctly although each spawner is killed at a step: before or after a write, an event, or a start."""
     tasks = [await person.submit(["/bin/sh", "-c", "echo done > done"]) for _ in range(3)]
     tasks.append(await person.submit(["/bin/sh", "-c", "exit 3"]))
     for last in acts:
@@ -76,7 +76,7 @@ async def test_tasks_end_correctly_under_repeated_kills(
 
 @pytest.mark.faults
 async def test_files_of_a_dependency_are_taken_under_repeated_kills(start: Start, person: Any, tmp_path: Path) -> None:
-    """The dependant has them whenever a spawner is killed: before the result is stored, after it, before its start."""
+    """A dependant has the files wherever a spawner is killed: around the storing of a result, or before its start."""
     pairs = []
     for number in range(2):
         build = await person.submit(["/bin/sh", "-c", f"echo {number} >out.txt"], keep_work=True)

@@ -1,4 +1,4 @@
-"""Device nodes and pseudo-terminals of sandboxes. Invariant: with a root spawner no two sandboxes share them."""
+"""Device nodes and pseudo-terminals of sandboxes. Invariant: no two sandboxes of a root spawner share them."""
 
 import errno
 import marshal
@@ -27,7 +27,7 @@ USER: Final = 54_321
 
 @as_root
 async def test_device_nodes_are_the_sandboxs_own(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Timestamps that an agent sets are those of its own nodes; modes, owners and the directory can't be changed."""
+    """Each sandbox has its own device nodes: an agent can set their times, but change no mode, owner or directory."""
     found = await attack(
         eventually,
         await open_process(WORKER),
@@ -50,7 +50,7 @@ print(json.dumps(found))
 async def test_pseudo_terminals_are_limited_per_sandbox(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Of thousands that one process could open it gets 64; none of another sandbox or of the host is visible."""
+    """A sandbox gets 64 pseudo-terminals of the thousands that it tries to open, and sees no other pseudo-terminal."""
     script = """
 import pty
 seen, opened = os.listdir('/dev/pts'), []
@@ -63,7 +63,7 @@ print(json.dumps([seen, tried(open_all), len(opened)]))
 
 
 async def test_devices_work(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Nodes, the links to open files, shared memory, and a program that has a terminal of its own."""
+    """Device nodes, links to open files, shared memory, and a program with its own terminal work."""
     script = """
 import pty, mmap
 pathlib.Path('/dev/null').write_text('x')
@@ -89,7 +89,7 @@ print(json.dumps([full, nodes, shm.read_text(), piped, said.decode().split(), st
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter, as pytest's own may not."""
+    """A folder that every user may enter; pytest's own folders are closed to others."""
     with tempfile.TemporaryDirectory(prefix="sandherd-devices-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -97,7 +97,7 @@ def open_folder() -> Iterator[Path]:
 
 @as_root
 def test_hosts_device_nodes_are_mounted_without_mknod(open_folder: Path) -> None:
-    """Root in a container without CAP_MKNOD: the nodes work, and pseudo-terminals are limited nevertheless."""
+    """Root in a container without CAP_MKNOD has working device nodes, and pseudo-terminals are limited nevertheless."""
     stage = open_folder / "stage"
     stage.mkdir(mode=0o755)
     look = "echo x >$1/null && head -c 3 $1/zero | wc -c && stat -c %t:%T $1/tty && grep -c max=64 /proc/mounts"

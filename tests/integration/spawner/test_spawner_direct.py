@@ -1,4 +1,4 @@
-"""Sandboxes requested without a task: created at once, paused, extended, ended, or refused with the reason."""
+"""Sandboxes without a task: they are created at once, paused, extended, ended, or refused with the reason."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -46,7 +46,7 @@ async def test_sandbox_without_a_task_runs_until_it_is_ended(spawner: Make, pers
 
 
 async def test_repeated_creation_is_one_sandbox(spawner: Make, person: Any) -> None:
-    """A name stands for one sandbox: the same request again is idempotent, another request is refused."""
+    """A name stands for one sandbox: the same request again is idempotent, and a different one is refused."""
     async with spawner().running():
         name = await person.create(ttl_seconds=600)
         await person.create(name, ttl_seconds=600)
@@ -66,11 +66,11 @@ UNAVAILABLE: Final[tuple[tuple[str, dict[str, Any], str, str], ...]] = (
     ("sbx-d", {"ttl_seconds": 5000}, "spec.ttl_seconds", "at most 1h"),
     ("mine", {}, "sandbox", "begins with 'sbx-'"),
 )
-"""The name and the specification of a sandbox, the field that is refused, and a part of the reason."""
+"""The name and the specification of a sandbox, the refused field, and a part of the reason."""
 
 
 async def test_unavailable_sandbox_is_refused(spawner: Make, person: Any) -> None:
-    """A sandbox that can't be made as requested is refused at once, with the field and what is allowed."""
+    """A sandbox that can't be created as requested is refused at once, with the field and what is allowed."""
     caps = SandboxLimits(memory_mb=1024, cpu_seconds=604_800, open_files=65_536, processes=32_768)
     async with spawner(caps=caps, max_ttl=3600, profiles={"small": {}}).running():
         for name, spec, field, reason in UNAVAILABLE:
@@ -83,7 +83,7 @@ async def test_unavailable_sandbox_is_refused(spawner: Make, person: Any) -> Non
 
 
 async def test_missing_capacity_is_refused_without_a_queue(spawner: Make, person: Any) -> None:
-    """A sandbox without a task is refused where the herd is full, with what is full."""
+    """A sandbox without a task is refused if the herd is full, and the error states what is full."""
     async with spawner(max_sandboxes=2, max_sandboxes_per_project=1).running():
         first = await person.create()
         await person.sandbox_is(first, "running")
@@ -95,7 +95,7 @@ async def test_missing_capacity_is_refused_without_a_queue(spawner: Make, person
 
 
 async def test_paused_sandbox_is_frozen_until_resumed(spawner: Make, person: Any) -> None:
-    """Every process is frozen and then continues; both are published once, however often requested."""
+    """Every process is frozen and then continues; pause and resume are each published once, however often requested."""
     async with spawner().running():
         task = await person.submit(TICKS)
         sandbox = (await person.reaches(task, "running")).sandbox
@@ -147,7 +147,7 @@ async def test_late_pause_or_resume_is_corrected(spawner: Make, person: Any) -> 
 
 
 async def test_paused_sandbox_is_adopted_by_the_next_spawner(spawner: Make, person: Any) -> None:
-    """A frozen sandbox stays so without a spawner, and the next one can resume it."""
+    """A frozen sandbox stays frozen without a spawner, and the next one can resume it."""
     async with spawner().running():
         name = await person.create()
         await person.sandbox_is(name, "running")
@@ -161,7 +161,7 @@ async def test_paused_sandbox_is_adopted_by_the_next_spawner(spawner: Make, pers
 
 
 async def extended(person: Any) -> tuple[str, int]:
-    """A sandbox that was extended before its time was over, and that time: how soon this is done is unknown."""
+    """Extend a sandbox before it expires, repeatedly until that succeeds; returns it and its first expiry."""
     for seconds in (2, 10, 60):
         name = await person.create(ttl_seconds=seconds)
         await person.command(ExtendSandbox(sandbox=name, seconds=300), name)
@@ -172,7 +172,7 @@ async def extended(person: Any) -> tuple[str, int]:
 
 
 async def test_sandbox_expires_unless_it_is_extended(spawner: Make, person: Any) -> None:
-    """A sandbox is ended after its time to live; until then it can be extended, but not beyond the maximum."""
+    """A sandbox ends after its time to live; until then it can be extended, but not beyond the maximum."""
     async with spawner(max_ttl=600).running():
         name, seconds = await extended(person)
         short = await person.create(ttl_seconds=seconds)
@@ -191,7 +191,7 @@ async def test_sandbox_expires_unless_it_is_extended(spawner: Make, person: Any)
 
 
 async def test_task_in_an_expired_sandbox_fails(spawner: Make, person: Any) -> None:
-    """The time to live is the sandbox's: the task fails permanently."""
+    """A task fails permanently if its sandbox exceeds its time to live."""
     async with spawner(max_attempts=3).running():
         view = await person.ended(await person.submit(["sleep", "600"], ttl_seconds=1))
         assert (view.state, view.error_type, view.attempt) == ("failed", "expired", 1)
@@ -211,7 +211,7 @@ async def test_command_for_a_missing_sandbox_is_refused(spawner: Make, person: A
 
 
 async def test_ended_sandbox_is_neither_paused_nor_extended(spawner: Make, person: Any) -> None:
-    """The refusal has its state."""
+    """The refusal to pause or extend an ended sandbox has its state."""
     async with spawner().running():
         task = await person.submit(["true"])
         sandbox = (await person.ended(task)).sandbox

@@ -1,9 +1,9 @@
 """The file system of a sandbox: no process inside writes more than its size.
 
-Found before: an agent wrote 300 MB beside broker and database, without any indication that it could.
+Found before: an agent wrote 300 MB beside the broker and the database, and nothing indicated that it could.
 
-Invariant: what the processes of a sandbox write, in bytes and in inodes, is taken from an amount of its own, which ends
-with it; where there is none, the runtime states so.
+Invariant: what the processes of a sandbox write, in bytes and in inodes, is limited by the sandbox's own file system,
+which ends with it; if there is none, the runtime states so.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ tried(hold); tell(written=sum(os.fstat(out).st_size for out in held))
 
 
 def allocated(folder: Path) -> int:
-    """What the images take of the host's disk."""
+    """The disk space of the host that the images take."""
     return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
 
 
@@ -107,13 +107,13 @@ async def found_inside(eventually: Eventually, runtime: ProcessRuntime, plan: Sa
 
 
 def none_mounted(folder: Path) -> bool:
-    """Neither a mount nor a loop device of an image that is below this directory."""
+    """Wait until there is no mount and no loop device of an image below this directory."""
     backing = [_text_of(path) for path in Path("/sys/block").glob("loop*/loop/backing_file")]
     return not any(str(folder.parent) in text for text in [Path("/proc/self/mountinfo").read_text(), *backing])
 
 
 def _text_of(path: Path) -> str:
-    """Nothing, where another test has let its device go since it was listed."""
+    """The content of a file; empty if another test has released its device since it was listed."""
     try:
         return path.read_text()
     except OSError:
@@ -122,7 +122,7 @@ def _text_of(path: Path) -> str:
 
 @pytest.fixture
 async def open_sized(open_process: Open) -> Open:
-    """A process runtime whose sandboxes have a file system of `SIZE` MiB each."""
+    """Opens process runtimes whose sandboxes each have a file system of `SIZE` MiB."""
 
     async def open_it(code: str, **options: Any) -> ProcessRuntime:
         runtime = await open_process(PRELUDE + code, disk_megabytes=SIZE, **options)
@@ -137,7 +137,7 @@ async def open_sized(open_process: Open) -> Open:
 async def test_sandbox_writes_no_more_than_its_disk(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually, attack: str
 ) -> None:
-    """Bytes, inodes, links, sparse and unnamed files are limited: it gets an error for lack of space."""
+    """A sandbox gets an error for lack of space: bytes, inodes, links, sparse files and unnamed files are limited."""
     runtime = await open_sized(ATTACKS[attack])
     found = await found_inside(eventually, runtime, plan_for("sbx-one"))
     seen = await runtime.observe("sbx-one")
@@ -154,7 +154,7 @@ async def test_sandbox_writes_no_more_than_its_disk(
 
 
 async def test_log_of_a_worker_is_limited(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The worker's log is outside of its file system, and has its own limit, which reopening does not evade."""
+    """The worker's log is outside of its file system and has its own limit, which reopening the log does not evade."""
     code = """
 line = b'x' * 4095 + b'\\n'
 for out in (1, 2):
@@ -175,7 +175,7 @@ tried(reopen); tell()
 async def test_full_sandbox_does_not_affect_its_neighbour(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Each sandbox has its own disk."""
+    """A full sandbox does not affect another one: each has its own disk."""
     code = """
 if os.environ['SANDHERD_SANDBOX_ID'] == 'sbx-one': fill('junk')
 tell(own=tried(lambda: pathlib.Path('small').write_text('x')))
@@ -187,7 +187,7 @@ tell(own=tried(lambda: pathlib.Path('small').write_text('x')))
 
 
 async def test_full_sandbox_can_be_recovered(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """All bytes and inodes of the sandbox are used: a worker is started again nevertheless."""
+    """A worker is started again though all bytes and inodes of its sandbox are used."""
     code = """
 if '--recover' in sys.argv: tell(again=True); sys.exit(0)
 def make():
@@ -204,7 +204,7 @@ fill('junk'); tried(make); tell(); os.kill(os.getpid(), signal.SIGKILL)
 async def test_disk_survives_its_spawner_and_a_restart_of_the_host(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The disk is usable while no spawner runs, and is mounted again where it is not."""
+    """The disk stays usable while no spawner runs, and is mounted again if it is not mounted."""
     runtime = await open_sized("pathlib.Path('note').write_text('mine'); tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     place = runtime.layout.directory("sbx-one")
@@ -218,7 +218,7 @@ async def test_disk_survives_its_spawner_and_a_restart_of_the_host(
 
 
 async def test_disk_is_quarantined_and_restored(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """A quarantined disk is readable in its place, and unchanged when it is restored."""
+    """A quarantined disk can be read in its place, and is unchanged when it is restored."""
     runtime = await open_sized("pathlib.Path('note').write_text('mine'); tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     await runtime.quarantine("sbx-one")
@@ -231,7 +231,7 @@ async def test_disk_is_quarantined_and_restored(open_sized: Open, plan_for: Plan
 
 
 async def test_disk_without_a_sandbox_is_removed(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """A file system of a sandbox without a directory, as after an interrupted removal, is removed."""
+    """The file system of a sandbox whose directory is missing, as after an interrupted removal, is removed."""
     runtime = await open_sized("tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     image = runtime.layout.disks.image("sbx-one")
@@ -244,7 +244,7 @@ async def test_disk_without_a_sandbox_is_removed(open_sized: Open, plan_for: Pla
 
 
 async def test_unfinished_image_is_removed(open_sized: Open) -> None:
-    """A spawner killed while it creates an image leaves one."""
+    """The image that a killed spawner has left unfinished is removed."""
     runtime = await open_sized("")
     disks = runtime.layout.disks
     draft = disks.folder / "sbx-one.img.1.new"
@@ -255,7 +255,7 @@ async def test_unfinished_image_is_removed(open_sized: Open) -> None:
 
 
 async def test_partly_mounted_disk_is_completed(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The spawner was killed between the mounts: the runs are on the host again after the next start."""
+    """A disk with incomplete mounts, because the spawner was killed between them, is completed at the next start."""
     runtime = await open_sized("tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     place = runtime.layout.directory("sbx-one")
@@ -269,7 +269,7 @@ async def test_partly_mounted_disk_is_completed(open_sized: Open, plan_for: Plan
 async def test_missing_disk_limit_is_stated(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 0, and on a host without `mkfs.ext4`, sandboxes run without one. `runtimes` and `doctor` read this."""
+    """With 0, and on a host without `mkfs.ext4`, sandboxes run without a limit, which `runtimes` and `doctor` show."""
     assert (await open_process("", disk_megabytes=0)).capabilities.disk == "none"
     monkeypatch.setattr(disk_images, "_SBIN", str(tmp_path))
     runtime = await open_process(PRELUDE + "tell(ran=True)", disk_megabytes=SIZE)
@@ -279,7 +279,7 @@ async def test_missing_disk_limit_is_stated(
 
 
 async def test_read_only_disk_is_mounted_again(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The host's full disk leaves it so; it may also be unmounted: what was stored before is recovered."""
+    """A disk that is read-only after a full host disk, or unmounted, is mounted again with all that was stored."""
     code = """
 if '--recover' in sys.argv: tell(again=pathlib.Path('note').read_text()); sys.exit(0)
 out = os.open('note', os.O_WRONLY | os.O_CREAT); os.write(out, b'mine'); os.fsync(out); tell()
@@ -303,7 +303,7 @@ os.fsync(report); os.kill(os.getpid(), signal.SIGKILL)
 async def test_later_sandbox_does_not_keep_a_disk_busy(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A later mount namespace is a copy of the host's: the private mount is in none, and the disk is mounted again."""
+    """A private mount is in no later copy of the host's mount namespace, so the disk can be mounted again."""
     code = """
 if '--recover' in sys.argv: tell(again=True); sys.exit(0)
 tell()
@@ -326,7 +326,7 @@ os.fsync(report); os.kill(os.getpid(), signal.SIGKILL)
 async def test_process_that_holds_a_disk_is_reported(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A foreign mount namespace is not Sandherd's to change: the recovery fails, and names the process."""
+    """A foreign mount namespace that holds a disk is not changed: the recovery fails and names the process."""
     monkeypatch.setattr("spawner.runtimes.sized_disks._FREE_SECONDS", 0.5)
     runtime = await open_sized("tell(); os.fsync(report); os.kill(os.getpid(), signal.SIGKILL)")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
@@ -340,7 +340,7 @@ async def test_process_that_holds_a_disk_is_reported(
 
 
 def stop_writes(place: Path) -> None:
-    """Let ext4 stop as after an error of its disk: `EXT4_IOC_SHUTDOWN` without writing its journal."""
+    """Stop ext4 as after a disk error: `EXT4_IOC_SHUTDOWN` without writing its journal."""
     folder = os.open(place, os.O_RDONLY)
     try:
         fcntl.ioctl(folder, 0x8004587D, struct.pack("=I", 2))
@@ -349,7 +349,7 @@ def stop_writes(place: Path) -> None:
 
 
 async def test_spawner_killed_during_a_mount_leaves_no_loop_device(open_sized: Open, eventually: Eventually) -> None:
-    """The kernel frees the device with its process."""
+    """The kernel frees the loop device of a spawner that is killed during a mount."""
     runtime = await open_sized("")
     (template,) = runtime.layout.disks.folder.glob(".template-*")
     code = (
@@ -365,7 +365,7 @@ async def test_spawner_killed_during_a_mount_leaves_no_loop_device(open_sized: O
 
 
 async def test_there_are_as_many_disks_as_sandboxes(open_sized: Open, eventually: Eventually) -> None:
-    """There are more than the host has loop devices; each is separate and freed."""
+    """There can be more sandbox disks than the host has loop devices; each is separate and is freed."""
     runtime = await open_sized("")
     disks = runtime.layout.disks
     before = len(list(Path("/sys/block").glob("loop*")))

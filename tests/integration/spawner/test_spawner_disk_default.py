@@ -1,4 +1,4 @@
-"""The file system of a sandbox without a setting."""
+"""The file system of a sandbox with default settings."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ async def test_disk_is_limited_without_a_setting(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The spawner's own options: a sandbox has a quarter of the host's file system, and at most 16 GiB."""
+    """By default a sandbox has a quarter of the host's file system, and at most 16 GiB."""
     monkeypatch.setattr(disk_sizes, "_IN_MEMORY", frozenset())  # the tests may run in memory
     unset = ProcessRuntimeOptions.of(Settings(home=tmp_path)).disk_megabytes
     runtime = await open_process(MEASURE, disk_megabytes=unset)

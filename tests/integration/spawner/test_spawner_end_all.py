@@ -15,7 +15,7 @@ Open = Callable[..., Awaitable[ProcessRuntime]]
 Eventually = Callable[..., Awaitable[Any]]
 PlanFor = Callable[..., SandboxPlan]
 
-# Each waits, when it is asked to end, until all have been asked: those asked one after the other would be killed.
+# Each waits on SIGTERM until all have received it: those ended one after the other would be killed.
 TOGETHER = """
 import pathlib, signal, sys, time
 meeting = pathlib.Path('../../../meeting')
@@ -47,7 +47,7 @@ def living(runtime: ProcessRuntime, *plans: SandboxPlan) -> list[processes.Proce
 async def test_all_sandboxes_are_stopped_together(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """However many there are, they take the grace of one; what remains of them is left for the next spawner."""
+    """All sandboxes together take the grace of one to stop; what remains of them is left for the next spawner."""
     runtime = await open_process(TOGETHER, "none")
     (runtime.layout.root.parent / "meeting").mkdir()
     plans = [plan_for(f"sbx-{number}") for number in range(3)]
@@ -60,7 +60,7 @@ async def test_all_sandboxes_are_stopped_together(
 
 
 async def test_unresponsive_sandbox_is_killed(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """After its grace every process of it is killed."""
+    """A sandbox that does not respond is killed with all its processes after its grace."""
     runtime = await open_process(DEAF)
     await start(runtime, eventually, plan_for("sbx-deaf"))
     found = living(runtime, plan_for("sbx-deaf"))
@@ -69,7 +69,7 @@ async def test_unresponsive_sandbox_is_killed(open_process: Open, plan_for: Plan
 
 
 async def test_end_all_leaves_no_control_group(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The control groups are gone, the stack's too; how a sandbox ended is known to the next spawner."""
+    """No control group remains, not even the stack's; the next spawner knows how each sandbox ended."""
     runtime = await open_process(DEAF)
     assert runtime.groups.parents(), "this host lets us make no control groups: run the tests as root"
     await start(runtime, eventually, plan_for("sbx-one"), plan_for("sbx-two"))
@@ -83,7 +83,7 @@ async def test_end_all_leaves_no_control_group(open_process: Open, plan_for: Pla
 async def test_sandbox_that_cannot_be_ended_is_reported(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sandbox whose processes do not end is reported; the others are ended."""
+    """A sandbox whose processes do not end is reported; the others are ended."""
     runtime = await open_process(DEAF)
     await start(runtime, eventually, plan_for("sbx-stuck"), plan_for("sbx-other"))
     stop = runtime.stop
@@ -101,7 +101,7 @@ async def test_sandbox_that_cannot_be_ended_is_reported(
 async def test_orderly_stop_leaves_no_secret_on_the_disk(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A later recovery gets the secrets again."""
+    """An orderly stop leaves no secret on the disk; a later recovery gets the secrets again."""
     runtime = await open_process(DEAF)
     plan = plan_for("sbx-one")
     await start(runtime, eventually, plan)

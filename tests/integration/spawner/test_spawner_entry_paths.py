@@ -1,7 +1,7 @@
 """Every entry path of a sandbox of the process runtime has the same confinement.
 
-Missing until then: only agents that a cold worker starts were attacked. The agent server's own processes are attacked
-where the real one runs, in test_spawner_agent_server.py.
+Until then only agents that a cold worker starts were attacked. The agent server's own processes are attacked where the
+real one runs, in test_spawner_agent_server.py.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def port() -> AsyncIterator[int]:
 async def test_every_entry_path_is_confined_like_an_agent(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, port: int
 ) -> None:
-    """Commands in an unclaimed warm sandbox, its agent once it is claimed, and commands beside that."""
+    """Commands in an unclaimed warm sandbox, its agent once it is claimed, and commands beside that are confined."""
     runtime = await open_process(WAITING)
     await runtime.prepare(WarmPlan(unit=UNIT, limits=SandboxLimits()))
     work = runtime.layout.directory(UNIT).work
@@ -67,7 +67,7 @@ async def test_every_entry_path_is_confined_like_an_agent(
 
 
 async def agent_report(runtime: ProcessRuntime, plan: SandboxPlan, code: str, eventually: Eventually) -> str:
-    """What the agent of a sandbox that is claimed now prints."""
+    """Claim a sandbox; returns what its agent prints."""
     place = runtime.layout.directory(plan.unit)
     (place.home / "attack.py").write_text(code)
     await runtime.create(plan)

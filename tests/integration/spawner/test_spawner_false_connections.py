@@ -1,4 +1,4 @@
-"""Connections that state what is not true of themselves: they count as those of their own credential, or not at all."""
+"""Connections that state false names count as those of their own credential, or not at all."""
 
 import asyncio
 import time
@@ -26,15 +26,15 @@ LIMITS = FloodLimits(
     messages=100, project_messages=3000, bytes=1024 * 1024, person_connections=4, client_messages=100_000
 )
 MANY = 40
-"""Connections whose opening alone is more than `LIMITS` permit a sandbox."""
+"""A number of connections that, opened at once, exceed what `LIMITS` permit a sandbox."""
 TOO_MANY = 400
-"""Connections with large CONNECTs whose list in one message is larger than what nats-server holds for a client."""
+"""A number of connections with large CONNECTs whose list exceeds what nats-server buffers for a client."""
 LARGE = "<" * 30_000
-"""A name that has six times as many bytes in the broker's list, where this character is escaped."""
+"""A name that takes six times its bytes in the broker's list, where this character is escaped."""
 
 
 class Guard:
-    """What the flood guard does at each check, here when a test says so."""
+    """The flood guard's checks, which are made when a test calls for them."""
 
     def __init__(self, table: BrokerConnections) -> None:
         self._table, self._meter, self._seconds = table, FloodMeter(LIMITS), count()
@@ -47,7 +47,7 @@ class Guard:
 
 @pytest.fixture
 async def guard(herd: Broker) -> AsyncIterator[Guard]:
-    """One that has checked once."""
+    """A guard that has checked once."""
     async with BrokerConnections.open(herd.url, herd.spawner_identity / "connections.creds") as table:
         guard = Guard(table)
         await guard.check()
@@ -55,7 +55,7 @@ async def guard(herd: Broker) -> AsyncIterator[Guard]:
 
 
 def forged(token: str, **changed: Any) -> str:
-    """The same claims, signed by a key that the broker does not know."""
+    """A token with the same claims, signed by a key that the broker does not know."""
     return sign_claims({**read_claims(token), **changed}, Key.new(KeyKind.ACCOUNT), int(time.time()))
 
 
@@ -70,7 +70,7 @@ async def attempt(herd: Broker, token: str, key: Key, **fields: Any) -> bytes:
 
 @pytest.mark.parametrize("is_forged", [True, False], ids=["forged", "repeated"])
 async def test_refused_connections_end_no_sandbox(herd: Broker, guard: Guard, is_forged: bool) -> None:
-    """A program without a credential names a sandbox in a token of its own, or repeats that of its worker."""
+    """A program without a credential ends no sandbox by naming it in a token, or by repeating its worker's token."""
     path = herd.credentials(P.WORKER, project="p1", sandbox="sbx-1")
     token, key = token_and_key(path)
     false = forged(token) if is_forged else token
@@ -86,7 +86,7 @@ async def test_refused_connections_end_no_sandbox(herd: Broker, guard: Guard, is
 
 @pytest.mark.parametrize("field", ["user", "nkey"])
 async def test_excess_of_one_user_is_not_that_of_another(herd: Broker, guard: Guard, field: str) -> None:
-    """Each connection names the public key of another credential, which would be revoked, or a new one each time."""
+    """Many connections that each name another credential's public key, or a new one, do not revoke that credential."""
     token, key = token_and_key(herd.credentials(P.CLIENT, project="p1"))
     _, other = token_and_key(herd.credentials(P.CLIENT, project="p2"))
     async with AsyncExitStack() as stack:
@@ -101,14 +101,14 @@ async def test_excess_of_one_user_is_not_that_of_another(herd: Broker, guard: Gu
 
 
 async def test_second_connect_hides_nothing(herd: Broker, guard: Guard) -> None:
-    """A worker's connection ends by a CONNECT with the token of another sandbox: what it sent counts as its own."""
+    """A worker that sends a second CONNECT with another sandbox's token is cut off; its messages count as its own."""
     token, key = token_and_key(herd.credentials(P.WORKER, project="p1", sandbox="sbx-1"))
     false = forged(token, name="sbx-2")
     for stated in (false, "", LARGE):
         connection = await RawConnection.open(herd.url)
         assert await connection.connect(token, key) == b"PONG\r\n"
         assert await connection.send(b"PUB sandherd.v1.output.p1.sbx-1 1\r\nx\r\n" * 600 + b"PING\r\n") == b"PONG\r\n"
-        # usually "Authorization Violation"; while claims of the account are applied, another limit of the stated token
+        # usually "Authorization Violation"; while the account's claims are applied, another limit of the stated token
         assert (await connection.connect(stated, key)).startswith(b"-ERR ")
         await connection.closed()
         await connection.close()
@@ -117,7 +117,7 @@ async def test_second_connect_hides_nothing(herd: Broker, guard: Guard) -> None:
 
 
 async def test_large_refused_connects_do_not_blind_the_guard(herd: Broker, guard: Guard) -> None:
-    """Of a program without a credential: all of them in one list are more than the broker sends to a client."""
+    """The guard still checks when refused connections with large CONNECTs exceed what the broker sends in one list."""
     path = herd.credentials(P.CLIENT, project="p1")
     _, key = token_and_key(path)
     for _ in range(TOO_MANY):
@@ -128,7 +128,7 @@ async def test_large_refused_connects_do_not_blind_the_guard(herd: Broker, guard
 
 
 async def test_large_names_of_open_connections_do_not_blind_the_guard(herd: Broker, guard: Guard) -> None:
-    """Of users, who may have many: the same."""
+    """The guard still checks when open connections of users, who may have many, have large names."""
     path = herd.credentials(P.CLIENT, project="p1")
     async with AsyncExitStack() as stack:
         await crowd_of(herd, stack, TOO_MANY, path, name=LARGE[:24_000])
@@ -136,7 +136,7 @@ async def test_large_names_of_open_connections_do_not_blind_the_guard(herd: Brok
 
 
 async def crowd_of(herd: Broker, stack: AsyncExitStack, number: int, path: Path, **fields: Any) -> None:
-    """Connections with one credential."""
+    """Open this number of connections with one credential."""
     token, key = token_and_key(path)
     for _ in range(number):
         connection = await RawConnection.open(herd.url)
@@ -145,7 +145,7 @@ async def crowd_of(herd: Broker, stack: AsyncExitStack, number: int, path: Path,
 
 
 async def seen(guard: Guard) -> FloodResult:
-    """The first check that succeeds. On a busy machine one or two find that a page is too large."""
+    """The first check that succeeds. On a busy machine one or two may find that a page is too large."""
     async with asyncio.timeout(PATIENCE):
         while True:
             with suppress(TimeoutError):
@@ -153,7 +153,7 @@ async def seen(guard: Guard) -> FloodResult:
 
 
 async def test_connections_between_two_checks_are_counted(herd: Broker, guard: Guard) -> None:
-    """Those that were open at the same time; as many one after the other are not too many."""
+    """Connections that were open together between two checks count; the same number one after the other does not."""
     token, key = token_and_key(herd.credentials(P.CLIENT, project="p1"))
     other, its_key = token_and_key(herd.credentials(P.CLIENT, project="p2"))
     found = FloodResult()

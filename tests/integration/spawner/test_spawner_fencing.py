@@ -25,7 +25,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 @dataclass
 class Lease:
-    """A lease of which the test says whether it is held."""
+    """A lease; the test sets whether it is held."""
 
     fence: int
     held: bool = True
@@ -49,7 +49,7 @@ async def made(live: LiveState) -> StoredRecord[SandboxRecord]:
 
 
 async def test_decision_is_written_only_over_the_record_it_was_made_from(herd: Broker) -> None:
-    """A record that has changed since is left as it is and decided again."""
+    """A record that has changed since the decision is not overwritten; the decision is made again."""
     async with herd.bus(Principal.SPAWNER) as bus:
         live = LiveState(bus, Meters(CollectorRegistry()))
         read = await made(live)
@@ -67,7 +67,7 @@ async def test_decision_is_written_only_over_the_record_it_was_made_from(herd: B
 
 
 async def test_older_token_writes_nothing_over_a_newer_one(herd: Broker) -> None:
-    """The record's token decides, though the holder's clock does not show the loss, also for repeated writes."""
+    """A record's newer token refuses a write, also a repeated one, even if the holder's clock shows no loss."""
     async with herd.bus(Principal.SPAWNER) as bus:
         live = LiveState(bus, Meters(CollectorRegistry()))
         read = await made(live)
@@ -84,7 +84,7 @@ async def test_older_token_writes_nothing_over_a_newer_one(herd: Broker) -> None
 
 
 async def test_nothing_is_written_or_called_without_the_lease(herd: Broker) -> None:
-    """A runtime is not even called."""
+    """Without the lease nothing is written, and not even a runtime is called."""
     called: list[Any] = []
 
     async def call(runtime: Any) -> None:

@@ -1,4 +1,4 @@
-"""The credential of a warm sandbox's worker is issued by what is stored, not by what a spawner remembers."""
+"""The credential of a warm sandbox's worker is issued by the stored records, not by what a spawner remembers."""
 
 from datetime import timedelta
 from typing import Any, cast
@@ -35,7 +35,7 @@ KEY = Key.new(KeyKind.USER).public
 
 
 class Held:
-    """A lease that is held."""
+    """A lease that is always held."""
 
     fence = 5
     held = True
@@ -45,7 +45,7 @@ class Held:
 
 
 class Spawner:
-    """What of a spawner creates sandboxes. Its indexes know its own writes alone: its watch is behind."""
+    """The parts of a spawner that create sandboxes. It knows only its own writes: its watch is behind."""
 
     def __init__(self, bus: Bus, herd: Broker) -> None:
         self.live = LiveState(bus, Meters(CollectorRegistry()))
@@ -55,7 +55,7 @@ class Spawner:
         self.acts = RuntimeActions(FencedWriter(self.live, Held()), caller, herd.minter(), plans, LifecycleTimeouts())
 
     async def assigned(self, **spec: Any) -> None:
-        """A task is assigned to a warm sandbox whose worker's key is recorded."""
+        """A task that is assigned to a warm sandbox whose worker's key is recorded."""
         self.provider.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
         now = self.live.now()
         task = TaskRecord(
@@ -88,7 +88,7 @@ class Spawner:
 
 
 async def test_worker_of_a_running_task_gets_a_credential(herd: Broker) -> None:
-    """With its identity."""
+    """The worker of a running task gets a credential with its identity."""
     async with herd.bus(Principal.SPAWNER) as bus:
         spawner = Spawner(bus, herd)
         await spawner.assigned()
@@ -98,7 +98,7 @@ async def test_worker_of_a_running_task_gets_a_credential(herd: Broker) -> None:
 
 @pytest.mark.parametrize("what", ["task", "sandbox"])
 async def test_what_another_spawner_has_ended_gets_no_credential(herd: Broker, what: str) -> None:
-    """Its worker requests one, and is not admitted: the agent of an attempt that has ended does not start."""
+    """The worker of an attempt that another spawner has ended is not admitted, and its agent does not start."""
     async with herd.bus(Principal.SPAWNER) as bus:
         spawner, other = Spawner(bus, herd), LiveState(bus, Meters(CollectorRegistry()))
         await spawner.assigned()
@@ -111,7 +111,7 @@ async def test_what_another_spawner_has_ended_gets_no_credential(herd: Broker, w
 
 
 async def test_warm_sandbox_without_its_secret_has_failed(herd: Broker) -> None:
-    """As a cold one: it was never created, and the event has the reason."""
+    """A warm sandbox without its secret fails like a cold one: it was never created, and the event has the reason."""
     async with herd.bus(Principal.SPAWNER) as bus:
         spawner = Spawner(bus, herd)
         await spawner.assigned(secrets={"TOKEN": "k"})
@@ -124,7 +124,7 @@ async def test_warm_sandbox_without_its_secret_has_failed(herd: Broker) -> None:
 
 
 class Odd(ScriptedRuntime):
-    """A plugin whose units have no key that a credential could be issued for."""
+    """A plugin whose units have a key for which no credential can be issued."""
 
     async def prepare(self, plan: WarmPlan) -> str | None:
         await super().prepare(plan)
@@ -132,7 +132,7 @@ class Odd(ScriptedRuntime):
 
 
 async def test_invalid_key_of_a_runtime_is_not_recorded(herd: Broker) -> None:
-    """Its worker requests a credential, as one of an older version; nothing is retried forever."""
+    """The invalid key of a plugin is not recorded: its worker requests a credential, and nothing is retried forever."""
     async with herd.bus(Principal.SPAWNER) as bus:
         spawner = Spawner(bus, herd)
         runtime = Odd(spawner.provider, Gate("a", Traffic()))

@@ -27,11 +27,11 @@ from tests.patience import PATIENCE
 
 Spawn = Callable[..., Service]
 JUNK = b'{"subject": "", "type": ""}'
-"""No event; but one that a live subscriber can read."""
+"""Not an event, but a live subscriber can read it."""
 BURST = 14_000
-"""More messages than a sandbox may be ahead of its rate, if they come within a few seconds."""
+"""More messages than a sandbox may be ahead of its rate, if they are sent within a few seconds."""
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-"""nats-py leaves the socket of each refused login to the garbage collector, which says so."""
+"""nats-py leaves the socket of each refused login to the garbage collector, which warns."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +41,14 @@ def _collected() -> Iterator[None]:
 
 
 async def worker_of(herd: Broker, person: Any, **spec: Any) -> tuple[str, str]:
-    """A task that lasts, and its sandbox."""
+    """A lasting task, and its sandbox."""
     task = await person.submit(["sleep", "600"], **spec)
     view = await person.reaches(task, "running")
     return task, view.sandbox
 
 
 async def raw_client(herd: Broker, sandbox: str) -> Client:
-    """A connection with a worker's credential, the same each time, that is not opened again when it is closed."""
+    """A connection with a worker's credential, always the same file, that does not reconnect."""
     client = Client()
     path = herd.home / "creds" / f"{sandbox}-worker.creds"
     if not path.exists():
@@ -69,7 +69,7 @@ async def _ignore(_error: Exception) -> None:
 
 
 async def flood(client: Client, subject: str, body: bytes = JUNK) -> None:
-    """Publish until the broker closes the connection: a burst, and on, as a slow machine's burst may be allowed."""
+    """Publish until the broker closes the connection: a burst, and more, as a slow machine's burst may be allowed."""
 
     async def publish() -> None:
         sent = 0
@@ -96,7 +96,7 @@ async def closed(client: Client) -> None:
 
 
 async def refused(herd: Broker, sandbox: str) -> bool:
-    """Whether the sandbox's credential, the same file, opens no connection any more."""
+    """Whether the broker refuses the sandbox's credential, the same file."""
     try:
         await (await raw_client(herd, sandbox)).close()
     except (nats.errors.Error, OSError):
@@ -114,7 +114,7 @@ FLOODED: Final = {
 async def test_flooding_worker_is_disconnected_and_its_neighbour_is_not(
     herd: Broker, spawner: Spawn, person: Any
 ) -> None:
-    """Messages of any kind, refused ones too: credential revoked, sandbox ended, reason published."""
+    """A flooding worker is disconnected and revoked, and its sandbox ended with the reason; its neighbour is not."""
     async with spawner(max_sandboxes=4).running():
         neighbour, _ = await worker_of(herd, person)
         for kind, subject in FLOODED.items():
@@ -131,7 +131,7 @@ async def test_flooding_worker_is_disconnected_and_its_neighbour_is_not(
 
 
 async def test_excess_connections_of_a_worker_are_all_closed(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """Hundreds of connections are all closed, and none can be opened again."""
+    """Hundreds of connections of a worker are all closed, and none can be opened again."""
     async with spawner(max_sandboxes=4).running(), AsyncExitStack() as stack:
         task, sandbox = await worker_of(herd, person)
         clients: list[Client] = []
@@ -148,7 +148,7 @@ async def test_excess_connections_of_a_worker_are_all_closed(herd: Broker, spawn
 
 
 async def test_worker_is_limited_in_subscriptions(herd: Broker) -> None:
-    """The credential itself permits a few; further ones are refused by the broker."""
+    """A worker's credential permits a few subscriptions; the broker refuses further ones."""
     client = await raw_client(herd, "sbx-many")
     try:
         with suppress(nats.errors.Error, OSError):
@@ -163,7 +163,7 @@ async def test_worker_is_limited_in_subscriptions(herd: Broker) -> None:
 
 
 async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """The joiner's request for a key after the flood is refused."""
+    """After the flood the joiner's request for a credential is refused."""
     async with spawner(stop_grace=30).running():
         task, sandbox = await worker_of(herd, person)
         client = await raw_client(herd, sandbox)
@@ -181,12 +181,12 @@ async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner
 
 
 async def test_excess_connections_of_a_client_revoke_its_credential(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """All of its connections are closed for ever; other users of the project, and a new credential, work."""
+    """All of a client's connections are closed for ever; other users of the project, and a new credential, work."""
     path = herd.home / "creds" / "crowd.creds"
     write_secret(path, Registrar(herd.identity).mint_person(Principal.CLIENT, "crowd", project="p1"))
     async with spawner(person_connections=4).running(), AsyncExitStack() as stack:
         crowd: list[Client] = []
-        with suppress(nats.errors.Error, OSError):  # from its revocation on it can open none
+        with suppress(nats.errors.Error, OSError):  # it can open none after its revocation
             for _ in range(400):
                 crowd.append(await client_of(herd, path))
                 stack.push_async_callback(crowd[-1].close)
@@ -208,7 +208,7 @@ async def test_excess_connections_of_a_client_revoke_its_credential(herd: Broker
 
 @pytest.mark.own_broker
 async def test_revoked_credential_stays_revoked(herd: Broker, spawner: Spawn) -> None:
-    """After a token of the users' account without a list, as `sandherd identity push` sends, and after a restart."""
+    """A revocation survives a token of the account without it, as `sandherd identity push` sends, and a restart."""
     path = herd.credentials(Principal.CLIENT, project="p1")
     now = datetime.now(UTC)
     async with spawner().running() as _, herd.bus(Principal.SPAWNER) as bus:
@@ -233,7 +233,7 @@ def public_key_of(path: Path) -> str:
 
 
 async def client_of(herd: Broker, path: Path) -> Client:
-    """A connection with a user's credential that is not opened again when it is closed."""
+    """A connection with a user's credential that does not reconnect."""
     client = Client()
     inbox = bearer(path.read_text()).inbox.encode()
     identity = ConnectionIdentity.file(path)

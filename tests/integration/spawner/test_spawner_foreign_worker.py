@@ -1,4 +1,4 @@
-"""A worker in plain nats-py, joined from the code blocks of docs/workers.md, in a herd of real services."""
+"""A worker in plain nats-py, made from the code blocks of docs/workers.md, in a herd of real services."""
 
 import contextlib
 import hashlib
@@ -33,7 +33,7 @@ ENDS = ["agent.failed", "agent.shutdown"]
 
 
 def program() -> str:
-    """The program of the guide: its code blocks in their order."""
+    """The program of the guide: its code blocks in order."""
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 6
     assert "sandherd" not in "".join(re.findall(r"^(?:import|from) .*", "".join(blocks), re.MULTILINE))
@@ -67,7 +67,7 @@ async def herd_of_all(
 
 
 async def test_worker_of_the_guide_does_what_a_worker_has_to(herd_of_all: None, person: Any) -> None:
-    """Each of these, one after the other: it completes tasks, stores an artifact, ends when stopped, and recovers."""
+    """The guide's worker completes tasks, stores an artifact, ends when it is stopped, and recovers."""
     for check in (check_completes_a_task, check_publishes_an_artifact, check_ends_when_it_is_stopped, check_recovers):
         await check(person)
 
@@ -78,7 +78,7 @@ async def approval_of(person: Any, sandbox: str) -> str:
 
 
 async def begun(person: Any, argv: list[str]) -> tuple[str, str, str]:
-    """A task whose agent waits for an approval: the task, its sandbox, and the approval."""
+    """Start a task whose agent waits for an approval; returns the task, its sandbox, and the approval."""
     task = await person.submit(argv)
     sandbox = (await person.reaches(task, "running")).sandbox
     return task, sandbox, await approval_of(person, sandbox)
@@ -90,7 +90,7 @@ async def answer(person: Any, sandbox: str, approval: str, *, granted: bool) -> 
 
 
 async def check_history(person: Any, sandbox: str) -> None:
-    """The history has every event of the worker, its source is complete, and nothing of it is a dead letter."""
+    """Check that the history has every event of the worker without a gap, and that there is no dead letter."""
     await person.receives(sandbox, "sandbox.terminated")
     own = [event for event in person.unique() if event["source"] == f"/sandherd/sandbox/{sandbox}"]
     assert [event["sequence"] for event in own] == list(range(1, len(own) + 1))
@@ -106,7 +106,7 @@ async def check_history(person: Any, sandbox: str) -> None:
 
 
 async def check_completes_a_task(person: Any) -> None:
-    """It joins, publishes heartbeats, takes a message once, waits for an approval, runs the program, and ends."""
+    """Check that it joins, publishes heartbeats, takes a message once, waits for an approval, runs, and ends."""
     task, sandbox, approval = await begun(person, ["sh", "-c", "echo made by hand"])
     message = new_name("msg")
     await person.command(SendMessage(message=message, sandbox=sandbox, content="mind the gap"), sandbox)
@@ -127,7 +127,7 @@ async def check_completes_a_task(person: Any) -> None:
 
 
 async def check_publishes_an_artifact(person: Any) -> None:
-    """Output that is too long for its event is stored in chunks, and the reference leads to all of it."""
+    """Check that output too long for its event is stored in chunks, and that the reference leads to all of it."""
     task, sandbox, approval = await begun(person, LONG_OUTPUT)
     await answer(person, sandbox, approval, granted=True)
     assert (await person.ended(task)).state == "completed"
@@ -136,7 +136,7 @@ async def check_publishes_an_artifact(person: Any) -> None:
 
 
 async def check_artifact(person: Any, sandbox: str) -> None:
-    """The reference in the last event of the agent leads to all of its 300,000 bytes of output."""
+    """Check that the reference in the agent's last event leads to all 300,000 bytes of its output."""
     reference = ArtifactRef.model_validate(person.event_data(sandbox, "agent.completed")["artifacts"]["output"])
     receiver, content = ChunkReceiver(reference), bytearray(reference.size)
     while not receiver.complete:
@@ -151,7 +151,7 @@ async def check_artifact(person: Any, sandbox: str) -> None:
 
 @pytest.mark.parametrize("approval_seconds", [0.5])
 async def test_worker_of_the_guide_applies_the_timeout_of_an_approval(herd_of_all: None, person: Any) -> None:
-    """No one answers: the worker continues by itself as `on_timeout` says, and message-relay states the outcome."""
+    """Without a decision the worker continues as `on_timeout` says, and message-relay states the outcome."""
     task, sandbox, _ = await begun(person, ["true"])
     assert (await person.ended(task)).error == "it was not approved"
     await person.receives(sandbox, "approval.expired")
@@ -160,7 +160,7 @@ async def test_worker_of_the_guide_applies_the_timeout_of_an_approval(herd_of_al
 
 
 async def check_ends_when_it_is_stopped(person: Any) -> None:
-    """After a denied approval the task fails; a cancelled task's worker ends in order, by SIGTERM."""
+    """Check that a task fails after a denied approval, and that a cancelled task's worker ends in order, by SIGTERM."""
     task, sandbox, approval = await begun(person, ["true"])
     await answer(person, sandbox, approval, granted=False)
     assert (await person.ended(task)).error == "it was not approved"
@@ -174,7 +174,7 @@ async def check_ends_when_it_is_stopped(person: Any) -> None:
 
 
 async def check_recovers(person: Any) -> None:
-    """Its process is killed: it is started again with `--recover`, and continues the sequence of the lost one."""
+    """Check that a killed worker is started again with `--recover`, and continues the sequence of the lost one."""
     task, sandbox, _ = await begun(person, ["true"])
     kill_worker(sandbox)
     assert (await person.ended(task)).error_type == "worker_lost"

@@ -26,7 +26,7 @@ _SAME = ("Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs
 
 
 async def up(eventually: Eventually, runtime: ProcessRuntime, plan: SandboxPlan) -> None:
-    """A sandbox whose worker runs: its forwarder has set its network up."""
+    """Wait until the sandbox's worker runs: its forwarder has then set the network up."""
     await runtime.create(plan)
     await eventually((runtime.layout.directory(plan.unit).work / "up").exists)
 
@@ -82,7 +82,7 @@ def properties(pid: int) -> dict[str, Any]:
 async def test_forked_forwarder_has_what_an_executed_one_has(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Its ids, capabilities, limits, control groups, folder and namespaces, and fewer variables."""
+    """A forked forwarder has the ids, capabilities, limits, groups, folder and namespaces of an executed one."""
     runtime = await open_process(UP)
     await up(eventually, runtime, plan_for("sbx-same"))
     pid = forwarder(runtime, "sbx-same", forked=True)
@@ -99,7 +99,7 @@ async def test_forked_forwarder_has_what_an_executed_one_has(
 async def test_forwarder_outlives_its_fork_server_and_ends_with_its_sandbox(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A killed server takes no sandbox's network with it; the next sandbox's forwarder is forked by another server."""
+    """A killed fork server takes no sandbox's network with it; another server forks the next sandbox's forwarder."""
     runtime = await open_process(UP)
     await up(eventually, runtime, plan_for("sbx-before"))
     before, first = forwarder(runtime, "sbx-before", forked=True), processes.find(server(runtime))
@@ -120,7 +120,7 @@ async def test_forwarder_outlives_its_fork_server_and_ends_with_its_sandbox(
 async def test_stuck_fork_server_is_replaced_and_its_forwarder_is_executed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that reads no request delays one start."""
+    """A fork server that reads no request delays one start; it is replaced, and that forwarder is executed."""
     runtime = await open_process(UP)
     await up(eventually, runtime, plan_for("sbx-first"))
     os.kill(server(runtime), signal.SIGSTOP)
@@ -155,7 +155,7 @@ async def test_start_that_is_cancelled_while_a_fork_server_is_stuck_leaves_no_co
 async def test_killed_forwarder_is_replaced_by_a_program(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The shim starts it, as it starts one that it has started before."""
+    """The shim restarts a killed forwarder as a program, as it does with one that it has started itself."""
     runtime = await open_process(UP)
     await up(eventually, runtime, plan_for("sbx-one"))
     os.kill(forwarder(runtime, "sbx-one", forked=True), signal.SIGKILL)
@@ -165,7 +165,7 @@ async def test_killed_forwarder_is_replaced_by_a_program(
 async def test_of_two_shims_for_one_run_only_one_has_a_forwarder(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The other one's ends without having touched the files of the run: it would take the socket for ports."""
+    """A second forwarder for a run ends without touching the run's files, where it would take the socket for ports."""
     runtime = await open_process(UP)
     place, plan = runtime.layout.directory("sbx-two"), plan_for("sbx-two")
     runtime.starting.set_up(place, plan)
@@ -187,7 +187,7 @@ async def test_of_two_shims_for_one_run_only_one_has_a_forwarder(
 async def test_without_control_groups_the_shim_starts_the_forwarder(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Nothing else would find it when the sandbox is ended."""
+    """Without control groups the shim starts the forwarder: nothing else would find it when the sandbox is ended."""
     runtime = await open_process(UP, use_groups=False)
     await up(eventually, runtime, plan_for("sbx-one"))
     forwarder(runtime, "sbx-one", forked=False)

@@ -72,7 +72,7 @@ async def end(eventually: Eventually, runtime: ProcessRuntime, unit: str) -> Obs
 
 
 def inside(runtime: ProcessRuntime, unit: str) -> dict[int, int]:
-    """The host's process ids in a sandbox, by their ids in its namespace."""
+    """The host's process ids of a sandbox's processes, by their ids in its namespace."""
     (claim,) = runtime.ending._living(runtime.layout.directory(unit))  # the shim
     found = {}
     for pid in processes.descendants(claim.pid):
@@ -104,7 +104,7 @@ async def killed(pid: int) -> None:
 async def test_forked_worker_has_what_an_executed_one_has(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Its ids, capabilities, filter, limits, control groups, session, signals, variables, paths and descriptors."""
+    """A forked worker has the ids, capabilities, filter, limits, groups, variables and files of an executed one."""
     runtime = await open_process(REPORT)
     forked = await reported(eventually, runtime, plan_for("sbx-same"))
     assert is_forked(runtime, "sbx-same")
@@ -133,7 +133,7 @@ async def test_forked_worker_has_what_an_executed_one_has(
 async def test_end_of_a_forked_worker_is_reported(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, number: signal.Signals
 ) -> None:
-    """A fatal signal is in the status; SIGTERM reaches the worker, which may end with a status of its own."""
+    """The status has a fatal signal; SIGTERM reaches the worker, which may choose its exit status."""
     code = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); {UP}; signal.pause()"
     runtime = await open_process(code)
     await up(eventually, runtime, plan_for("sbx-end"))
@@ -150,7 +150,7 @@ async def test_end_of_a_forked_worker_is_reported(
 async def test_sandboxes_outlive_their_fork_server_and_the_next_has_a_new_one(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A killed server ends no sandbox and no command is refused; the next sandbox is forked by another server."""
+    """A killed fork server ends no sandbox and refuses no command; another server forks the next sandbox."""
     runtime = await open_process(UP)
     await up(eventually, runtime, plan_for("sbx-before"))
     first = server(runtime)
@@ -168,7 +168,7 @@ async def test_sandboxes_outlive_their_fork_server_and_the_next_has_a_new_one(
 async def test_stuck_fork_server_is_replaced_and_its_worker_is_executed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that reads no request delays one start; that stub becomes the worker, also if the server is killed."""
+    """A server that reads no request delays one start: that stub becomes the worker, also if the server is killed."""
     runtime = await open_process(UP)
     await up(eventually, runtime, plan_for("sbx-first"))
     os.kill(server(runtime), signal.SIGSTOP)
@@ -183,7 +183,7 @@ async def test_stuck_fork_server_is_replaced_and_its_worker_is_executed(
 async def test_lost_child_of_the_fork_server_loses_no_start(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A child that is killed before it has forked the worker leaves a stub that becomes the worker."""
+    """If the server's child is killed before it has forked the worker, its stub becomes the worker."""
     runtime = await open_process(UP)
     assert runtime.forks is not None
     place, plan = runtime.layout.directory("sbx-lost"), plan_for("sbx-lost")
@@ -205,7 +205,7 @@ async def test_lost_child_of_the_fork_server_loses_no_start(
 async def test_stuck_child_of_the_fork_server_ends_with_its_sandbox(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A child that stops after its reply delays its sandbox alone, which can be ended, and leaves no process."""
+    """A server's child that stops after its reply delays only its sandbox, which can be ended and leaves no process."""
     runtime = await open_process(UP)
     assert runtime.forks is not None
     place, plan = runtime.layout.directory("sbx-stopped"), plan_for("sbx-stopped")
@@ -230,7 +230,7 @@ async def test_stuck_child_of_the_fork_server_ends_with_its_sandbox(
 
 
 async def test_lost_holder_ends_its_sandbox(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The worker does not outlive the process that would report its end: the sandbox ends as if it was killed."""
+    """The worker does not outlive the process that reports its end: the sandbox ends as if it was killed."""
     runtime = await open_process(UP)
     await up(eventually, runtime, plan_for("sbx-holder"))
     found = inside(runtime, "sbx-holder")
@@ -260,7 +260,7 @@ pathlib.Path('part').write_text(' '.join(found)); os.rename('part', 'opened'); s
 async def test_holder_can_not_be_traced_or_read_from_the_sandbox(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """It has the worker's variables, and reports the worker's end. A process in no Landlock domain tries."""
+    """No process, even outside of a Landlock domain, can trace or read the holder, which has the worker's variables."""
     runtime = await open_process(OPEN_PARENT)
     await runtime.create(plan_for("sbx-parent"))
     opened = runtime.layout.directory("sbx-parent").work / "opened"
@@ -270,7 +270,7 @@ async def test_holder_can_not_be_traced_or_read_from_the_sandbox(
 
 
 async def test_sandboxes_at_once_are_all_forked(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """None is lost, and none is started by exec."""
+    """All of several sandboxes that start at the same time are forked, and none is lost."""
     runtime = await open_process(UP)
     names = [f"sbx-{number}" for number in range(8)]
     await asyncio.gather(*(up(eventually, runtime, plan_for(name)) for name in names))
@@ -280,7 +280,7 @@ async def test_sandboxes_at_once_are_all_forked(open_process: Open, plan_for: Pl
 async def test_fork_server_has_nothing_of_the_spawner_and_of_sandboxes(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a variable or the memory of the spawner, nor a task's variables; it has no descriptors of it either."""
+    """The fork server has no variable, memory or descriptor of the spawner, and no variable of a task."""
     monkeypatch.setenv("SANDHERD_API_KEY", CANARY)
     secret = bytearray(CANARY.encode())
     runtime = await open_process(UP + f"  # {'x'.join('no')}")
@@ -318,7 +318,7 @@ def contains(pid: int, text: bytes) -> bool:
 async def test_spawner_of_another_release_continues_with_running_sandboxes(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, before: str
 ) -> None:
-    """One that forks finds, enters and stops what one without forks has started, and the reverse."""
+    """A spawner that forks finds, enters and stops what one without forks has started, and the reverse."""
     runtime = await open_process(UP)
     if before == "executed":
         runtime.forks = None
@@ -337,7 +337,7 @@ async def test_spawner_of_another_release_continues_with_running_sandboxes(
 
 
 def test_worker_that_can_not_be_loaded_is_executed() -> None:
-    """A server that ends before it has forked anything is not started again for a while."""
+    """A server that ends before it has forked anything is not started again for a while; the worker is executed."""
     forks = ForkServer((sys.executable, "-P", "-m", "no_such_worker"), "")
     try:
         assert forks.usable
@@ -350,7 +350,7 @@ def test_worker_that_can_not_be_loaded_is_executed() -> None:
 
 
 def test_fork_server_ends_with_its_spawner() -> None:
-    """Also if the spawner is killed."""
+    """The fork server ends with its spawner, also if the spawner is killed."""
     code = """
 import os, signal, sys
 from spawner.runtimes.fork_server import ForkServer
@@ -366,9 +366,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_preloaded_modules_hold_nothing_of_the_host() -> None:
-    """No thread, no descriptor, and no name, address or folder that a library has remembered from outside.
+    """The preloaded modules have no thread, no descriptor, and no name, address or folder of the host in memory.
 
-    What a worker reads and publishes first is built: no start pays for that.
+    The models that a worker reads and publishes first are already built: no start pays for that.
     """
     code = """
 import os, platform, tempfile, threading, uuid

@@ -36,7 +36,7 @@ NO_NETWORK = "bwrap: Creating new namespace failed: No space left on device"
 
 @pytest.fixture
 def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """From now on bubblewrap fails if it is given this option, as on a host that does not allow what it stands for."""
+    """Make bubblewrap fail with this option from now on, as on a host that does not allow the option's effect."""
     real = bwrap_path()
 
     def replace(option: str, error: str) -> None:
@@ -52,7 +52,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
 
 
 async def shown(herd: Broker, runtime: ProcessRuntime, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[Any]]:
-    """What `sandherd runtimes` prints, and what `doctor` finds, over the broker."""
+    """The output of `sandherd runtimes`, and the findings of `doctor`, over the broker."""
     async with access_handlers(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
         capsys.readouterr()
         await show(client, Format.TABLE)
@@ -62,7 +62,7 @@ async def shown(herd: Broker, runtime: ProcessRuntime, capsys: pytest.CaptureFix
 async def test_weak_isolation_is_shown(
     open_process: Open, refuse: Callable[[str, str], None], herd: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With SANDHERD_ISOLATION=weak, on a host without user namespaces, both commands name setting, cause and effect."""
+    """On a host without user namespaces, with SANDHERD_ISOLATION=weak, both commands name setting, cause and effect."""
     refuse("--unshare-user", NO_NAMESPACE)
     text, checks = await shown(herd, await open_process(SLEEP, "weak"), capsys)
     for gap in (f"SANDHERD_ISOLATION=weak: {NO_NAMESPACE}", isolation_gaps.NOTHING):
@@ -74,7 +74,7 @@ async def test_weak_isolation_is_shown(
 
 @as_root
 async def test_own_host_uid_is_stated(open_process: Open, herd: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    """A root spawner's sandboxes have one: it is in the table, and no gap contradicts it."""
+    """The table states that a root spawner's sandboxes have their own host uids, and no gap contradicts it."""
     runtime = await open_process(SLEEP)
     assert not any("uid" in gap for gap in runtime.capabilities.gaps)
     text, _ = await shown(herd, runtime, capsys)
@@ -85,7 +85,7 @@ async def test_own_host_uid_is_stated(open_process: Open, herd: Broker, capsys: 
 async def test_occupied_uid_range_falls_back_to_root_with_a_gap(
     open_process: Open, herd: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With SANDHERD_ISOLATION=weak the sandboxes start; what a fault would expose is stated."""
+    """With SANDHERD_ISOLATION=weak sandboxes start though the uid range is taken, and the gap states the exposure."""
     runtime = await open_process(SLEEP, "weak", uids=(0, 10))
     assert runtime.launch is not None
     text, checks = await shown(herd, runtime, capsys)
@@ -116,7 +116,7 @@ async def test_missing_network_namespaces_refuse_sandboxes_unless_allowed(
     herd: Broker,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The refusal names what to change, as `runtimes` and `doctor` do; mode `host` warns each time."""
+    """The refusal names what to change, as `runtimes` and `doctor` do; mode `host` warns at each start."""
     refuse("--unshare-net", NO_NETWORK)
     runtime = await open_process(SLEEP, networks=Networks(mode="internet"))
     with pytest.raises(RuntimeFailedError, match="SANDHERD_SANDBOX_NETWORK=host") as caught:
@@ -137,7 +137,7 @@ async def test_missing_network_namespaces_refuse_sandboxes_unless_allowed(
 
 
 async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:
-    """What an ordinary user's spawner prints of its `runtime`. `before`: a shell's words, run with all capabilities."""
+    """The output of an ordinary user's spawner about its `runtime`. `before` is shell words, run with capabilities."""
     opening = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime\n"
@@ -156,7 +156,7 @@ async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:
 
 
 def found_uid(text: str) -> str:
-    """What the column of `sandherd runtimes` holds for the first runtime."""
+    """The uid column of `sandherd runtimes` for the first runtime."""
     heading, row, *_ = text.splitlines()
     return row[heading.index("HOST UID") :].split()[0]
 
@@ -191,7 +191,7 @@ async def test_failing_forwarder_is_reported(
     forwarder.write_text(program.format(packages=str(network.FORWARDER.parent.parent)))
     monkeypatch.setattr(network, "FORWARDER", forwarder)
     reported_late = LATE
-    for seconds in (3.0, 20.0, 100.0):  # until the forwarder has failed once, which takes as long as it takes
+    for seconds in (3.0, 20.0, 100.0):  # until the forwarder has failed once
         if LATE in reported_late:
             monkeypatch.setattr(network_probe, "SECONDS", seconds)
             runtime = await open_process(SLEEP, networks=Networks(mode="internet"))
@@ -204,7 +204,7 @@ async def test_failing_forwarder_is_reported(
 
 @pytest.mark.long
 async def test_kernel_without_network_namespaces_is_reported(tmp_path: Path) -> None:
-    """The spawner of an ordinary user is run with `user.max_net_namespaces=0`, in the test's user namespace."""
+    """The error is reported on a kernel with `user.max_net_namespaces=0`, for an ordinary user's spawner."""
     limit = "echo 0 >/proc/sys/user/max_net_namespaces &&"
     text = await as_ordinary_user("runtime.refusal", tmp_path, limit)
     assert "max_*_namespaces" in text, text

@@ -24,12 +24,12 @@ CONNECTIONS = 2000
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 EVICTED = 'sandherd_http_connections_dropped_total{reason="evicted"}'
 USUAL = 1024
-"""The soft limit of open files that most systems start programs with."""
+"""The soft limit of open files with which most systems start programs."""
 
 
 @asynccontextmanager
 async def attacked(port: int) -> AsyncIterator[None]:
-    """Meanwhile a process holds half-sent requests; each connection was opened once when this is entered."""
+    """Hold half-sent requests in a process; at the start of the block each connection was opened once."""
     attacker = await asyncio.create_subprocess_exec(
         *(sys.executable, str(ATTACKER), str(port), str(CONNECTIONS)),
         stdin=asyncio.subprocess.PIPE,
@@ -48,7 +48,7 @@ async def attacked(port: int) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def spawner_port(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[int]:
-    """A spawner in a process of its own, started with the usual soft limit; its HTTP port."""
+    """The HTTP port of a spawner in a separate process, started with the usual soft limit."""
     settings = herd.settings(
         Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, http_port_file=tmp_path / "port"
     )
@@ -62,7 +62,7 @@ async def spawner_port(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterato
                 await asyncio.sleep(0.02)
         port = int((tmp_path / "port").read_text())
         async with asyncio.timeout(PATIENCE):
-            while await _status(port, "/readyz") != 200:  # it listens before it has opened its runtime
+            while await _status(port, "/readyz") != 200:  # it listens before its runtime is open
                 await asyncio.sleep(0.02)
         yield port
     finally:
@@ -73,7 +73,7 @@ async def spawner_port(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterato
 
 @pytest.mark.skipif(HARD < 2 * CONNECTIONS, reason="this host lets no process open so many files")
 async def test_half_sent_requests_block_no_other(spawner_port: int, person: Any) -> None:
-    """Against 2,000 half-sent requests the probes respond, a task runs to its end, and no descriptor runs out."""
+    """Against 2,000 half-sent requests the probes respond, a task runs to its end, and descriptors suffice."""
     async with attacked(spawner_port):
         task = await person.submit(["true"])
         for path in ("/healthz", "/readyz", "/healthz", "/readyz"):
@@ -95,7 +95,7 @@ async def _page(port: int, path: str) -> str:
 
 
 async def _status(port: int, path: str) -> int:
-    """The status that one request is answered with: no second try."""
+    """The status of the response to one request, without a retry."""
     async with (
         ClientSession(timeout=ClientTimeout(PATIENCE)) as web,
         web.get(f"http://127.0.0.1:{port}{path}") as answer,

@@ -60,12 +60,12 @@ FITTING: Final = {"pause": "running", "resume": "paused", "extend": "running"}
 VERBS: Final = ("create", "create", "recover", "stop", "remove", "pause", "resume", "prepare")
 
 few = st.one_of(st.none(), st.builds(Fate, st.sampled_from(Kind), st.integers(1, 14)))
-"""What befalls a spawner while it does one thing."""
+"""The fates of a spawner while it does one thing."""
 many = st.one_of(st.none(), st.builds(Fate, st.sampled_from(Kind), st.integers(1, 70)))
-"""What befalls it while it does all that is to be done."""
+"""The fates of a spawner while it does a whole round."""
 LAST: Final = 11
 UNKNOWN: Final = "task-unknown"
-"""A task that depends on it is rejected."""
+"""An unknown task; a task that depends on it is rejected."""
 which = st.integers(0, LAST)
 projects = st.sampled_from(["p1", "p2"])
 
@@ -100,7 +100,7 @@ def theatre() -> Iterator[Theatre]:
 
 
 class Histories(RuleBasedStateMachine):
-    """What may happen, in any order. What it happens to is chosen by number, of what is there."""
+    """Everything that may happen, in any order. A number chooses the object among those that exist."""
 
     def __init__(self, theatre: Theatre) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(specs=st.lists(tasks, min_size=1, max_size=3), rounds=st.integers(0, 3))
     def begin(self, specs: list[tuple[str, dict[str, Any]]], rounds: int) -> None:
-        """Something is going on already."""
+        """Begin with something already in progress."""
         for project, spec in specs:
             self.submit((project, spec))
         for _ in range(rounds):
@@ -149,7 +149,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=which, what=st.sampled_from(["terminate", "pause", "resume", "extend"]), spawner=which, fate=few)
     def command_sandbox(self, number: int, what: str, spawner: int, fate: Fate | None) -> None:
-        """One for which it makes sense, if there is one; the command is delivered at once."""
+        """Choose a sandbox for which the command makes sense, if there is one; the command is delivered at once."""
         records = list(self.world.journal.live()) or list(self.world.journal.sandboxes.values())
         one = self.world.spawner(spawner)
         if not records or not one:
@@ -312,16 +312,16 @@ class Histories(RuleBasedStateMachine):
 
 
 def how_many() -> int:
-    """How many histories to run."""
+    """The number of histories to run."""
     return int(os.environ.get("SANDHERD_HISTORIES", HISTORIES_QUICK))
 
 
 @pytest.mark.timeout(3600)
 def test_invariants_hold_in_random_histories(theatre: Theatre) -> None:
-    """The module's docstring states the events and the invariants."""
+    """The invariants in the module's docstring hold in random histories of its events."""
     logs.configure("test", "critical")
     run_state_machine_as_test(
-        cast("type[Histories]", lambda: Histories(theatre)),  # any factory will do, but hypothesis says: a class
+        cast("type[Histories]", lambda: Histories(theatre)),  # any factory works, but hypothesis requires a class
         settings=settings(
             max_examples=how_many(), stateful_step_count=STEPS, deadline=None, database=None, derandomize=FIXED,
             suppress_health_check=list(HealthCheck), phases=PHASES,

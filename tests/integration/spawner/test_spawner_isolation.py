@@ -48,7 +48,7 @@ async def found_inside(eventually: Eventually, runtime: ProcessRuntime, plan: Sa
 async def test_neighbour_is_invisible(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """No process, environment or file of another sandbox, of the stack or of the spawner can be seen or signalled."""
+    """A sandbox sees and signals no process, environment or file of another sandbox, of the stack or of the spawner."""
     outside = tmp_path / "outside"
     outside.write_text("a secret of the host")
     code = f"""{PRELUDE}{NEIGHBOUR}
@@ -84,7 +84,7 @@ tell(pids=pids, neighbour=b'sbx-neighbour' in env, outside=os.path.exists({str(o
 async def test_toolchains_are_usable_and_read_only(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """One that is installed while the spawner runs is there in the next sandbox, with its own interpreter."""
+    """A toolchain that is installed while the spawner runs is in the next sandbox, with its own interpreter."""
     toolchains = tmp_path / "stack" / "toolchains"
     code = f"""{PRELUDE}
 python = os.environ['SANDHERD_TOOLCHAINS'] + '/acp/bin/python'
@@ -104,7 +104,7 @@ tell(said=said.stdout.split(), trouble=said.stderr, changed=changed)
 
 
 async def test_only_own_directories_are_writable(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Everything but work, state, home and temporary files is read-only; the kernel's switches in /proc as well."""
+    """Everything except work, state, home and temporary files is read-only; so are the kernel's switches in /proc."""
     code = f"""{PRELUDE}
 def writable(path):
     try: fd = os.open(path, os.O_WRONLY); os.close(fd); return True
@@ -138,7 +138,7 @@ tell(kernel=kernel, masked=masked, places=[p for p in places if makes(p)],
 
 
 async def test_secrets_are_in_no_command_line(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The joiner's credential is a file of mode 0600, and in no argument or environment."""
+    """The joiner's credential is a file of mode 0600, and is in no argument and no environment."""
     runtime = await open_process(f"{PRELUDE}pathlib.Path('up').touch(); signal.pause()")
     await runtime.create(plan_for("sbx-quiet"))
     place = runtime.layout.directory("sbx-quiet")
@@ -154,10 +154,10 @@ async def test_secrets_are_in_no_command_line(open_process: Open, plan_for: Plan
 async def test_paths_below_a_visible_root_are_hidden(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stack home inside the interpreter's tree, say, is empty inside."""
+    """A hidden path below a visible root is empty inside, such as a stack's home inside the interpreter's tree."""
     roots = bubblewrap.python_roots
     monkeypatch.setattr(bubblewrap, "python_roots", lambda *given: (*roots(*given), str(tmp_path)))
-    tmp_path.chmod(0o755)  # as every interpreter's tree is: a sandbox's own uid has to get in
+    tmp_path.chmod(0o755)  # as in every interpreter's tree: a sandbox's own uid must be able to enter
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack" / "secret").write_text("x")
     (tmp_path / "open").write_text("x")
@@ -170,7 +170,7 @@ async def test_paths_below_a_visible_root_are_hidden(
 async def test_open_files_and_cpu_time_are_limited(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Each process has the limits that its task was given."""
+    """Each process has the limits on open files and CPU time that its task was given."""
     code = f"{PRELUDE}tell(**{{name: resource.getrlimit(getattr(resource, name)) for name in {LIMITS}}})"
     runtime = await open_process(code)
     found = await found_inside(eventually, runtime, plan_for("sbx-limits", open_files=99, cpu_seconds=12))
@@ -180,7 +180,7 @@ async def test_open_files_and_cpu_time_are_limited(
 async def test_memory_is_limited_and_an_oom_kill_is_reported(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """With a control group the kernel ends what takes too much, and the sandbox's end says so."""
+    """With a control group the kernel ends a process that uses too much memory, and the sandbox's end states it."""
     runtime = await open_process("x = bytearray(300 * 1024 * 1024)")
     assert runtime.capabilities.memory == "cgroup", "this host lets us make no control groups: run the tests as root"
     await runtime.create(plan_for("sbx-greedy", memory_mb=128))
@@ -197,7 +197,7 @@ async def test_memory_is_limited_and_an_oom_kill_is_reported(
 async def test_recovery_knows_the_oom_kill_of_its_worker(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The attempt ends with `out_of_memory`, which is not retried, also with the smallest limit."""
+    """A recovery ends the attempt with `out_of_memory`, which is not retried, also with the smallest limit."""
     recovery = "if '--recover' in sys.argv: tell(memory=os.environ.get('SANDHERD_LOST_FOR_MEMORY')); sys.exit(0)"
     runtime = await open_process(f"{PRELUDE}\n{recovery}\nx = bytearray(300 * 1024 * 1024)")
     plan = plan_for("sbx-least", memory_mb=64)
@@ -217,7 +217,7 @@ async def test_recovery_knows_the_oom_kill_of_its_worker(
 async def test_memory_is_limited_without_a_control_group(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Without one, each process is held by its own limit."""
+    """Without a control group each process has its own memory limit."""
     code = f"{PRELUDE}\ntry: x = bytearray(300 << 20); tell(refused=False)\nexcept MemoryError: tell(refused=True)"
     runtime = await open_process(code, use_groups=False)
     assert (await found_inside(eventually, runtime, plan_for("sbx-greedy", memory_mb=128)))["refused"]

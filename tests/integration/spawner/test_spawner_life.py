@@ -1,4 +1,4 @@
-"""The whole life of tasks and sandboxes, with a real broker, a real spawner and the real worker."""
+"""The whole life of tasks and sandboxes, with a real broker, spawner and worker."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +12,7 @@ SLEEPER = ["/bin/sh", "-c", "touch up; exec sleep 600"]
 
 
 async def test_task_is_completed(spawner: Make, person: Any) -> None:
-    """From submission to a sandbox that is gone, every step is an event and none is missing."""
+    """From its submission until its sandbox is removed, every step of a task is an event, and none is missing."""
     async with spawner().running():
         task = await person.submit(["/bin/sh", "-c", "cat given; echo made > made"], files={"given": "hello"})
         view = await person.ended(task)
@@ -31,7 +31,7 @@ async def test_task_is_completed(spawner: Make, person: Any) -> None:
 
 
 async def test_restarted_spawner_lists_all_records(spawner: Make, person: Any) -> None:
-    """The first reply after a restart has earlier records: no reply is sent before they are read."""
+    """The first reply after a restart contains earlier records: no reply is sent before they are read."""
     async with spawner().running():
         task = await person.submit(["true"])
         await person.ended(task)
@@ -43,7 +43,7 @@ async def test_restarted_spawner_lists_all_records(spawner: Make, person: Any) -
 
 
 async def test_failed_task_states_why(spawner: Make, person: Any) -> None:
-    """The agent's exit status ends in the task's result."""
+    """The task's result has the agent's exit status."""
     async with spawner().running():
         view = await person.ended(await person.submit(["/bin/sh", "-c", "exit 3"]))
         assert (view.state, view.error_type, view.result["exit_code"]) == ("failed", "exit_status", 3)
@@ -52,7 +52,7 @@ async def test_failed_task_states_why(spawner: Make, person: Any) -> None:
 
 
 async def test_repeated_command_is_one_task(spawner: Make, person: Any) -> None:
-    """The same submission twice is one task; another under its name is rejected, and the task continues."""
+    """A repeated submission is one task; another task with its name is rejected, and the first continues."""
     async with spawner().running() as service:
         task = await person.submit(["true"], "task-one")
         await person.command(SubmitTask(task=task, spec=person.spec(["true"])), task)
@@ -67,7 +67,7 @@ async def test_repeated_command_is_one_task(spawner: Make, person: Any) -> None:
 
 
 async def test_impossible_task_is_rejected(spawner: Make, person: Any) -> None:
-    """An unknown runtime is reported by an event; nothing of the task is stored."""
+    """A task with an unknown runtime is rejected with an event, and nothing of it is stored."""
     async with spawner().running():
         task = await person.submit(["true"], runtime="moon")
         await person.receives(task, "task.rejected")
@@ -93,7 +93,7 @@ async def test_pending_task_is_cancelled(spawner: Make, person: Any) -> None:
 
 
 async def test_running_task_is_cancelled(spawner: Make, person: Any) -> None:
-    """Its worker's events during the end of the sandbox do not change the state."""
+    """The events that a cancelled task's worker publishes while its sandbox ends do not change the task's state."""
     async with spawner().running():
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
@@ -111,7 +111,7 @@ async def test_running_task_is_cancelled(spawner: Make, person: Any) -> None:
 
 
 async def test_task_is_cancelled_right_after_its_submission(spawner: Make, person: Any) -> None:
-    """Wherever the cancellation meets the task, it ends cancelled and its sandbox is gone."""
+    """A task that is cancelled right after its submission ends cancelled, at any state, and its sandbox is removed."""
     async with spawner().running():
         tasks = [await person.submit(SLEEPER) for _ in range(4)]
         for task in tasks:
@@ -151,6 +151,6 @@ async def test_sandboxes_are_limited(spawner: Make, person: Any) -> None:
     assert most <= 2
     assignments = [event for event in person.events if event["type"] == "task.assigned"]
     assigned = [event["subject"] for event in sorted(assignments, key=lambda event: event["time"])]
-    # Commands that come together are taken together: of those that find a place at once, any may be the first.
+    # Commands that arrive together are processed together: any of those that find a place at once may be the first.
     assert (set(assigned[:2]), assigned[2:]) == (set(tasks[:2]), tasks[2:])
     person.check_sequences()

@@ -1,4 +1,4 @@
-"""Lost parts are found: killed workers, sandboxes without records, restarted spawners, late events."""
+"""Losses are found: killed workers, sandboxes without records, restarted spawners, late events."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def place_of(home: Path, sandbox: str) -> Any:
 
 
 def worker_of(home: Path, sandbox: str) -> int:
-    """The worker's process: the second in its pid namespace."""
+    """The worker's process, which is the second in its pid namespace."""
     claim = shim.read_claim(place_of(home, sandbox).runs()[-1])
     assert claim
     inits = [init for outer in processes.children(claim.pid) for init in processes.children(outer)]
@@ -52,7 +52,7 @@ def worker_of(home: Path, sandbox: str) -> int:
 
 
 async def test_killed_worker_fails_its_task(spawner: Make, person: Any) -> None:
-    """A SIGKILL of a worker ends its task, published by the recovery; no process of it remains."""
+    """A SIGKILL of a worker ends its task, which the recovery publishes; no process of it remains."""
     async with spawner().running():
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
@@ -68,7 +68,7 @@ async def test_killed_worker_fails_its_task(spawner: Make, person: Any) -> None:
 
 
 async def test_sandbox_survives_its_spawner(spawner: Make, person: Any) -> None:
-    """The worker continues without a spawner; the next spawner adopts it and completes it."""
+    """The worker continues without a spawner; the next spawner adopts its sandbox and completes the task."""
     argv = ["/bin/sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"]
     async with spawner().running():
         task = await person.submit(argv)
@@ -88,7 +88,7 @@ async def test_sandbox_survives_its_spawner(spawner: Make, person: Any) -> None:
 
 
 async def test_late_events_of_an_old_sandbox_change_nothing(spawner: Make, person: Any, herd: Broker) -> None:
-    """Only the sandbox that the task's current attempt names counts, and only its first end."""
+    """Only events of the sandbox that the task's current attempt names count, and only its first end."""
     async with spawner().running() as service:
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
@@ -139,7 +139,7 @@ async def ask(herd: Broker, sandbox: str, fence: int, key: Key) -> CredentialGra
 
 
 async def test_credentials_are_for_live_sandboxes(spawner: Make, person: Any, herd: Broker) -> None:
-    """A live sandbox gets one for its fence; a wrong fence, an ended and an unknown sandbox are refused."""
+    """A live sandbox gets a credential for its fence; a wrong fence, an ended and an unknown sandbox are refused."""
     key = Key.new(KeyKind.USER)
     async with spawner().running() as service:
         task = await person.submit(SLEEPER)
@@ -161,9 +161,9 @@ async def test_credentials_are_for_live_sandboxes(spawner: Make, person: Any, he
 
 
 async def test_a_bootstrap_credential_is_rejected_after_the_end(spawner: Make, person: Any, herd: Broker) -> None:
-    """A sandbox that ended and one that was lost: the joiner's file gives no access.
+    """The joiner's file gives no access after its sandbox has ended or was lost.
 
-    A connection that is open at the end is closed.
+    A connection that is still open at the end is closed.
     """
     async with spawner().running():
         first = await person.submit(SLEEPER)
@@ -188,7 +188,7 @@ async def test_a_bootstrap_credential_is_rejected_after_the_end(spawner: Make, p
 
 @asynccontextmanager
 async def joined(herd: Broker, text: str, patience: float = 5) -> AsyncIterator[Bus]:
-    """Tries to connect with a copied bootstrap credential, for this number of seconds."""
+    """Try to connect with a copied bootstrap credential for this number of seconds."""
     path = herd.home / "creds" / f"{uuid4().hex}.creds"
     write_file(path, text)
     who = bearer(text)
@@ -210,7 +210,7 @@ async def test_orphan_is_reported_and_removed(spawner: Make, person: Any) -> Non
 
 
 async def test_ended_records_are_removed_after_their_time(spawner: Make, person: Any) -> None:
-    """Tasks and sandboxes that ended long ago leave the live buckets; their names may be used again."""
+    """Records of tasks and sandboxes that ended long ago leave the live buckets, and their names may be used again."""
     async with spawner(keep_ended=0.3).running():
         for ends in (1, 2):
             await person.submit(["true"], "task-again")
@@ -227,7 +227,7 @@ async def test_ended_records_are_removed_after_their_time(spawner: Make, person:
 async def test_unpublished_events_are_published_after_a_repair(
     spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sandbox is quarantined while no recovery succeeds; the next spawner tries again, with another key."""
+    """A sandbox is quarantined while no recovery succeeds; the next spawner tries again, with another key."""
     monkeypatch.setattr(Spawner, "_rules", lambda _: LifecycleTimeouts(max_recoveries=1))
     broken = (
         "import runpy, sys\nif '--recover' in sys.argv: sys.exit('broken')\n"

@@ -1,7 +1,7 @@
-"""Replies of workers that the broker loses, as it does whenever a sandbox ends. Missing until then: it was not known.
+"""Replies of workers that the broker loses, as it may whenever a sandbox ends. Until then this was not known.
 
-The end of any sandbox gives the account of sandboxes a new token. With it nats-server drops the replies to all requests
-from other accounts to workers that are under way, so that one project's sandboxes could disturb another's commands.
+The end of any sandbox gives the account of sandboxes a new token. nats-server then drops the replies to all pending
+requests from other accounts to workers, so that one project's sandboxes could disturb another's commands.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ P = Principal
 
 
 async def revoke(herd: Broker) -> None:
-    """What the spawner does at the end of a sandbox, before the sandbox's record says so."""
+    """Revoke a credential, as the spawner does before the sandbox's record says that it has ended."""
     async with (
         herd.bus(P.SPAWNER) as spawner,
         Revoker.open(herd.url, SpawnerKeys.read(herd.spawner_identity), spawner.js) as revoker,

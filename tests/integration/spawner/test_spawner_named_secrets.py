@@ -1,4 +1,4 @@
-"""Named secrets: set, referenced, resolved for each attempt, deleted; and protected from others."""
+"""Named secrets are set, referenced, resolved for each attempt, deleted, and protected from others."""
 
 import asyncio
 import io
@@ -29,7 +29,7 @@ SECOND = "canary-5c0d-of-a-rotated-value"
 
 
 def needs(value: str) -> list[str]:
-    """A program that succeeds with this value in TOKEN; the value does not stand in its text."""
+    """A program that succeeds with this value in TOKEN; the program's text does not contain the value."""
     return ["/bin/sh", "-c", f'test "$TOKEN" = {value[:8]}"{value[8:]}" || exit 3']
 
 
@@ -62,7 +62,7 @@ async def ended_as(person: Any, task: str, attempt: int) -> str:
 async def test_task_gets_the_secret_value_stored_at_its_start(
     spawner: Make, person: Any, herd: Broker, thief: Thief, sandherd: Callable[..., Any]
 ) -> None:
-    """The secret is set, listed, rotated, used by a retry and a sandbox, and deleted; then no file has its value."""
+    """A secret is set, listed, rotated, used by a retry and a sandbox, and deleted; then no file has its value."""
     async with spawner(keep_secrets=0).running(), Herd.connect(context_of(herd)) as alice:
         assert (await sandherd("secrets", "set", "deploy-key", given=f"{CANARY}\n"))[0] == 0
         task = await person.submit(needs(SECOND), secrets={"TOKEN": "deploy-key"}, files={"a": "b"})
@@ -90,7 +90,7 @@ async def test_task_gets_the_secret_value_stored_at_its_start(
 async def test_unknown_secret_is_refused(
     spawner: Make, person: Any, herd: Broker, sandherd: Callable[..., Any]
 ) -> None:
-    """The command sends nothing, and the spawner refuses tasks and sandboxes, naming the fix."""
+    """With an unknown secret the command sends nothing; the spawner refuses tasks and sandboxes, naming the remedy."""
     async with spawner().running():
         status, _, err = await sandherd("run", "x", "--secret", "TOKEN=k", "--no-follow", "--", "true")
         assert status == 1
@@ -108,7 +108,7 @@ async def test_unknown_secret_is_refused(
 async def test_deletion_of_a_needed_secret_has_to_be_forced(
     spawner: Make, person: Any, herd: Broker, sandherd: Callable[..., Any]
 ) -> None:
-    """A running task keeps its value; a later one fails with the remedy; after a new `set` its retry works."""
+    """After a forced deletion a running task keeps its value; a later one fails with the remedy until a new `set`."""
     retry = {"max_attempts": 2, "first_delay_seconds": 0, "also": ["exit_status"]}
     argv = ["/bin/sh", "-c", 'touch ok; while [ ! -e go ]; do sleep .05; done; test "${TOKEN%x}" = not-this']
     async with spawner().running(), Herd.connect(context_of(herd)) as alice:
@@ -144,7 +144,7 @@ async def at_work(person: Any, task: str, attempt: int) -> Any:
 
 
 async def test_secret_is_neither_read_nor_overwritten_by_others(spawner: Make, person: Any, herd: Broker) -> None:
-    """A client of another project, a subscriber, a worker, and another project's sealed value are refused."""
+    """Another project's client, a subscriber and a worker can't read or overwrite it; a foreign sealed value fails."""
     key = public_text(private_key(SpawnerKeys.read(herd.spawner_identity).worker.seed))
     async with spawner().running(), Herd.connect(context_of(herd)) as alice:
         await alice.set_secret("k", CANARY)
@@ -180,9 +180,9 @@ async def test_secret_is_neither_read_nor_overwritten_by_others(spawner: Make, p
 
 
 async def unheard(bus: Bus, subject: str, data: bytes) -> None:
-    """The broker does not carry this message."""
+    """Check that the broker does not deliver this message."""
     before = bus.violations
     await bus.client.publish(subject, data)
-    for _ in range(2):  # nats-py writes a flush's PING before what it still has to send
+    for _ in range(2):  # nats-py writes a flush's PING before the messages that it still has to send
         await bus.client.flush(timeout=PATIENCE)
     assert bus.violations == before + 1, subject

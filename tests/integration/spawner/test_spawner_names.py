@@ -1,4 +1,4 @@
-"""Input is validated where it enters: names of sandboxes, and replies of workers."""
+"""Input is validated at its entry: names of sandboxes, and replies of workers."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ DOCUMENTS = {name: json.dumps({"ok": reply}).encode() for name, reply in NONSENS
 
 
 async def test_name_invalid_in_a_credential_is_refused(herd: Broker, person: Any) -> None:
-    """The event has the reason; no sandbox is requested, and the service logs no repeated error."""
+    """A name that is invalid in a credential is refused by an event with the reason; the service logs no errors."""
     with capture_logs() as logged:
         async with compose(herd.settings(Principal.SPAWNER, home=person.home)).running():
             for name in ("sbx-x-join", "sbx-join", "x"):
@@ -57,7 +57,7 @@ def test_other_names_are_accepted() -> None:
 
 
 async def test_invalid_reply_of_a_worker_is_refused_without_a_retry(herd: Broker) -> None:
-    """The refusal comes at once and does not ask the client to try again."""
+    """An invalid reply of a worker is refused at once, and the client is not asked to try again."""
     async with (
         access_handlers(herd) as live,
         herd.bus(Principal.CLIENT, project="p1") as client,

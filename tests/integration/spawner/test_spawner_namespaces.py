@@ -1,7 +1,7 @@
-"""Namespaces that an agent would make or enter, run as its agent. Missing until then: each mechanism was tried alone.
+"""Attacks that create or enter namespaces, run as an agent. Until then each mechanism was tested alone.
 
-Invariant: no process in a sandbox makes a user namespace or enters one of another process, while either the system call
-filter or bubblewrap's limit is in force.
+Invariant: no process in a sandbox creates a user namespace or enters one of another process, while either the system
+call filter or bubblewrap's limit is in force.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -74,10 +74,10 @@ async def test_agent_cannot_create_a_user_namespace(
     limited: bool,
     expected: dict[str, str],
 ) -> None:
-    """Neither unshare, clone and clone3 create one, nor does setns enter that of another process.
+    """An agent creates no user namespace by unshare, clone or clone3, and enters no other process's by setns.
 
-    Each of two measures suffices. The filter and bubblewrap's limit differ in their errors: the filter refuses a
-    descriptor that is none with EPERM, the kernel with EBADF. Without either the same attack succeeds.
+    Each of two measures suffices. The filter and bubblewrap's limit differ in their errors: for an invalid descriptor
+    the filter returns EPERM, the kernel EBADF. Without either the same attack succeeds.
     """
     runtime = await open_process(WORKER)
     assert runtime.launch is not None
@@ -93,7 +93,7 @@ async def test_agent_cannot_create_a_user_namespace(
 async def test_profile_can_permit_user_namespaces(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Chromium's sandbox and rootless Podman need them; keyrings and kernel programs stay refused."""
+    """A profile permits user namespaces, as Chromium and rootless Podman need; keyrings and bpf stay refused."""
     script = """
 line = 'mount -t tmpfs none /tmp && id -u'
 done = subprocess.run(['unshare', '-Urm', 'sh', '-c', line], capture_output=True, text=True)

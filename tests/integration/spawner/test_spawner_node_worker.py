@@ -36,7 +36,7 @@ TEXT = "mind the gap \N{GRINNING FACE}"
 
 
 def runtime(node: str) -> str:
-    """The guide's runtime, changed as it describes for another language."""
+    """The guide's runtime, changed as the guide describes for another language."""
     own = re.sub(r"^WORKER = .*\n", lambda _: block("python node"), block("python runtime"), flags=re.MULTILINE)
     return (
         own.replace("import sys\n", "", 1)
@@ -46,7 +46,7 @@ def runtime(node: str) -> str:
 
 
 def project() -> str:
-    """The guide's pyproject.toml, changed as it describes."""
+    """The guide's pyproject.toml, changed as the guide describes."""
     whole = block("toml").replace(', "nats-py", "nkeys"', "")
     return re.sub(r"^\[tool\.hatch.*", lambda _: block("toml wheel"), whole, flags=re.MULTILINE | re.DOTALL)
 
@@ -92,13 +92,13 @@ async def all_gone(person: Any, home: Path) -> None:
 
 
 async def test_worker_in_node_does_what_a_worker_has_to(herd_of_node: None, person: Any, home: Path) -> None:
-    """Each of these, one after the other: it completes a task, fails as its program does, is stopped, and recovers."""
+    """The worker in Node.js completes a task, fails as its program does, is stopped, and recovers."""
     for check in (check_completes_a_task, check_fails_as_its_program_does, check_is_stopped_and_recovers):
         await check(person, home)
 
 
 async def check_completes_a_task(person: Any, home: Path) -> None:
-    """It joins, publishes heartbeats, takes a message once, waits for an approval, stores an artifact, and ends."""
+    """Check that it joins, publishes heartbeats, takes a message once, waits for approval, stores output, and ends."""
     task, sandbox, approval = await begun(person, LONG_OUTPUT)
     await person.command(SendMessage(message=new_name("msg"), sandbox=sandbox, content=TEXT), sandbox)
     await person.receives(sandbox, "message.acknowledged")
@@ -120,7 +120,7 @@ async def check_completes_a_task(person: Any, home: Path) -> None:
 
 
 async def check_fails_as_its_program_does(person: Any, home: Path) -> None:
-    """With the status of the program, with that of a shell if there is none of that name, and if it is not approved."""
+    """Check the exit status: the program's, a shell's for an unknown program, and that of a denied approval."""
     for argv, granted, error in (
         (["sh", "-c", "exit 3"], True, "the program failed"),
         (["no-such-program"], True, "the program failed"),
@@ -134,7 +134,7 @@ async def check_fails_as_its_program_does(person: Any, home: Path) -> None:
 
 
 async def check_is_stopped_and_recovers(person: Any, home: Path) -> None:
-    """A cancelled task's worker ends in order, by SIGTERM; a killed one continues its sequence with `--recover`."""
+    """Check that a cancelled task's worker ends by SIGTERM, and a killed one continues its sequence by `--recover`."""
     task, sandbox, _ = await begun(person, ["true"])
     await person.command(CancelTask(task=task), task)
     assert (await person.ended(task)).state == "cancelled"

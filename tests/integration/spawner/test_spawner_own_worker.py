@@ -1,4 +1,4 @@
-"""The runtime with which the guide for workers starts a worker of one's own, installed from its wheel."""
+"""The runtime with which the guide for workers starts one's own worker, installed from its wheel."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).with_name("whole_spawner.py")
 
 
 def block(language: str) -> str:
-    """The one code block of the guide in this language."""
+    """The only code block of the guide in this language."""
     (found,) = re.findall(rf"^```{language}\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     return str(found)
 
@@ -48,7 +48,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def spawner_with(herd: Broker, home: Path, installed: Path, log: Path, **variables: str) -> AsyncIterator[None]:
-    """The spawner as an operator starts it, with these variables, beside an installed distribution."""
+    """The spawner as an operator starts it, with these variables, and with an installed distribution."""
     settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.5, stop_grace=5, max_attempts=1)
     environ = environment(settings) | variables | {"PYTHONPATH": str(installed)}
     with log.open("ab") as out:
@@ -65,7 +65,7 @@ async def spawner_with(herd: Broker, home: Path, installed: Path, log: Path, **v
 async def test_runtime_of_the_guide_starts_its_worker(
     herd: Broker, home: Path, installed: Path, tmp_path: Path, person: Any
 ) -> None:
-    """Named by the setting of the guide, the runtime runs a task that chooses it, with the guide's worker."""
+    """A task that chooses the guide's runtime, which the guide's setting names, runs with the guide's worker."""
     relay = compose_relay(herd.settings(Principal.MESSAGE_RELAY))
     log = tmp_path / "log"
     async with relay.running(), spawner_with(herd, home, installed, log, SANDHERD_RUNTIMES="process,own"):

@@ -44,7 +44,7 @@ def counted(runtime: Any, unit: str) -> list[int]:
 async def test_paused_sandbox_freezes_every_process(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, options: dict[str, Any], isolation: str
 ) -> None:
-    """No process of a frozen sandbox runs; it continues, and can be ended while it is frozen."""
+    """No process of a frozen sandbox runs; it can continue, and it can be ended while it is frozen."""
     runtime = await open_process(COUNTS, isolation, **options)
     for unit in ("sbx-1", "sbx-2"):
         await runtime.create(plan_for(unit))
@@ -68,7 +68,7 @@ async def test_paused_sandbox_freezes_every_process(
 
 
 async def test_pause_of_a_missing_sandbox_is_refused(open_process: Open) -> None:
-    """The error's fault is `lost`."""
+    """A pause of a missing sandbox fails with the fault `lost`."""
     runtime = await open_process(COUNTS)
     with pytest.raises(RuntimeFailedError) as caught:
         await runtime.pause("sbx-none")
@@ -78,7 +78,7 @@ async def test_pause_of_a_missing_sandbox_is_refused(open_process: Open) -> None
 async def test_warm_unit_becomes_the_assigned_sandbox(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The unit gets the variables of a cold start; assigned twice, it begins once."""
+    """A warm unit gets the variables of a cold start; if it is assigned twice, it begins once."""
     runtime = await open_process(REPORTS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
@@ -104,7 +104,7 @@ def variables_of(text: str) -> dict[str, str]:
 async def test_dead_warm_unit_is_started_again_when_claimed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The claim still gets a sandbox."""
+    """The claim of a unit that has ended still gets a sandbox."""
     runtime = await open_process(REPORTS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     await runtime.ending.end_all(runtime.layout.directory("wrm-1"))
@@ -115,7 +115,7 @@ async def test_dead_warm_unit_is_started_again_when_claimed(
 
 
 async def test_warm_worker_that_ends_at_once_was_started(open_process: Open, plan_for: PlanFor) -> None:
-    """Its end is that of the sandbox's only run: a create that began it again would do the agent's work twice."""
+    """A claimed unit that ended at once was started: a create that started it again would repeat the agent's work."""
     runtime = await open_process(ENDS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
@@ -125,7 +125,7 @@ async def test_warm_worker_that_ends_at_once_was_started(open_process: Open, pla
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "large", "other key"])
 async def test_only_a_public_key_in_a_file_is_taken(open_process: Open, tmp_path: Path, kind: str) -> None:
-    """An agent may have put anything in its place by then: the spawner waits for no writer, and follows no link."""
+    """The spawner waits for no writer and follows no link: an agent may have replaced the key's file by anything."""
     runtime = await open_process(REPORTS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     path = runtime.layout.directory("wrm-1").state / "worker.pub"
@@ -147,7 +147,7 @@ async def test_only_a_public_key_in_a_file_is_taken(open_process: Open, tmp_path
 
 
 async def test_previous_attempt_is_offered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The worker finds the offer and a folder for it; without one it gets neither."""
+    """The worker finds the offered attempt and a folder for it; without an offer it gets neither."""
     runtime = await open_process(REPORTS)
     offer = Previous(attempt=1, sandbox="sbx-0", error="no", error_type="worker_lost")
     await runtime.create(replace(plan_for("sbx-1"), previous=offer, attempt=2, max_work_bytes=5))

@@ -1,4 +1,4 @@
-"""A worker's request for its peers, on a real broker: for its own project, in its own name."""
+"""A worker's request for its peers, on a real broker."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.integration.spawner.played import access_handlers, make_record
 
 
 async def test_worker_lists_peers_of_its_project_only(herd: Broker) -> None:
-    """Living peers are listed, one also by name; the broker refuses requests in another's name or project."""
+    """A worker gets living peers of its project, also one by name; it can't request in another's name or project."""
     async with access_handlers(herd) as live, herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker:
         for name in ("sbx-1", "sbx-2", "sbx-3"):
             await make_record(live, name, task=f"task-of-{name}")

@@ -29,7 +29,7 @@ Start = Callable[..., Awaitable[None]]
 
 
 def broken(folder: Path, name: str, group: str, entries: str, code: str) -> None:
-    """Put a distribution with one module there, and these entry points, as an installer does."""
+    """Install a distribution with one module and these entry points, as an installer does."""
     package, info = folder / name.replace("-", "_"), folder / f"{name.replace('-', '_')}-0.3.dist-info"
     package.mkdir()
     info.mkdir()
@@ -41,7 +41,7 @@ def broken(folder: Path, name: str, group: str, entries: str, code: str) -> None
 
 @pytest.fixture(scope="module")
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which both examples are installed from their wheels, beside three that can't be used."""
+    """A folder in which both examples are installed from their wheels, beside three unusable plugins."""
     folder = tmp_path_factory.mktemp("plugins")
     wheel(EXAMPLES / "runtime", folder)
     wheel(EXAMPLES / "harness", folder)
@@ -57,7 +57,7 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def start(herd: Broker, home: Path, plugins: Path, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts a spawner, as its operator does, that finds the plugins; with these variables."""
+    """A function that starts a spawner as its operator does, with these variables; it finds the plugins."""
     processes: list[asyncio.subprocess.Process] = []
     settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.5, stop_grace=5, max_attempts=1)
 
@@ -84,7 +84,7 @@ async def submit(person: Any, harness: dict[str, Any], **spec: Any) -> str:
 
 
 async def test_task_runs_with_runtime_and_harness_plugins(start: Start, person: Any, tmp_path: Path) -> None:
-    """Both are installed from wheels: the task completes with the plugin's events, in the plugin's sandbox."""
+    """A task completes with both plugins, installed from wheels: with the harness's events, in the plugin's sandbox."""
     folder = tmp_path / "fast-disk"
     await start(SANDHERD_RUNTIME="acme", SANDHERD_RUNTIME_ACME_FOLDER=str(folder))
     task = await submit(person, {"kind": "echo", "times": 2})
@@ -101,7 +101,7 @@ async def test_task_runs_with_runtime_and_harness_plugins(start: Start, person: 
 
 
 async def test_unusable_plugin_affects_no_other(start: Start, person: Any) -> None:
-    """Each is named with its distribution and the reason; tasks of other runtimes and harnesses run."""
+    """Each unusable plugin is named with its distribution and the reason; tasks with other plugins run."""
     await start(SANDHERD_RUNTIMES="moon,sun,acme")
     task = await submit(person, {"kind": "command", "argv": ["true"]})
     assert (await person.ended(task)).state == "completed"
@@ -131,7 +131,7 @@ REJECTED: Final = (
 
 
 async def test_task_is_rejected_by_the_model_of_its_harness(start: Start, person: Any) -> None:
-    """The spawner rejects it with the field and what is allowed, and no value."""
+    """The spawner rejects a task that its harness's model does not accept; it names the field, but no value."""
     await start()
     for harness, field, why in REJECTED:
         task = await submit(person, harness)
@@ -143,7 +143,7 @@ async def test_task_is_rejected_by_the_model_of_its_harness(start: Start, person
 
 
 async def test_uninstalled_runtime_is_refused_with_the_installed_ones(herd: Broker, home: Path) -> None:
-    """The spawner exits, as with every invalid setting."""
+    """The spawner exits with an uninstalled runtime, as with every invalid setting, and names the installed ones."""
     settings = herd.settings(Principal.SPAWNER, home=home)
     environ = environment(settings) | {"SANDHERD_RUNTIMES": "mars"}
     spawner = await asyncio.create_subprocess_exec(
@@ -155,7 +155,7 @@ async def test_uninstalled_runtime_is_refused_with_the_installed_ones(herd: Brok
 
 
 def test_uploaded_worker_contains_harness_plugins(plugins: Path) -> None:
-    """Their entry points are included; runtimes stay with the spawner."""
+    """The uploaded worker has the harness plugins with their entry points; runtime plugins stay with the spawner."""
     command = [sys.executable, "-P", "-m", "sandherd.worker_bundle"]
     environ = {"PATH": "", "PYTHONPATH": str(plugins)}
     archive = subprocess.run(command, env=environ, capture_output=True, check=True, stdin=subprocess.DEVNULL).stdout

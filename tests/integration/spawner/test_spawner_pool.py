@@ -1,4 +1,4 @@
-"""The warm pool: units are used by one task each, replaced, and never left behind."""
+"""The warm pool: each unit is used by one task, replaced, and never left behind."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ QUICK = {"quick": {"warm": 1}}
 
 
 async def pooled(service: Service) -> list[WarmRecord]:
-    """What stands in the bucket."""
+    """The records in the bucket."""
     kv = await service.bus.js.key_value("pool")
     found = []
     with suppress(NoKeysError):
@@ -36,7 +36,7 @@ async def pooled(service: Service) -> list[WarmRecord]:
 
 
 async def ready(person: Any, service: Service, count: int = 1) -> list[WarmRecord]:
-    """That number waits, and nothing else is in the pool."""
+    """Wait until this number of units is ready, and nothing else is in the pool."""
 
     async def look() -> list[WarmRecord] | None:
         found = await pooled(service)
@@ -71,7 +71,7 @@ async def test_task_uses_a_warm_sandbox(spawner: Make, person: Any) -> None:
 
 
 async def test_warm_worker_gets_its_credential_with_its_identity(spawner: Make, person: Any, herd: Broker) -> None:
-    """It requests none. Once the sandbox has ended, the broker refuses its key, as that of any other worker."""
+    """A warm worker requests no credential, and the broker refuses its key once the sandbox has ended, as any other."""
     async with spawner(profiles=QUICK).running() as service:
         record = (await ready(person, service))[0]
         place = Layout(person.home / "sandboxes", person.home / "kept").directory(record.unit)
@@ -91,7 +91,7 @@ async def test_warm_worker_gets_its_credential_with_its_identity(spawner: Make, 
 
 
 async def test_task_without_a_warm_unit_starts_cold(spawner: Make, person: Any) -> None:
-    """More tasks than warm units do not wait, nor do tasks with their own limits; no unit is used twice."""
+    """Tasks beyond the warm units, and tasks with their own limits, start cold at once; no unit is used twice."""
     async with spawner(profiles=QUICK).running() as service:
         await ready(person, service)
         tasks = [await person.submit(["true"], profile="quick") for _ in range(3)]
@@ -159,7 +159,7 @@ async def test_sandbox_without_a_task_uses_a_warm_unit(spawner: Make, person: An
 
 
 async def test_warm_unit_survives_its_spawner(spawner: Make, person: Any) -> None:
-    """A task of the next spawner uses it."""
+    """A task of the next spawner uses the warm unit."""
     async with spawner(profiles=QUICK).running() as service:
         unit = (await ready(person, service))[0].unit
     async with spawner(profiles=QUICK).running() as service:
@@ -172,7 +172,7 @@ async def test_warm_unit_survives_its_spawner(spawner: Make, person: Any) -> Non
 
 
 async def test_warm_unit_of_another_version_is_replaced(spawner: Make, person: Any) -> None:
-    """After an upgrade in place, its worker would load modules of the new version beside those of the old one."""
+    """A warm unit of another version is replaced after an upgrade: its worker would load modules of both versions."""
     async with spawner(profiles=QUICK).running() as service:
         old = (await ready(person, service))[0]
     async with spawner().running() as service:
@@ -193,7 +193,7 @@ async def test_warm_unit_of_another_version_is_replaced(spawner: Make, person: A
 
 @pytest.mark.own_broker
 async def test_claimed_sandbox_leaves_no_secret(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
-    """The sandbox's secrets, the task's and named ones, come at the claim. After its end no file has them."""
+    """The task's secrets and named ones arrive at the claim, and no file has them after the sandbox's end."""
     named = "canary-5c0d-of-a-named-secret"
     check = f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" && test "$NAMED" = {named[:6]}"{named[6:]}"'
     given = {"env": {"TOKEN": CANARY}, "secret_env": frozenset({"TOKEN"}), "secrets": {"NAMED": "k"}}

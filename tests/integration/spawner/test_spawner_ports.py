@@ -1,4 +1,4 @@
-"""Ports of a sandbox, forwarded by a real client, spawner, worker and broker to real servers in it."""
+"""Ports of a sandbox are forwarded by a real client, spawner, worker and broker to real servers in it."""
 
 import asyncio
 import hashlib
@@ -42,7 +42,7 @@ async def main():
     await server.serve_forever()
 asyncio.run(main())
 """
-"""Returns all bytes, and a few after the end of the client's."""
+"""A server that returns all bytes, and adds a few after the client has closed its half."""
 HTTP = """
 import functools, http.server, pathlib
 handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory="site")
@@ -66,7 +66,7 @@ class Forwarded:
         return self.herd.credentials(Principal.CLIENT, project="p1")
 
     async def serve(self, code: str) -> int:
-        """The port of a server that runs this code in the sandbox."""
+        """Run this server code in the sandbox; returns its port."""
         command = Exec(sandbox=self.sandbox, exec=new_name("exc"), command=["python3", "-c", code], wait_seconds=0)
         await self.person.bus.ask(command, "p1", timeout=PATIENCE)
         await self.person.eventually((self.work / "port").exists)
@@ -86,7 +86,7 @@ async def forwarded(spawner: Callable[..., Service], person: Any, herd: Broker, 
 
 
 async def test_http_server_in_a_sandbox_is_reached(forwarded: Forwarded) -> None:
-    """Several requests at a time, with a large file: complete, and in order."""
+    """Several HTTP requests at a time, and a large file, are answered completely and in order."""
     content = os.urandom(3 * 1024 * 1024)
     (forwarded.work / "site").mkdir()
     (forwarded.work / "site" / "file").write_bytes(content)
@@ -103,7 +103,7 @@ async def test_http_server_in_a_sandbox_is_reached(forwarded: Forwarded) -> None
 
 
 async def test_each_direction_ends_by_itself(forwarded: Forwarded) -> None:
-    """The server gets the client's end, and the client what the server sends after it."""
+    """The server gets the client's end of input, and the client what the server sends afterwards."""
     port = await forwarded.serve(ECHO)
     sent = os.urandom(400_000)
     async with forwarded.client.forward_port(forwarded.sandbox, port) as forward:
@@ -135,7 +135,7 @@ async def test_port_without_a_server_ends_the_connection_with_a_reason(forwarded
 
 
 async def test_ports_of_the_host_are_not_forwarded(forwarded: Forwarded, herd: Broker) -> None:
-    """Neither the broker's, which the sandbox reaches at its loopback, nor that of a server on the host."""
+    """Neither the broker's port, which the sandbox reaches at its loopback, nor a port of the host is forwarded."""
     broker_port = int(herd.url.rsplit(":", 1)[1])
     request = PortWrite(sandbox=forwarded.sandbox, connection="con-1", port=broker_port)
     with pytest.raises(RefusedError) as refused:
@@ -151,7 +151,7 @@ async def test_ports_of_the_host_are_not_forwarded(forwarded: Forwarded, herd: B
 async def test_sandbox_that_shares_the_network_of_its_host_is_refused(
     spawner: Callable[..., Service], person: Any
 ) -> None:
-    """Its loopback is that of the host; the error names the setting."""
+    """A sandbox in its host's network is refused, as its loopback is that of the host; the error names the setting."""
     async with spawner(sandbox_network="host").running():
         sandbox = await person.create()
         await person.sandbox_is(sandbox, "running")
@@ -182,7 +182,7 @@ async def test_other_projects_and_subscribers_reach_no_port(forwarded: Forwarded
 
 
 async def test_command_forwards_until_its_sandbox_ends(forwarded: Forwarded) -> None:
-    """It prints the local port, and ends with status 1; its last line says why."""
+    """The command prints the local port, and ends with status 1 and the reason when the sandbox ends."""
     (forwarded.work / "site").mkdir()
     (forwarded.work / "site" / "hello").write_text("hello")
     port = await forwarded.serve(HTTP)
@@ -199,7 +199,7 @@ async def test_command_forwards_until_its_sandbox_ends(forwarded: Forwarded) -> 
         await forwarded.person.command(TerminateSandbox(sandbox=forwarded.sandbox, reason="test"), forwarded.sandbox)
         async with asyncio.timeout(PATIENCE):
             _, error = await process.communicate()
-        # A line before that may report the connection, if it was still being closed in the sandbox.
+        # An earlier line may report the connection, if it was still being closed in the sandbox.
         assert (process.returncode, error.decode().splitlines()[-1].endswith(" has ended")) == (1, True), error
     finally:
         if process.returncode is None:
@@ -208,7 +208,7 @@ async def test_command_forwards_until_its_sandbox_ends(forwarded: Forwarded) -> 
 
 
 async def test_interrupted_command_ends_and_frees_its_port(forwarded: Forwarded) -> None:
-    """With status 130 and without a word, also while a connection is open; a port in use is an error with the fix."""
+    """An interrupted command ends with status 130 and no output, also while connected; a used port is an error."""
     port = await forwarded.serve(ECHO)
     place = ["--nats-url", forwarded.herd.url, "--credentials", str(forwarded.credentials)]
     words = [*place, "port-forward", forwarded.sandbox, f":{port}", "--project", "p1", "-o", "json"]

@@ -1,4 +1,4 @@
-"""Commands and files in a sandbox of the process runtime: neither escapes it."""
+"""Commands and files in a sandbox of the process runtime do not escape it."""
 
 import asyncio
 import os
@@ -34,19 +34,19 @@ def members(runtime: ProcessRuntime) -> set[int]:
 
 
 async def members_at_start(runtime: ProcessRuntime) -> set[int]:
-    """Those of the worker, which begins after its sandbox can be entered."""
+    """The processes of the worker, which begins once its sandbox can be entered."""
     await polling.eventually((runtime.layout.directory(UNIT).work / "up").exists)
     return members(runtime)
 
 
 async def ended(runtime: ProcessRuntime, before: set[int], text: str = "") -> None:
-    """Wait until no process is left but those of before, some of which may end themselves: they started a command."""
+    """Wait until only the earlier processes are left; some of them, which started a command, may end."""
     await polling.eventually(lambda: members(runtime) <= before, f"no further process is left {text}")
 
 
 @both
 async def test_escaped_processes_end_at_the_time_limit(open_process: Open, plan_for: PlanFor, isolation: str) -> None:
-    """Daemons in sessions of their own end too; what the worker had started before continues."""
+    """Daemons in their own sessions end at the time limit, too; processes of the worker from before continue."""
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for(UNIT))
     before = await members_at_start(runtime)
@@ -78,7 +78,7 @@ async def test_background_processes_of_a_command_end_with_the_sandbox(
 
 
 def _name(pid: int) -> str:
-    """What a process is called; nothing, where it has just ended."""
+    """The name of a process; empty if it has just ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
@@ -98,7 +98,7 @@ async def test_cancelled_request_ends_its_command(open_process: Open, plan_for: 
 
 
 async def test_entered_command_is_isolated_like_the_agent(open_process: Open, plan_for: PlanFor) -> None:
-    """Namespaces, limits, rights and root are the worker's; no process in the sandbox can inspect it."""
+    """An entered command has the namespaces, limits, permissions and root of the worker; no process can inspect it."""
     runtime = await open_process(SLEEP)
     await runtime.create(plan_for(UNIT, open_files=321, processes=99))
     names = ("user", "mnt", "pid", "ipc", "uts", "cgroup")
@@ -114,7 +114,7 @@ async def test_entered_command_is_isolated_like_the_agent(open_process: Open, pl
 
 
 async def test_planted_link_leads_no_file_out(open_process: Open, plan_for: PlanFor, tmp_path: Any) -> None:
-    """A link at the end of a path or on it is refused, in writing and reading; a pipe is not read either."""
+    """A link at the end of a path or on it is refused for writing and reading; a pipe is not read either."""
     runtime = await open_process(SLEEP)
     await runtime.create(plan_for(UNIT))
     (tmp_path / "host").mkdir()
@@ -130,7 +130,7 @@ async def test_planted_link_leads_no_file_out(open_process: Open, plan_for: Plan
     with pytest.raises(RuntimeFailedError) as caught:
         await runtime.write_files(UNIT, [File("work/folder/secret", b"the agent's")])
     assert caught.value.fault is RuntimeFault.REFUSED
-    await runtime.write_files(UNIT, [File("work/file", b"ours")])  # takes the link's place
+    await runtime.write_files(UNIT, [File("work/file", b"ours")])  # replaces the link
     assert (await sh(runtime, "cat file")).out == b"ours"
     assert (tmp_path / "host" / "secret").read_text() == "the host's"
     assert [entry.name for entry in (tmp_path / "host").iterdir()] == ["secret"]
@@ -141,7 +141,7 @@ async def test_planted_link_leads_no_file_out(open_process: Open, plan_for: Plan
 async def test_time_limit_leaves_no_process_at_any_moment(
     open_process: Open, plan_for: PlanFor, isolation: str, moments: int
 ) -> None:
-    """The limit may come while the sandbox is entered, or while the command starts processes as fast as it can."""
+    """No process remains, whether the limit is reached while the sandbox is entered or while the command forks."""
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for(UNIT))
     before = await members_at_start(runtime)
@@ -156,7 +156,7 @@ async def test_time_limit_leaves_no_process_at_any_moment(
 async def test_process_whose_first_thread_has_ended_is_ended(
     open_process: Open, plan_for: PlanFor, eventually: Any
 ) -> None:
-    """The kernel shows it as a zombie, though its other threads run on."""
+    """A process whose first thread has ended is ended: the kernel shows it as a zombie, but other threads run."""
     runtime = await open_process(SLEEP, "none")
     await runtime.create(plan_for(UNIT))
     thread = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(4711,)).start()"
@@ -178,7 +178,7 @@ def _states(pid: str) -> list[str]:
 
 
 async def test_process_just_started_by_a_shim_is_ended(open_process: Open, plan_for: PlanFor) -> None:
-    """The process is in no pid namespace of the sandbox; the shim has ended, and only its session leads there."""
+    """A shim's process without a pid namespace is ended: only its session leads to it, as the shim has ended."""
     runtime = await open_process(SLEEP)
     await runtime.create(plan_for(UNIT))
     await runtime.stop(UNIT, 0.1)

@@ -85,7 +85,7 @@ async def test_sandbox_is_created_once_and_its_end_is_reported(
 async def test_end_of_a_worker_that_ended_at_once_is_reported(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its end is reported also if it has ended before the spawner reads who claimed the run."""
+    """A worker's end is reported also if it has ended before the spawner reads who claimed the run."""
     spawn_and_claim = WorkerStarter.spawn_and_claim
 
     async def and_end(self: WorkerStarter, place: Any, run: Any, start: Any) -> None:
@@ -107,7 +107,7 @@ async def test_end_of_a_worker_that_ended_at_once_is_reported(
 async def test_stop_ends_every_process(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
-    """Workers that ignore SIGTERM, daemons in sessions of their own, and those that cleared their environment end."""
+    """Workers that ignore SIGTERM, daemons in their own sessions, and processes with an empty environment end."""
     runtime = await open_process(STUBBORN, isolation)
     await runtime.create(plan_for("sbx-stop"))
     await up(eventually, runtime, "sbx-stop")
@@ -125,7 +125,7 @@ async def test_stop_ends_every_process(
 async def test_stop_ends_daemons_without_control_groups(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
-    """Without control groups a daemon in a session of its own is still found."""
+    """Without control groups a daemon in its own session is found nevertheless."""
     runtime = await open_process(STUBBORN.replace("no-clear", "task"), isolation, use_groups=False)
     assert runtime.capabilities.memory == "rlimit"
     await runtime.create(plan_for("sbx-runaway"))
@@ -155,7 +155,7 @@ async def test_sigterm_lets_the_worker_choose_its_exit_status(
 async def test_daemons_do_not_survive_into_a_recovery(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
-    """A recovery starts in the same directory, with `--recover`, after the dead worker's processes are ended."""
+    """A recovery starts in the same directory, with `--recover`, after all processes of the dead worker are ended."""
     code = (
         "import os, signal, sys, pathlib, json\n"
         "if '--recover' in sys.argv:\n"
@@ -246,7 +246,7 @@ async def test_recovery_of_an_unknown_sandbox_is_refused(open_process: Open, pla
 async def test_missing_bubblewrap_is_refused_where_required(
     open_process: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With `bubblewrap` and with `auto` no sandbox starts without it; with `weak` it does, with a warning."""
+    """Without bubblewrap no sandbox starts with `bubblewrap` or `auto`; with `weak` it starts, with a warning."""
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)

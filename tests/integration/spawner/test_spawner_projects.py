@@ -1,4 +1,4 @@
-"""Projects with limits and defaults of their own: in effect at once, for new tasks only, and set by operators only."""
+"""Projects have their own limits and defaults: in effect at once, for new tasks only, and set only by operators."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def set_limits(operator: Bus, project: str, **limits: int) -> Any:
 
 
 async def at_work(person: Any, *tasks: str) -> list[str]:
-    """The tasks that have a sandbox, once there is one."""
+    """Wait for the tasks that have a sandbox; returns them."""
     views = [await person.try_task(task) for task in tasks]
     return [view.task for view in views if view and view.state == "running"]
 
@@ -56,7 +56,7 @@ def let_go(person: Any, sandbox: str) -> None:
 
 
 async def test_limit_of_tasks_is_in_effect_without_restart(spawner: Make, person: Any, operator: Bus) -> None:
-    """A waiting task shows the limit, begins when that is raised, and no later task begins when it is lowered."""
+    """A waiting task shows the limit and starts once it is raised; once it is lowered, no later task starts."""
     async with spawner().running():
         await set_limits(operator, "p1", tasks=1)
         first, second = await person.submit(UNTIL_RELEASED), await person.submit(UNTIL_RELEASED)
@@ -84,7 +84,7 @@ async def both(person: Any, *tasks: str) -> bool:
 
 
 async def test_other_replicas_receive_a_limit(spawner: Make, person: Any, operator: Bus, herd: Broker) -> None:
-    """Also one that did not answer the request: its queue has the limit, and loses it again."""
+    """Replicas that did not reply to the request also apply a project's limit, and remove it again."""
     full = "the limit of tasks of project p1 is 0; raise it with `sandherd projects set p1 --tasks N`"
     async with spawner().running(), herd.bus(Principal.SPAWNER) as bus:
         other = LiveState(bus, Meters(CollectorRegistry()))
@@ -99,7 +99,7 @@ async def test_other_replicas_receive_a_limit(spawner: Make, person: Any, operat
 async def test_limit_of_sandboxes_overrides_the_setting_and_not_the_herds(
     spawner: Make, person: Any, operator: Bus
 ) -> None:
-    """The record precedes `project_limits`; above `max_sandboxes` it is refused; another project is not affected."""
+    """A project's record precedes `project_limits`, but can't exceed `max_sandboxes`; other projects are unaffected."""
     async with spawner(max_sandboxes=3, project_limits={"p1": 0, "p2": 0}).running():
         task = await person.submit(["true"])
         await person.receives(task, "task.submitted")
@@ -115,7 +115,7 @@ async def test_limit_of_sandboxes_overrides_the_setting_and_not_the_herds(
 
 
 async def test_defaults_apply_to_new_tasks_only(spawner: Make, person: Any, operator: Bus, herd: Broker) -> None:
-    """They are resolved at submission: a repeated command and a retry of an old task are not affected by a change."""
+    """Defaults are resolved at submission: a change affects no repeated command and no retry of an old task."""
     shows = ["/bin/sh", "-c", "exit 3"]
     async with spawner().running():
         old = ProjectDefaults(memory_mb=300, cores=0.5, attempt_seconds=100)
@@ -157,7 +157,7 @@ async def records(herd: Broker, *tasks: str) -> list[dict[str, Any]]:
 
 
 async def test_default_harness_is_for_tasks_that_name_none(spawner: Make, person: Any, operator: Bus) -> None:
-    """Without one such a task is rejected; with one it has that kind and model, and a named kind is not affected."""
+    """A task without a harness is rejected, or gets the default kind and model if there is one; a named one stays."""
     unnamed = TaskSpec.model_validate({"text": "do it", "harness": {"kind": "default"}})
     async with spawner().running():
         await person.command(SubmitTask(task="task-a", spec=unnamed), "task-a")
@@ -182,7 +182,7 @@ async def test_default_harness_is_for_tasks_that_name_none(spawner: Make, person
 
 
 async def test_projects_are_independent(spawner: Make, person: Any, operator: Bus, herd: Broker) -> None:
-    """A full project does not hold up another, and its defaults are its own."""
+    """A full project does not delay another, and each has its own defaults."""
     async with spawner().running(), Herd.connect(operators(herd, "p2")) as bob:
         await operator.ask(
             SetProject(new=True, limits=ProjectLimits(tasks=0), defaults=ProjectDefaults(memory_mb=300)), "p1"
@@ -228,7 +228,7 @@ async def test_only_an_operator_changes_a_project(spawner: Make, operator: Bus, 
 async def test_commands_create_change_and_show(
     spawner: Make, person: Any, herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Create is repeatable, set needs a project, and show has the limits with their sources, the use and the users."""
+    """Create can be repeated, set needs a project, and show has the limits with their sources, the use and users."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = operators(herd, "p1")
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
@@ -262,9 +262,9 @@ async def test_commands_create_change_and_show(
 
 
 async def unheard(bus: Bus, subject: str, data: bytes) -> None:
-    """The broker does not carry this message."""
+    """Check that the broker does not deliver this message."""
     before = bus.violations
     await bus.client.publish(subject, data)
-    for _ in range(2):  # nats-py writes a flush's PING before what it still has to send
+    for _ in range(2):  # nats-py writes a flush's PING before the messages that it still has to send
         await bus.client.flush(timeout=PATIENCE)
     assert bus.violations == before + 1, subject

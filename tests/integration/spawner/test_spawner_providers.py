@@ -1,4 +1,4 @@
-"""A runtime without a reply, with a late one, or without capacity: nothing is doubled or left behind."""
+"""A runtime without a reply, with a late one, or without capacity: nothing is duplicated or left behind."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ Make = Callable[..., Service]
 
 @pytest.fixture
 def spawner_with(herd: Broker, home: Any, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """A spawner on this host's runtime, but whose `create` does what the test says."""
+    """A spawner on this host's runtime, whose `create` does what the test sets."""
     monkeypatch.setattr("spawner.main.SHORTEST_CALL", 1.0)
 
     def make(create: Create, **settings: Any) -> Service:
@@ -64,7 +64,7 @@ async def test_sandbox_is_created_once_capacity_is_available(spawner_with: Make,
 
 
 async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, person: Any) -> None:
-    """After its time the attempt fails temporarily: the next one has a sandbox of its own."""
+    """An attempt whose sandbox is not created in time fails temporarily; the next attempt has another sandbox."""
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         if plan.attempt == 1:
@@ -72,7 +72,7 @@ async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, perso
         await real(plan)
 
     async with spawner_with(create, spawn_timeout=10).running():
-        # The second may take longer than that on a busy machine, too: then it is the third, or a later one.
+        # The second attempt may also take too long on a busy machine: then it is the third, or a later one.
         task = await person.submit(["true"], retry=RetryPolicy(max_attempts=10, first_delay_seconds=0))
         view = await person.ended(task)
         assert (view.state, view.attempt >= 2) == ("completed", True)
@@ -85,7 +85,7 @@ async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, perso
 
 
 async def test_creation_without_a_reply_leaves_nothing(spawner_with: Make, person: Any) -> None:
-    """The sandbox was created though no reply came: its worker runs, and it is removed at its end."""
+    """A sandbox that was created without a reply has a running worker, and is removed at its end."""
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         await real(plan)
@@ -101,7 +101,7 @@ async def test_creation_without_a_reply_leaves_nothing(spawner_with: Make, perso
 
 
 async def test_sandbox_created_after_its_task_was_cancelled_is_removed(spawner_with: Make, person: Any) -> None:
-    """A provider that creates it late starts no agent."""
+    """A provider that creates a sandbox after its task was cancelled starts no agent, and the sandbox is removed."""
     late: list[tuple[SandboxPlan, Callable[[SandboxPlan], Awaitable[None]]]] = []
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
@@ -116,7 +116,7 @@ async def test_sandbox_created_after_its_task_was_cancelled_is_removed(spawner_w
         assert view.state == "cancelled"
         await person.all_gone()
         plan, real = late[0]
-        with suppress(RuntimeFailedError):  # removed while it is being made
+        with suppress(RuntimeFailedError):  # removed while it is being created
             await real(plan)
         await person.all_gone()
         place = person.home / "sandboxes" / plan.unit
@@ -141,7 +141,7 @@ async def test_sandbox_created_twice_is_one(spawner_with: Make, person: Any) -> 
 async def test_failed_removal_of_an_orphan_blocks_no_other(
     spawner_with: Make, person: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failed one is tried again in the next pass; those behind it are removed in the same."""
+    """An orphan that can't be removed is tried again in the next pass; those behind it are removed in this one."""
     remove = ProcessRuntime.remove
     stubborn = [True]
 

@@ -19,11 +19,11 @@ LARGE: dict[str, Any] = {
     "env": {f"LARGE_{number}": "x" * 32_000 for number in range(3)},
 }
 MOST = 5
-"""Number of records of this size that reach one MiB."""
+"""The number of records of this size that reach one MiB."""
 
 
 async def test_project_cannot_fill_all_tasks(spawner: Make, person: Any, herd: Broker) -> None:
-    """Beyond its share its tasks are rejected; its existing ones continue, and another project's are accepted."""
+    """Beyond its share a project's tasks are rejected; its existing ones continue; another project's are accepted."""
     async with spawner(project_records_mb=1, max_sandboxes=1).running():
         tasks = [await _decided(person, await person.submit(["true"], **LARGE)) for _ in range(MOST + 2)]
         rejected = [task for task in tasks if person.types(task) == ["task.rejected"]]
@@ -36,7 +36,7 @@ async def test_project_cannot_fill_all_tasks(spawner: Make, person: Any, herd: B
 
 
 async def test_project_cannot_fill_all_sandboxes(spawner: Make, person: Any) -> None:
-    """A project has had many sandboxes without a task one after the other: the share holds for them too."""
+    """The share also limits a project that had many sandboxes without a task one after the other."""
     async with spawner(project_records_mb=1, max_sandboxes=MOST + 2).running():
         sandboxes = [await _decided(person, await person.create(**LARGE)) for _ in range(MOST + 2)]
         refused = [sandbox for sandbox in sandboxes if "sandbox.refused" in person.types(sandbox)]
@@ -45,7 +45,7 @@ async def test_project_cannot_fill_all_sandboxes(spawner: Make, person: Any) -> 
 
 
 async def _taken_for(project: str, herd: Broker, person: Any) -> None:
-    """A task of another project is submitted and taken."""
+    """Wait until a task of another project is accepted."""
     command = wrap(
         SubmitTask(task="theirs", spec=person.spec(["true"])), SubmitTask.type, source="/sandherd/client/other",
         sequence=1, project=project, subject="theirs", time=datetime.now(UTC),
@@ -60,6 +60,6 @@ async def _taken_for(project: str, herd: Broker, person: Any) -> None:
 
 
 async def _decided(person: Any, entity: str) -> str:
-    """The same name, once it is taken or refused: records that are made at the same time do not see each other."""
+    """Submit a name until it is accepted or refused: records created at the same time do not count each other."""
     await eventually(lambda: person.types(entity))
     return entity

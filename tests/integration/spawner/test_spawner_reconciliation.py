@@ -44,7 +44,7 @@ async def prune(herd: Broker, *, now: bool = False) -> PruneResult:
 
 
 async def test_lost_worker_is_retried_in_a_new_sandbox(spawner: Make, person: Any) -> None:
-    """The next attempt has its own sandbox, with the last one's work beside its work tree."""
+    """The next attempt of a lost worker has its own sandbox, with the earlier work beside its work tree."""
     async with spawner(max_attempts=2).running():
         task = await person.submit(["/bin/sh", "-c", LEAVES_WORK], retry=AT_ONCE)
         first = (await person.reaches(task, "running")).sandbox
@@ -66,7 +66,7 @@ async def test_lost_worker_is_retried_in_a_new_sandbox(spawner: Make, person: An
 
 
 async def test_lost_sandbox_fails_its_attempt_and_is_retried(spawner: Make, person: Any) -> None:
-    """A sandbox of which the runtime has nothing is reported as lost, and the task continues in another."""
+    """A sandbox that is missing at its runtime is reported as lost, and the task continues in another sandbox."""
     argv = ["/bin/sh", "-c", '[ "$SANDHERD_ATTEMPT" = 2 ] || { touch up; exec sleep 600; }']
     async with spawner(max_attempts=2).running():
         task = await person.submit(argv, retry=AT_ONCE)
@@ -94,7 +94,7 @@ def worker_of_folder(folder: Path) -> int:
 
 
 async def test_reconciliation_can_be_requested(spawner: Make, person: Any, herd: Broker) -> None:
-    """The reply has what exists and what should; orphans are removed on request, wanted sandboxes stay."""
+    """The reply lists the existing and the wanted sandboxes; orphans are removed on request, wanted sandboxes stay."""
     async with spawner(orphan_grace=3600).running():
         name = await person.create()
         await person.sandbox_is(name, "running")

@@ -1,4 +1,4 @@
-"""Records that this process has written are changed without reading them, and no change of another is lost."""
+"""A spawner changes the records that it has written without reading them, and overwrites no change of another."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -27,12 +27,12 @@ def record(sandbox: str = "sbx-1") -> SandboxRecord:
 
 
 def started(bus: Bus) -> Store[SandboxRecord]:
-    """The store of a spawner whose watch has not delivered what others wrote."""
+    """The store of a spawner whose watch has not delivered other spawners' writes."""
     return LiveState(bus, Meters(CollectorRegistry())).sandboxes
 
 
 async def test_change_of_another_replica_is_not_lost(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if this one does not know of it yet: the first try fails, and the next one is of what is stored."""
+    """A change of another replica, even an unknown one, is not lost: the first write fails, and the next uses it."""
     async with herd.bus(Principal.SPAWNER) as bus:
         mine, other = started(bus), started(bus)
         await mine.create(record())
@@ -51,7 +51,7 @@ async def test_change_of_another_replica_is_not_lost(herd: Broker, monkeypatch: 
 
 
 async def test_watched_change_waits_for_a_write_to_the_same_record(herd: Broker) -> None:
-    """What another replica writes meanwhile is indexed after it; nothing counts as caught up before that."""
+    """A watched change is indexed after this store's write to the same record; until then it is not caught up."""
     async with herd.bus(Principal.SPAWNER) as bus:
         live, other = LiveState(bus, Meters(CollectorRegistry())), started(bus)
         following = asyncio.create_task(live.follow())
@@ -76,7 +76,7 @@ async def test_watched_change_waits_for_a_write_to_the_same_record(herd: Broker)
 
 
 async def test_published_event_is_published_again_after_a_crash_and_stored_once(herd: Broker) -> None:
-    """A leader leaves it in the outbox; the next spawner publishes it under the same id, and clears it."""
+    """A crashed leader leaves an event in the outbox; the next spawner publishes it with the same id, and clears it."""
     async with herd.bus(Principal.SPAWNER) as bus:
         first = LiveState(bus, Meters(CollectorRegistry()))
         first.is_leader = lambda: True
@@ -92,7 +92,7 @@ async def test_published_event_is_published_again_after_a_crash_and_stored_once(
 
 
 async def test_leaders_next_write_clears_the_outbox(herd: Broker) -> None:
-    """Without a write of its own for that; the event that it adds is published, and the first one not again."""
+    """The leader's next write to a record clears its outbox; the new event is published, the first one not again."""
     async with herd.bus(Principal.SPAWNER) as bus:
         live = LiveState(bus, Meters(CollectorRegistry()))
         live.is_leader = lambda: True

@@ -1,4 +1,4 @@
-"""Every command that is not carried out is an event of its project, whatever is wrong with it."""
+"""Every command that is not carried out is an event of its project, whatever the error is."""
 
 import json
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def _bytes(document: Any) -> bytes:
 
 
 async def refusal(person: Any, sequence: int) -> dict[str, Any]:
-    """The event that refuses the command with this sequence number in COMMANDS; there is one."""
+    """The only event that refuses the command with this sequence number in COMMANDS."""
     found = await person.eventually(
         lambda: [event for event in person.unique() if event["data"].get("command_sequence") == sequence]
     )
@@ -79,7 +79,7 @@ async def refusal(person: Any, sequence: int) -> dict[str, Any]:
 
 @pytest.mark.own_broker
 async def test_every_invalid_submission_is_refused_by_an_event(spawner: Make, person: Any) -> None:
-    """With the command's id, where it has one, its sequence number, a code, and the field."""
+    """Each refusal has the command's id, if it has one, its sequence number, a code, and the field."""
     sent: dict[str, tuple[int, str]] = {}
     async with spawner().running():
         for name, (document, _, _) in INVALID.items():
@@ -103,7 +103,7 @@ async def test_every_invalid_submission_is_refused_by_an_event(spawner: Make, pe
 
 
 async def test_a_used_name_is_a_conflict_and_its_task_is_not_affected(spawner: Make, person: Any) -> None:
-    """While it runs, when it is done, and if the second submission is refused for its spec, too."""
+    """A used name is a conflict, while its task runs and afterwards, even if the second submission is invalid."""
     async with spawner().running():
         await person.submit(["sleep", "600"], "busy")
         await person.reaches("busy", "running")
@@ -122,7 +122,7 @@ async def test_a_used_name_is_a_conflict_and_its_task_is_not_affected(spawner: M
 
 
 async def test_the_same_task_submitted_again_is_neither_refused_nor_run_twice(spawner: Make, person: Any) -> None:
-    """A client that does not know whether its command was stored may send it again, also under another id."""
+    """A client that does not know whether its command was stored may send it again, also with another id."""
     async with spawner().running():
         for _ in range(2):
             await person.submit(["true"], "once")
@@ -144,7 +144,7 @@ async def refused(person: Any, command: Any) -> dict[str, Any]:
 
 
 async def test_a_command_about_an_unknown_task_is_refused(spawner: Make, person: Any) -> None:
-    """As not found, once its task had time to be submitted."""
+    """A command about an unknown task is refused as not found, after a time in which the task could be submitted."""
     async with spawner().running():
         for verb in (CancelTask, RetryTask):
             data = await refused(person, await person.command(verb(task="nobody"), "nobody"))
@@ -152,7 +152,7 @@ async def test_a_command_about_an_unknown_task_is_refused(spawner: Make, person:
 
 
 async def test_what_has_ended_can_not_be_cancelled_or_terminated(spawner: Make, person: Any) -> None:
-    """That is published, also that a running or completed task can't be retried; its own events stay as they were."""
+    """Cancelling or terminating what has ended, and retrying a running or completed task, is refused by an event."""
     async with spawner().running():
         await person.submit(["sleep", "600"], "busy")
         sandbox = (await person.reaches("busy", "running")).sandbox
@@ -171,7 +171,7 @@ async def test_what_has_ended_can_not_be_cancelled_or_terminated(spawner: Make, 
 
 
 async def test_no_event_is_published_for_a_command_of_no_project(spawner: Make, person: Any, herd: Any) -> None:
-    """An operator can publish for `fleet`, which means all projects and is none: the dead letter is all there is."""
+    """A command for `fleet`, which means all projects, has no project for an event: it is only a dead letter."""
     async with spawner().running(), herd.bus(Principal.OPERATOR) as operator:
         subject = f"{PREFIX}.command.{SubmitTask.type}.fleet"
         await operator.js.publish(subject, b"{}")

@@ -1,4 +1,4 @@
-"""Several spawners: one suspended for longer than its lease can't act with its old token."""
+"""Several spawners: one that was suspended for longer than its lease can't act with its old token."""
 
 import asyncio
 import os
@@ -22,11 +22,11 @@ DYING = Path(__file__).with_name("dying_spawner.py")
 Start = Callable[..., Awaitable["Replica"]]
 
 MORE_ACTS = (12, 21, "after ProcessRuntime.stop")
-"""Stopped there only by `make soak`: each takes the length of a lease, and what is checked is the same."""
+"""Acts at which only `make soak` stops a replica: each takes the length of a lease, and the checks are the same."""
 
 
 class Replica:
-    """A spawner in a process of its own, and what it has logged."""
+    """A spawner in a separate process, and its log."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.process = process
@@ -38,12 +38,12 @@ class Replica:
 
     @property
     def pid(self) -> int:
-        """The spawner itself; `process` represents it."""
+        """The process id of the spawner, which is a child of `process`."""
         return int(self.log.split(maxsplit=2)[1])
 
     @property
     def stands_still(self) -> bool:
-        """Whether it has begun, and is stopped."""
+        """Whether it has begun, and is stopped (SIGSTOP)."""
         if not self.log:
             return False
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -52,7 +52,7 @@ class Replica:
         os.kill(self.pid, signal.SIGCONT)
 
     async def measured(self, name: str, **labels: str) -> float:
-        """What it says of itself: the sum of a metric over all other labels; 0 before it is up."""
+        """The sum of one of its metrics over all labels; 0 before it is up."""
         port = re.search(r'"http_port": (\d+)', self.log)
         if port is None:
             return 0
@@ -64,7 +64,7 @@ class Replica:
 
 @pytest.fixture
 async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts spawners with a lease of one second; `stops_at` is the act at which one stops itself, 0 is none."""
+    """A function that starts spawners with a lease of one second; each stops itself at its act `stops_at` (0: none)."""
     started: list[Replica] = []
     settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
 
@@ -90,9 +90,9 @@ async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start
     [7, 15, "before Revoker.revoke", *(pytest.param(act, marks=pytest.mark.long) for act in MORE_ACTS)],
 )
 async def test_suspended_replica_cannot_act(start: Start, person: Any, act: int | str) -> None:
-    """Stopped at any act for longer than its lease, it finds on its return that another leads: nothing is doubled.
+    """A replica stopped at any act for longer than its lease finds another leader on its return; nothing is duplicated.
 
-    There are 26 acts before its agent runs, and over a hundred in all; what ends the sandbox comes at no fixed number.
+    There are 26 acts before its agent runs, and over a hundred in all; the end of the sandbox has no fixed numbers.
     """
     stopped = await start(act)
     task = await person.submit(["/bin/sh", "-c", "echo done > done"])
@@ -139,7 +139,7 @@ async def test_sandbox_ended_by_another_replica_stays_ended(start: Start, person
 
 @pytest.mark.faults
 async def test_two_replicas_share_the_work(start: Start, person: Any) -> None:
-    """Each processes some commands; each task runs once, and after a kill of the leader the other continues."""
+    """Both replicas process commands; each task runs once, and after a kill of the leader the other continues."""
     replicas = [await start(), await start()]
     tasks: list[str] = []
 
@@ -170,5 +170,5 @@ async def test_two_replicas_share_the_work(start: Start, person: Any) -> None:
 
 
 async def taken(replica: Replica) -> float:
-    """How many commands it has done."""
+    """The number of commands that it has processed."""
     return await replica.measured("sandherd_deliveries_total", consumer="spawner-commands", outcome="done")

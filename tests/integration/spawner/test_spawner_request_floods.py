@@ -1,4 +1,4 @@
-"""A worker floods a service with requests, and another project's requests are answered and its events are stored."""
+"""While a worker floods a service with requests, another project's requests are answered and its events stored."""
 
 import asyncio
 import gc
@@ -33,13 +33,13 @@ BOUNDED = {
     "received messages dropped, queue full",
     "requests refused, too many of one source",
 }
-"""Log messages that a request could cause each."""
+"""Log messages that each request could cause."""
 pytestmark = [
     pytest.mark.long,  # on a machine with a load of 35 it takes minutes
     pytest.mark.timeout(1200),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-"""nats-py leaves the socket of each refused login to the garbage collector, which says so."""
+"""nats-py leaves the socket of each refused login to the garbage collector, which warns."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,9 +59,9 @@ async def other(herd: Broker, person: ProjectUser) -> AsyncIterator[ProjectUser]
 
 @asynccontextmanager
 async def flood_of(herd: Broker, sandbox: str, kind: str) -> AsyncIterator[asyncio.Task[Any]]:
-    """A program with the worker's credential that floods the spawner; it has begun, and is ended with the block.
+    """Flood the spawner with the worker's credential, from the start of the block to its end.
 
-    Yields a task with its further output, which ends with the program.
+    Yields a task with the program's further output, which ends with the program.
     """
     name, document = REQUESTS[kind]
     subject = BY_NAME[name].fill(project=MAD, sandbox=sandbox)
@@ -83,10 +83,10 @@ async def flood_of(herd: Broker, sandbox: str, kind: str) -> AsyncIterator[async
 
 
 async def ask_until(flooding: asyncio.Task[Any], person: ProjectUser, neighbour: Callable[[], Awaitable[Any]]) -> None:
-    """Send requests of another project until the flood has ended: each of a user is answered the first time.
+    """Send requests of another project until the flood has ended: each of its user's is answered the first time.
 
-    Those of its worker are of the kind that the flood has. Their replies are lost if the account of sandboxes changes
-    meanwhile, which it does when the flood is cut off, so they are repeated.
+    Those of its worker are of the flooded kind. Their replies are lost if the account of sandboxes changes meanwhile,
+    which it does when the flood is cut off, so they are repeated.
     """
     while True:
         ended = flooding.done()
@@ -107,7 +107,7 @@ async def peers_of(worker: Bus, project: str, sandbox: str) -> PeerList | None:
 
 
 async def is_refused(herd: Broker, sandbox: str) -> bool:
-    """Whether the broker says that it refuses the credential with which the worker has flooded. It must not accept it.
+    """Whether the broker refuses the credential of the flood. It must not accept it.
 
     The end of the connection may be seen before the reason.
     """
@@ -123,7 +123,7 @@ async def is_refused(herd: Broker, sandbox: str) -> bool:
 async def test_worker_that_floods_with_requests_is_disconnected_and_other_projects_continue(
     herd: Broker, spawner: Spawn, person: Any, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its connection is closed, its credential revoked, its task ended; p1 is served and misses no event.
+    """A flooding worker is disconnected, its credential revoked, its task ended; p1 is served and misses no event.
 
     A task of p1 that was submitted during the flood is completed.
     """

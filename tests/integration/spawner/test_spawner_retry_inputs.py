@@ -19,7 +19,7 @@ NEEDS = f'test "$TOKEN" = {NEW[:8]}"{NEW[8:]}" && test "$(cat in/input.txt)" = h
 
 @pytest.fixture
 def retry(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs `sandherd tasks retry` as a user of project p1; gives its status, output and errors."""
+    """Run `sandherd tasks retry` as a user of project p1; returns its status, output and errors."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
@@ -46,7 +46,7 @@ async def again(person: Any, task: str, attempt: int) -> Any:
 async def test_expired_secrets_are_needed_again_and_files_are_retained(
     spawner: Make, person: Any, herd: Broker, thief: Thief, retry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error names the option where there is no terminal; the value comes from the option or a prompt."""
+    """Without a terminal an error names the option for an expired secret; an option or a prompt gives its value."""
     files = {"in/input.txt": "hello"}
     async with spawner(keep_secrets=0).running():
         task, other = [
@@ -73,7 +73,7 @@ async def test_expired_secrets_are_needed_again_and_files_are_retained(
 
 
 async def test_failed_task_with_files_is_retried(spawner: Make, person: Any) -> None:
-    """Another spawner, which has to read them, can retry it too."""
+    """Another spawner, which has to read the files, can also retry a failed task."""
     argv = ["/bin/sh", "-c", "grep -q hello input.txt && exit 4"]
     async with spawner().running():
         task = await person.submit(argv, files={"input.txt": "hello"})

@@ -1,4 +1,4 @@
-"""The log that a runtime keeps of a sandbox, asked for by its project, another one, and a subscriber."""
+"""The log that a runtime has of a sandbox, requested by its project, another one, and a subscriber."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 @pytest.fixture
 async def sandbox(spawner: Callable[..., Service], person: Any) -> AsyncIterator[str]:
-    """A sandbox of project p1 that runs, with a log of its worker."""
+    """A running sandbox of project p1, with a log of its worker."""
     async with spawner().running():
         name = await person.create()
         await person.sandbox_is(name, "running")
@@ -36,7 +36,7 @@ async def ask(person: Any, sandbox: str, **which: Any) -> RuntimeLog:
 
 
 async def test_owner_reads_the_last_lines_of_its_sandbox(sandbox: str, person: Any, home: Path) -> None:
-    """What the worker has written, as many lines and bytes as wanted."""
+    """An owner reads what the worker has written, limited to the requested lines and bytes."""
     with log_file(home, sandbox).open("ab") as log:
         log.write(b"the last but one\nthe last\n")
     found = await ask(person, sandbox, lines=2)
@@ -46,7 +46,7 @@ async def test_owner_reads_the_last_lines_of_its_sandbox(sandbox: str, person: A
 
 
 async def test_long_log_is_read_in_pieces_and_limited(sandbox: str, herd: Broker, home: Path) -> None:
-    """By a program: the last mebibyte, and that there was more."""
+    """A program gets the last MiB of a long log in pieces, and the fact that there is more."""
     lines = b"".join(b"%07d %s\n" % (number, b"x" * 3000) for number in range(1000))
     with log_file(home, sandbox).open("ab") as log:
         log.write(lines)
@@ -62,7 +62,7 @@ def herd_context(herd: Broker, project: str) -> Context:
 
 
 async def test_other_projects_and_subscribers_can_not_read_it(sandbox: str, herd: Broker) -> None:
-    """A client of another project finds no such sandbox, and the broker lets neither it nor a subscriber ask p1."""
+    """Another project's client finds no such sandbox; the broker lets neither it nor a subscriber request p1's log."""
     request = GetRuntimeLogs(sandbox=sandbox)
     async with herd.bus(Principal.CLIENT, project="p2") as stranger:
         with pytest.raises(RefusedError) as refused:
@@ -76,7 +76,7 @@ async def test_other_projects_and_subscribers_can_not_read_it(sandbox: str, herd
 
 
 async def test_log_of_what_was_removed_is_not_found(sandbox: str, person: Any, home: Path) -> None:
-    """The error names what is stored of it."""
+    """The error for a removed log names what is stored of its sandbox."""
     log_file(home, sandbox).unlink()
     with pytest.raises(RefusedError) as refused:
         await ask(person, sandbox)
@@ -85,7 +85,7 @@ async def test_log_of_what_was_removed_is_not_found(sandbox: str, person: Any, h
 
 
 async def test_log_of_an_ended_sandbox_is_not_found(sandbox: str, person: Any) -> None:
-    """It was deleted with the sandbox: no error of the service."""
+    """A log that was deleted with its ended sandbox is not found, which is no error of the service."""
     await person.command(TerminateSandbox(sandbox=sandbox, reason="done"), sandbox)
     await person.all_gone()
     with pytest.raises(RefusedError) as refused:

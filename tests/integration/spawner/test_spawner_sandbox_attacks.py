@@ -1,4 +1,4 @@
-"""Attacks from inside a sandbox of the process runtime, run as its agent. Missing until then: a sandbox is no one else.
+"""Attacks from inside a sandbox of the process runtime, run as its agent. Until then no test ran them as an agent.
 
 Invariant: no process in a sandbox has a host uid, a namespace or a system call by which it could reach more than its
 own processes and files.
@@ -35,7 +35,7 @@ def uids(pid: int) -> set[int]:
 
 @as_root
 async def test_each_sandbox_has_its_own_host_uid(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Worker, agent and entered commands are one unprivileged uid and gid on the host; no two sandboxes share it."""
+    """Worker, agent and entered commands of a sandbox have one unprivileged uid and gid, which no other sandbox has."""
     runtime = await open_process(WORKER)
     found = []
     for name in ("sbx-one", "sbx-two"):
@@ -85,7 +85,7 @@ print(json.dumps(found))
 async def test_foreign_calling_convention_ends_the_program(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """`int 0x80` requests system calls by the numbers of i386, which the table does not know."""
+    """A program that uses `int 0x80`, whose system call numbers are those of i386, is ended."""
     code = "import ctypes, mmap\\nm = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('b814000000cd80c3'))\\n"
     code += "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()"
     found = await attack(
@@ -119,9 +119,9 @@ def host_group() -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
 async def test_control_groups_of_the_host_are_unreachable(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, host_group: tuple[Path, "subprocess.Popen[bytes]"]
 ) -> None:
-    """The reported attack mounts cgroup2 in its own namespaces and kills a group; others follow.
+    """The reported attack, which mounts cgroup2 in its own namespaces and kills a group, fails, and so do others.
 
-    They fail in a profile with user namespaces as well, where such a mount succeeds: the files belong to root.
+    They also fail in a profile with user namespaces, where such a mount succeeds: the files belong to root.
     """
     group, process = host_group
     attacks = [
@@ -145,7 +145,7 @@ print(json.dumps([subprocess.run(['sh', '-c', line]).returncode for line in line
 
 @as_root
 async def test_limits_cannot_be_raised(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Whatever an agent writes to the files of its own groups, memory and processes stay limited."""
+    """Memory and processes stay limited, whatever an agent writes to the files of its own groups."""
     runtime = await open_process(WORKER)
     plan = plan_for("sbx-limits", memory_mb=300, processes=50)
     script = """
@@ -170,7 +170,7 @@ print(json.dumps([done, mkdir, resource.getrlimit(resource.RLIMIT_NOFILE)[1]]))
 async def test_device_nodes_of_the_host_cannot_be_changed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Modes, owners and times can't be changed, by name or by an open descriptor; no node can be created."""
+    """Modes, owners and times of device nodes can't be changed, by name or by an open descriptor, and none created."""
     nodes = ("null", "zero", "full", "random", "urandom", "tty")
     before = {name: (Path("/dev", name).stat().st_mode, Path("/dev", name).stat().st_uid) for name in nodes}
     found = await attack(
@@ -226,7 +226,7 @@ print(json.dumps([caps, inside.stdout, options, given]))
 async def test_sandbox_exhausts_inotify_only_for_itself(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """One that uses all instances of its uid leaves this host's root and another sandbox with theirs."""
+    """A sandbox that uses all inotify instances of its uid leaves the host's root and another sandbox with theirs."""
     runtime = await open_process(WORKER)
     take = """
 made = 0

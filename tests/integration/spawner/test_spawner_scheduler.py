@@ -1,4 +1,4 @@
-"""The scheduler's writes, on a real broker: under its token only, each safe to find half done."""
+"""The scheduler's writes, on a real broker: only with its token, and each can be completed by the next leader."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -68,7 +68,7 @@ def started_cold(menu: SpawnPolicy) -> NewSandboxRecord:
 
 
 class World:
-    """A scheduler, and what it works on."""
+    """A scheduler, and the records and runtimes that it works on."""
 
     def __init__(self, bus: Bus, settings: Settings) -> None:
         self.bus = bus
@@ -149,7 +149,7 @@ async def test_lost_lease_stops_before_the_next_write(world: World, good_for: in
 
 
 async def test_task_continues_after_a_crash_between_two_writes(world: World) -> None:
-    """The requested sandbox has taken the only capacity."""
+    """A task continues after a crash between two writes, although its requested sandbox has the only capacity."""
     record = await world.submit("task-1")
     await world.submit("task-2")
     name = sandbox_name(record)
@@ -161,7 +161,7 @@ async def test_task_continues_after_a_crash_between_two_writes(world: World) -> 
 
 
 async def test_no_attempt_starts_before_the_last_sandbox_has_ended(world: World) -> None:
-    """The record in the bucket decides, even if no event of that sandbox was read."""
+    """An attempt starts only if the last sandbox's stored record has ended, even if none of its events was read."""
     first = await world.submit("task-1")
     box, _ = await world.live.sandboxes.create(of_sandbox.requested(first, sandbox_name(first), NOW))
     key = box.record.key
@@ -196,7 +196,7 @@ async def test_no_attempt_starts_before_the_last_sandbox_has_ended(world: World)
 async def test_changed_record_is_seen_before_the_write(
     world: World, state: TaskState, move: Callable[[TaskRecord], TaskRecord]
 ) -> None:
-    """The queue may be late; the record decides."""
+    """The queue may be late: a changed record decides."""
     await world.submit("task-1")
     known = world.live.task_index.get("p1.task-1")
     assert known
@@ -208,7 +208,7 @@ async def test_changed_record_is_seen_before_the_write(
 
 
 async def test_attempt_over_its_limit_waits_for_its_last_events(world: World) -> None:
-    """The wait is bounded: then the attempt has failed."""
+    """An attempt over its limit waits a limited time for its last events; then it has failed."""
     await world.submit("task-1", ResolvedTask(attempt_seconds=60))
     await world.tick()
     assert world.live.sandbox_index.get(f"p1.{(await world.task('task-1')).sandbox}")

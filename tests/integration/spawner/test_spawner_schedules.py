@@ -1,4 +1,4 @@
-"""Schedules on real services: tasks start when they are due, at most once each, by policy, and for one project only."""
+"""Schedules on real services: each due time starts at most one task, by policy, and only for its project."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ Sandherd = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 class Clock:
-    """The clock of a spawner, which tests put forward."""
+    """The clock of a spawner, which a test advances."""
 
     def __init__(self) -> None:
         self.ahead = timedelta(0)
@@ -59,7 +59,7 @@ def scheduling(herd: Broker, home: Path, clock: Clock) -> Callable[[], Service]:
 
 @pytest.fixture
 def sandherd(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Sandherd:
-    """Runs the command as a user of project p1."""
+    """Run the command as a user of project p1."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
@@ -78,14 +78,14 @@ def spec(*argv: str, **more: Any) -> TaskSpec:
 
 
 async def due(alice: Herd, name: str, clock: Clock) -> datetime:
-    """Put the clock just after the schedule's next due time."""
+    """Advance the clock to just after the schedule's next due time."""
     moment = (await alice.schedule(name)).next_times[0]
     clock.put_to(moment + timedelta(seconds=1))
     return moment
 
 
 async def decided(person: Any, alice: Herd, name: str, moment: datetime) -> ScheduleView:
-    """The schedule when this due time has an outcome."""
+    """Wait until this due time has an outcome; returns the schedule."""
 
     async def look() -> ScheduleView | None:
         view = await alice.schedule(name)
@@ -98,7 +98,7 @@ async def decided(person: Any, alice: Herd, name: str, moment: datetime) -> Sche
 async def test_due_time_starts_a_task_of_a_schedule_that_a_command_created(
     scheduling: Callable[[], Service], person: Any, herd: Broker, clock: Clock, sandherd: Sandherd
 ) -> None:
-    """The task has the schedule's labels and the options of `run`; the schedule is listed and shown with its run."""
+    """A due task has the schedule's labels and the options of `run`; the schedule is listed and shown with its run."""
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
         create = ["create", "nightly", "--cron", "0 3 * * *", "--time-zone", "Europe/Berlin"]
         options = ["--", "count", "--label", "team=web", "--attempts", "1", "--", "/bin/sh", "-c", "echo one"]
@@ -124,7 +124,7 @@ async def test_due_time_starts_a_task_of_a_schedule_that_a_command_created(
 async def test_schedule_is_paused_triggered_resumed_and_deleted_by_commands(
     scheduling: Callable[[], Service], person: Any, herd: Broker, clock: Clock, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """A paused schedule starts nothing unless it is triggered, and catches nothing up when it is resumed."""
+    """A paused schedule starts tasks only when triggered, and catches up nothing when it is resumed."""
     file = tmp_path / "task.yaml"
     file.write_text("tasks: [{name: one, text: count, argv: ['true'], labels: {team: web}}]")
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
@@ -156,7 +156,7 @@ OVERLAPS: Final[tuple[tuple[str, Overlap], ...]] = (
 async def test_overlap_policy_applies_while_a_task_runs(
     scheduling: Callable[[], Service], person: Any, herd: Broker, clock: Clock
 ) -> None:
-    """The second due time is skipped, cancels the first task, waits for it, or starts a second one."""
+    """By its policy the second due time is skipped, cancels the first task, waits for it, or starts a second one."""
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
         for name, overlap in OVERLAPS:
             await check_overlap(person, alice, clock, name, overlap)
@@ -165,7 +165,7 @@ async def test_overlap_policy_applies_while_a_task_runs(
 
 
 async def check_overlap(person: Any, alice: Herd, clock: Clock, name: str, overlap: Overlap) -> None:
-    """Two due times of a schedule with this policy; its tasks are cancelled at the end."""
+    """Check two due times of a schedule with this policy; its tasks are cancelled at the end."""
     await alice.create_schedule(name, spec(*SLEEPER), cron="*/10 * * * *", overlap=overlap)
     first = (await decided(person, alice, name, await due(alice, name, clock))).runs[0].task
     moment = await due(alice, name, clock)
@@ -187,7 +187,7 @@ async def check_overlap(person: Any, alice: Herd, clock: Clock, name: str, overl
 
 @pytest.fixture
 async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """Starts a spawner as a process of its own that is killed at its n-th act, with its clock at a moment."""
+    """A function that starts a spawner as a separate process, which is killed at its n-th act, with its clock set."""
     started: list[asyncio.subprocess.Process] = []
     settings = herd.settings(Principal.SPAWNER, home=home, **OPTIONS)
 
@@ -219,7 +219,7 @@ async def test_each_due_time_starts_one_task_whenever_the_spawner_is_killed(
     clock: Clock,
     tmp_path: Path,
 ) -> None:
-    """Killed before and after writes and events around a due time: the next spawner starts what was not started."""
+    """A spawner is killed before and after writes and events around a due time: the next one starts what is missing."""
     async with Herd.connect(context_of(herd)) as alice:
         async with scheduling().running():
             clock.put_to(datetime(2026, 12, 1, 12, 0, 1, tzinfo=UTC))
@@ -233,7 +233,7 @@ async def test_each_due_time_starts_one_task_whenever_the_spawner_is_killed(
             expected.append(moment)
             moment += timedelta(minutes=10)
             await process.wait()
-        await start(0, moment)  # no kill any more, and one more due time
+        await start(0, moment)  # no further kill, and one more due time
         expected.append(moment)
         names = [f"often-{at:%Y%m%dt%H%Mz}" for at in expected]
         views = [await person.ended(name) for name in names]
@@ -252,7 +252,7 @@ async def test_each_due_time_starts_one_task_whenever_the_spawner_is_killed(
 async def test_two_spawners_start_a_due_time_once(
     scheduling: Callable[[], Service], person: Any, herd: Broker, clock: Clock
 ) -> None:
-    """Only the holder of the lease starts tasks, and either replies to requests."""
+    """Only the holder of the lease starts tasks, but either spawner replies to requests."""
     async with scheduling().running(), scheduling().running(), Herd.connect(context_of(herd)) as alice:
         await alice.create_schedule("often", spec(), cron="*/10 * * * *", overlap="allow")
         names = []
@@ -268,7 +268,7 @@ async def test_two_spawners_start_a_due_time_once(
 
 
 async def test_schedules_of_a_project_are_its_own(scheduling: Callable[[], Service], person: Any, herd: Broker) -> None:
-    """A client of another project sees and changes nothing; subscribers, workers and other services may not ask."""
+    """Another project's client sees and changes no schedule; subscribers, workers and other services can't request."""
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
         await alice.create_schedule("mine", spec(), cron="0 3 1 1 *")
         wanted = SetSchedule(name="mine", schedule=ScheduleSpec(cron="* * * * *", task=spec()), replace=True)
@@ -294,10 +294,10 @@ async def test_schedules_of_a_project_are_its_own(scheduling: Callable[[], Servi
 
 
 async def unheard(bus: Bus, subject: str, data: bytes) -> None:
-    """The broker does not carry this message."""
+    """Check that the broker does not deliver this message."""
     before = bus.violations
     await bus.client.publish(subject, data)
-    for _ in range(2):  # nats-py writes a flush's PING before what it still has to send
+    for _ in range(2):  # nats-py writes a flush's PING before the messages that it still has to send
         await bus.client.flush(timeout=PATIENCE)
     assert bus.violations == before + 1, subject
 
@@ -305,7 +305,7 @@ async def unheard(bus: Bus, subject: str, data: bytes) -> None:
 async def test_invalid_schedules_are_refused(
     scheduling: Callable[[], Service], person: Any, herd: Broker, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """By the command before anything is sent, or by the spawner; the error names the field and the remedy."""
+    """An invalid schedule is refused by the command before sending, or by the spawner, with field and remedy."""
     two = tmp_path / "two.yaml"
     two.write_text("tasks: [{text: a, argv: ['true']}, {text: b, argv: ['true']}]")
     run = ["--", "x", "--", "true"]
@@ -337,7 +337,7 @@ async def test_invalid_schedules_are_refused(
 async def test_start_that_was_interrupted_long_ago_is_not_repeated(
     scheduling: Callable[[], Service], person: Any, herd: Broker
 ) -> None:
-    """Its task may have run and its record may be deleted: it is missed. One of a moment ago is started."""
+    """An interrupted start of long ago, whose task may have run, is missed; one of a moment ago is repeated."""
     async with Herd.connect(context_of(herd)) as alice:
         async with scheduling().running():
             await alice.create_schedule("yearly", spec(), cron="0 3 1 1 *")

@@ -43,7 +43,7 @@ print(json.dumps([sent, found]))
 async def test_unread_datagrams_count_towards_a_limit(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Four times a sandbox's memory is sent to sockets of its own: less than its memory can be read."""
+    """A sandbox sends four times its memory as datagrams to its own sockets: less than its memory can be read."""
     runtime = await open_process(WORKER)
     if runtime.groups.memory is None:
         pytest.skip("no control group limits memory here")

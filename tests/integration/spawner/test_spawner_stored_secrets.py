@@ -1,4 +1,4 @@
-"""Values of secrets in files: every file below the broker and the spawner is searched, with the herd's keys in hand."""
+"""Values of secrets in files: every file of the broker and the spawner is searched, with the herd's keys."""
 
 import json
 import re
@@ -45,7 +45,7 @@ async def at_work(spawner: Make, **settings: Any) -> AsyncIterator[Service]:
 
 
 async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
-    """The program had the value, which was in no file of the broker in clear, and then it is gone."""
+    """The value reached the program, was never in clear in a file of the broker, and is deleted at the end."""
     waiting = "&& touch ok; while [ ! -e go ]; do sleep .05; done"
     argv = ["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" {waiting}']
     async with at_work(spawner):
@@ -55,7 +55,7 @@ async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: 
         await person.eventually((work / "ok").exists)
         stored = holding(CANARY.encode(), herd.home)
         assert stored == []
-        # A holder of the herd's keys as well can open it as long as the task is not done.
+        # With the herd's keys it can be opened as well, as long as the task is not done.
         assert any("/" not in found for found in thief.finds())
         (work / "go").touch()
         assert (await person.ended(task)).state == "completed"
@@ -63,7 +63,7 @@ async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: 
 
 
 async def test_unsuccessful_task_leaves_no_value(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
-    """Tasks failed, were cancelled or out of time, and nothing is stored for a retry."""
+    """A task that failed, was cancelled or timed out leaves no value, and nothing is stored for a retry."""
     async with at_work(spawner):
         failed, late, cancelled = (
             await person.submit(["false"], **SECRET),
@@ -81,7 +81,7 @@ async def test_unsuccessful_task_leaves_no_value(spawner: Make, person: Any, her
 async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
     spawner: Make, person: Any, herd: Broker, thief: Thief
 ) -> None:
-    """The time is shown; a retry in it has the value; one after it is refused, and nothing is left."""
+    """Until the shown expiry a retry has the value; afterwards it is refused, and nothing of the value is left."""
     async with spawner(keep_secrets=600).running():
         argv = ["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" && exit 3']
         task = await person.submit(argv, **SECRET)
@@ -98,7 +98,7 @@ async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
 
         assert (await person.eventually(again)).error.endswith("3")
     async with spawner(keep_secrets=600).running() as service:
-        # Another replica, which has to read the key, ends the time.
+        # Another replica, which must read the key, ends the retry time.
         kv = await service.bus.js.key_value("tasks")
 
         async def let_them_expire() -> bool:
@@ -106,7 +106,7 @@ async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
             text = (entry.value or b"").decode()
             sooner = re.sub(r'"secrets_until":"[^"]+"', '"secrets_until":"2026-01-01T00:00:00Z"', text)
             assert sooner != text
-            with suppress(KeyWrongLastSequenceError):  # the spawner has written it meanwhile
+            with suppress(KeyWrongLastSequenceError):  # the spawner has written it in the meantime
                 await kv.update(f"p1.{task}", sooner.encode(), last=entry.revision)
                 return True
             return False
@@ -127,7 +127,7 @@ async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
 async def test_rejected_and_dead_commands_leave_no_value(
     spawner: Make, person: Any, herd: Broker, thief: Thief
 ) -> None:
-    """A refused task, one with the name of another, and an invalid document are tested."""
+    """A refused task, one with the name of another, and an invalid document leave no value."""
     async with at_work(spawner):
         rejected = await person.submit(["true"], runtime="no-such-runtime", **SECRET)
         await person.receives(rejected, "task.rejected")
@@ -148,7 +148,7 @@ async def test_rejected_and_dead_commands_leave_no_value(
 async def test_sandbox_without_a_task_and_batch_leave_no_value(
     spawner: Make, person: Any, herd: Broker, thief: Thief
 ) -> None:
-    """Sandboxes claimed from the warm pool for several tasks are included."""
+    """Sandboxes claimed from the warm pool for several tasks leave no value."""
     async with at_work(spawner, max_sandboxes=4):
         sandbox = await person.create(**SECRET)
         await person.sandbox_is(sandbox, "running")
@@ -160,7 +160,7 @@ async def test_sandbox_without_a_task_and_batch_leave_no_value(
 
 
 async def test_unerased_key_is_erased_later(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
-    """The broker is killed while tasks end, and restarted: no key is left over."""
+    """If the broker is killed while tasks end, and restarted, no key is left."""
     async with at_work(spawner):
         tasks = [await person.submit(["/bin/sh", "-c", "sleep 0.5"], **SECRET) for _ in range(4)]
         await person.receives(tasks[0], "task.running")
@@ -172,14 +172,14 @@ async def test_unerased_key_is_erased_later(spawner: Make, person: Any, herd: Br
 
 
 async def test_unneeded_key_is_erased(spawner: Make, person: Any, herd: Broker) -> None:
-    """A spawner killed before the erasure leaves one; a needed key stays."""
+    """A key that a killed spawner did not erase is erased later; a needed key stays."""
     async with spawner(keep_secrets=600).running() as service:
         vault = Vault(service.bus, vault_key(herd))
         retained = await person.submit(["false"], **SECRET)
         await person.ended(retained)
         sealed = await vault.seal("tasks.p1.gone", CANARY)
         stored = await SecretStore(service.bus, utc_now, vault).put("p1", "k", CANARY, None)
-        await vault.seal(f"secrets.p1.k.{'0' * 32}", CANARY)  # of a value that was replaced
+        await vault.seal(f"secrets.p1.k.{'0' * 32}", CANARY)  # the key of a value that was replaced
 
         async def erased() -> bool:
             return await vault.names() == {f"tasks.p1.{retained}", f"secrets.{stored.vault_key}"}
@@ -189,7 +189,7 @@ async def test_unneeded_key_is_erased(spawner: Make, person: Any, herd: Broker) 
 
 
 async def test_keys_of_another_herd_are_replaced(spawner: Make, person: Any, herd: Broker) -> None:
-    """After new keys were made for the herd, a key from before opens nothing, and a record gets a new one."""
+    """A key of another herd, from before new keys were created, opens nothing, and a record gets a new one."""
     async with spawner().running() as service:
         before, now = Vault(service.bus, bytes(32)), Vault(service.bus, vault_key(herd))
         old = await before.seal("tasks.p1.same", CANARY)
@@ -204,7 +204,7 @@ def vault_key(herd: Broker) -> bytes:
 
 
 async def dead_commands(bus: Bus) -> None:
-    """Documents that are no submit_task of any version, with the value in more than one place."""
+    """Documents that are no submit_task of any version, with the value in several places."""
     env = {"TOKEN": CANARY}
     cases: tuple[dict[str, Any], ...] = (
         {"text": CANARY, "env": env, "future_field": CANARY},
@@ -218,7 +218,7 @@ async def dead_commands(bus: Bus) -> None:
 
 
 async def test_client_seals_its_secrets_before_sending(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
-    """While no spawner accepts it, the command waits without the value; then task and sandbox have it."""
+    """While no spawner accepts a command, it waits without the value; then its task and its sandbox have the value."""
     spec = person.spec(["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}"'], **SECRET)
     async with Herd.connect(context_of(herd)) as alice:
         async with at_work(spawner):
@@ -238,7 +238,7 @@ async def test_client_seals_its_secrets_before_sending(spawner: Make, person: An
 
 
 async def test_secrets_sealed_for_another_herd_are_refused(spawner: Make, person: Any, herd: Broker) -> None:
-    """Values for other names than the declared secrets are refused too."""
+    """Secrets sealed for another herd, and values for undeclared names, are refused."""
     async with at_work(spawner):
         own = public_text(private_key(SpawnerKeys.read(herd.spawner_identity).worker.seed))
         other = public_text(PrivateKey.generate())
@@ -253,7 +253,7 @@ async def test_secrets_sealed_for_another_herd_are_refused(spawner: Make, person
 async def test_backup_has_no_secrets_unless_requested(
     spawner: Make, person: Any, herd: Broker, tmp_path: Path, *, with_secrets: bool
 ) -> None:
-    """Secrets of a retryable task, and named ones: the herd's keys alone open nothing."""
+    """The herd's keys open no secret in a backup without them, neither those of a retryable task nor named ones."""
     named = "canary-90ab-of-a-named-secret"
     async with spawner(keep_secrets=600).running():
         async with Herd.connect(context_of(herd)) as alice:

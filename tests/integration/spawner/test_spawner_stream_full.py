@@ -1,4 +1,4 @@
-"""The spawner and a worker at a full EVENTS: their events wait, and none is lost."""
+"""The spawner and a worker while EVENTS is full: their events wait, and none is lost."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -46,7 +46,7 @@ async def give_space(herd: Broker) -> None:
 
 
 async def on_record(person: Any, task: str) -> Any:
-    """Wait until the spawner knows the task, whatever has become of it."""
+    """Wait until the spawner knows the task, in any state."""
     return await person.eventually(lambda: person.try_task(task))
 
 
@@ -56,7 +56,7 @@ def was_refused(place: Path) -> bool:
 
 
 async def test_task_submitted_into_a_full_stream_is_done_later(small: Broker, spawner: Spawner, person: Any) -> None:
-    """The record has its events at once; with space all are published, once and without a gap."""
+    """The record of a task submitted into a full stream has its events at once; with space all are published once."""
     async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
         await fill_up(flooder)
         task = await person.submit(["true"])
@@ -84,7 +84,7 @@ async def test_spawner_that_dies_at_a_full_stream_publishes_later(small: Broker,
 
 
 async def test_events_of_a_worker_wait_in_its_spool(small: Broker, spawner: Spawner, person: Any) -> None:
-    """The agent ends while the stream is full: its events, and the task's end, follow once there is space."""
+    """If an agent ends while the stream is full, its events and the task's end follow once there is space."""
     waits = "while [ ! -e go ]; do sleep 0.05; done"
     async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
         task = await person.submit(["sh", "-c", waits])

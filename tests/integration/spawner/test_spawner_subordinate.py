@@ -1,6 +1,6 @@
-"""Where an ordinary user's subordinate uids can't be used, sandboxes have its own, and the reason is stated.
+"""If an ordinary user's subordinate uids can't be used, sandboxes have the user's uid, and the reason is stated.
 
-`tests/e2e/test_subordinate_uids.py` has what holds where they are used.
+`tests/e2e/test_subordinate_uids.py` tests hosts on which they are used.
 """
 
 import json
@@ -27,7 +27,7 @@ NO_MAP = "newuidmap: write to uid_map failed: Operation not permitted"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that everybody may pass; what a user has left in it is removed."""
+    """A folder that every user may enter; files that a user has left in it are removed."""
     made = Path(tempfile.mkdtemp(prefix="joe-"))
     made.chmod(0o755)
     yield made
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 
 def spawner(user: OrdinaryUser, *words: str, path: str | None = None) -> Any:
-    """What the program finds: isolation, whose uid, gaps, why none is started, and the result of `words`."""
+    """The findings of the program: isolation, the uid's owner, gaps, why none is started, and the result of `words`."""
     beside = f"{user.programs}:/usr/sbin:/usr/bin:/sbin:/bin" if path is None else path
     env = ["env", f"PATH={beside}", f"PYTHONPATH={ROOT}"]
     done = user.run(*env, sys.executable, "-P", str(PROGRAM), str(user.home / "herd"), *words)
@@ -44,7 +44,7 @@ def spawner(user: OrdinaryUser, *words: str, path: str | None = None) -> Any:
 
 
 def broken(folder: Path) -> Path:
-    """Programs of which one fails."""
+    """A folder with the programs, one of which fails."""
     made = folder / "programs"
     made.mkdir()
     for name in ("newuidmap", "newgidmap"):
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_missing_range_falls_back_to_the_users_uid_with_the_reason(case: str, folder: Path) -> None:
-    """Sandboxes are isolated by bubblewrap as before; the gap has the reason, and what a shared uid exposes."""
+    """Without a range, bubblewrap isolates sandboxes as before; the gap has the reason, and what the uid exposes."""
     look, words = CASES[case]
     isolation, whose, gaps, refusal, _ = look(folder)
     assert (isolation, whose, refusal) == ("bubblewrap", "spawner", None)
@@ -76,7 +76,7 @@ def test_missing_range_falls_back_to_the_users_uid_with_the_reason(case: str, fo
 
 @pytest.mark.parametrize("why", ["no range", "refused"])
 def test_sandboxes_with_the_users_uid_stay_managed(why: str, folder: Path) -> None:
-    """While one runs that was started without subordinate uids, a spawner manages it; then they are used."""
+    """While a sandbox with the user's uid runs, a spawner manages it; new ones then have subordinate uids."""
     if why == "refused":
         spawner(OrdinaryUser(folder, 2, IDS), "create", "sbx-old", "covered")
     else:
@@ -91,7 +91,7 @@ def test_sandboxes_with_the_users_uid_stay_managed(why: str, folder: Path) -> No
 
 
 def test_sandboxes_with_subordinate_uid_are_managed_without_the_range(folder: Path) -> None:
-    """Their namespace is joined, though range and programs are gone meanwhile: they end, and are removed."""
+    """A sandbox whose range and programs have been removed is still joined, ended, and removed."""
     user = OrdinaryUser(folder, 2, IDS)
     assert spawner(user, "create", "sbx-old")[1] == "subordinate"
     place = user.home / "herd" / "sandboxes" / "sbx-old"
@@ -106,7 +106,7 @@ def test_sandboxes_with_subordinate_uid_are_managed_without_the_range(folder: Pa
 
 
 def test_file_system_without_owners_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some network file systems have none; a full disk is no reason to give sandboxes a weaker uid."""
+    """A file system without owners is reported, as some network ones are; a full disk leads to no weaker uid."""
     users = SandboxUsers(IDS.start, 10, tmp_path, of_user=("joe",))
     assert refuses_owners(tmp_path, users) is None
     for number, refuses in ((1, True), (28, False)):

@@ -1,4 +1,4 @@
-"""The files that a task begins with: whose they may be, and how long they are stored."""
+"""The files with which a task begins: who may provide them, and how long they are stored."""
 
 import hashlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ CONTENT = b"not even an archive"
 
 
 async def uploaded(person: Any, task: str) -> ArtifactRef:
-    """One piece, stored for a task that is not submitted yet."""
+    """Store one chunk for a task that is not submitted yet."""
     name = new_name("upl")
     await person.bus.ask(UploadChunk(sandbox=task, artifact=name, index=0, data=CONTENT), "p1", timeout=PATIENCE)
     return ArtifactRef(
@@ -33,7 +33,7 @@ async def uploaded(person: Any, task: str) -> ArtifactRef:
 
 
 async def test_upload_for_another_task_is_refused(spawner: Make, person: Any) -> None:
-    """A reference to a sandbox's artifact is refused too: a task begins with its own user's uploads."""
+    """A task begins only with its own user's uploads for it: no other task's, and no sandbox's artifact."""
     async with spawner().running():
         work = await uploaded(person, "task-other")
         lies = [work, work.model_copy(update={"subject": "sandherd.v1.artifact.p1.task-mine.*", "artifact": "*"})]
@@ -50,7 +50,7 @@ async def stored(herd: Broker, work: ArtifactRef) -> int:
 
 
 async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, herd: Broker) -> None:
-    """It no longer counts against the project's quota; one of a task that exists is not affected."""
+    """The upload of a rejected task no longer counts against the project's quota; an existing task's stays."""
     async with spawner().running():
         retained, lost = await uploaded(person, "task-one"), await uploaded(person, "task-two")
         await person.submit(["true"], "task-one", work=retained)
@@ -68,7 +68,7 @@ async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, 
 
 
 async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd: Broker) -> None:
-    """Those of a task, those of a sandbox, those that tasks share, and unfinished ones that still grow are kept."""
+    """Uploads of a task, of a sandbox, shared ones, and unfinished ones that still grow are retained."""
     async with access_handlers(herd) as live:
         shared = await uploaded(person, SHARED_BUNDLES)
         idle, growing = await uploaded(person, "task-idle"), await uploaded(person, "task-growing")
@@ -85,7 +85,7 @@ async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd:
 
 
 async def test_files_of_a_task_are_deleted_with_its_record(spawner: Make, person: Any, herd: Broker) -> None:
-    """They are not deleted before: each attempt begins with them."""
+    """A task's files are deleted with its record and not before: each attempt begins with them."""
     async with spawner(keep_ended=0.3).running():
         work = await uploaded(person, "task-one")
 

@@ -1,4 +1,4 @@
-"""Attempts, limits of time, dependencies and the order of tasks, with a real broker, spawner and worker."""
+"""Attempts, time limits, dependencies and the order of tasks, with a real broker, spawner and worker."""
 
 import math
 import os
@@ -27,13 +27,13 @@ def data_of(person: Any, entity: str, kind: str) -> dict[str, Any]:
 
 
 async def lose_worker(person: Any, sandbox: str) -> None:
-    """End the worker as the kernel might, once its agent is at work."""
+    """Kill the worker as the kernel might, once its agent runs."""
     await person.eventually((person.home / "sandboxes" / sandbox / "work" / "up").exists)
     os.kill(worker_of(person.home, sandbox), signal.SIGKILL)
 
 
 def check_one_at_a_time(person: Any, task: str) -> None:
-    """No sandbox of the task was requested while another of it had not ended."""
+    """Check that no sandbox of the task was requested before the earlier one had ended."""
     live: set[str] = set()
     for event in person.unique():
         if event.get("taskid") != task or not event["type"].startswith("sandbox."):
@@ -66,14 +66,14 @@ async def test_lost_attempt_is_retried_in_a_new_sandbox(spawner: Make, person: A
 
 
 async def long_enough(person: Any) -> int:
-    """Seconds in which an attempt that does nothing ends here, however busy this machine is now."""
+    """The number of seconds in which an attempt that does nothing ends on this machine with its present load."""
     began = time.monotonic()
     await person.ended(await person.submit(["true"]))
     return max(4, math.ceil(4 * (time.monotonic() - began)))
 
 
 async def test_attempt_over_its_limit_is_retried(spawner: Make, person: Any) -> None:
-    """The sandbox is ended, whatever its agent does."""
+    """The sandbox of an attempt over its limit is ended, whatever its agent does, and the attempt is retried."""
     argv = ["/bin/sh", "-c", 'test "$SANDHERD_ATTEMPT" -ge 2 || exec sleep 600']
     async with spawner().running():
         limit = await long_enough(person)
@@ -95,7 +95,7 @@ async def test_attempt_over_its_limit_is_retried(spawner: Make, person: Any) -> 
 
 
 async def test_task_over_its_limit_fails(spawner: Make, person: Any) -> None:
-    """Running and pending tasks fail; neither is retried."""
+    """Running and pending tasks over their limit fail; neither is retried."""
     async with spawner(max_sandboxes=1).running():
         blocker = await person.submit(["sleep", "600"])
         await person.reaches(blocker, "running")
@@ -112,7 +112,7 @@ async def test_task_over_its_limit_fails(spawner: Make, person: Any) -> None:
 
 
 async def test_task_starts_when_its_dependencies_are_completed(spawner: Make, person: Any) -> None:
-    """The view states what it waits for until then."""
+    """Until its dependencies are completed, the view of a task states what it waits for."""
     async with spawner().running():
         first = await person.submit(["sh", "-c", "touch up; while ! test -e go; do sleep 0.05; done"])
         second = await person.submit(["true"], depends_on=(first,))
@@ -130,7 +130,7 @@ async def test_task_starts_when_its_dependencies_are_completed(spawner: Make, pe
 
 
 async def test_dependant_of_a_failed_task_fails(spawner: Make, person: Any) -> None:
-    """Further dependants fail too; nothing waits for ever."""
+    """Dependants of a failed task, and their dependants, fail; nothing waits for ever."""
     async with spawner().running():
         first = await person.submit(["sh", "-c", "exit 3"])
         second = await person.submit(["true"], depends_on=(first,))
@@ -144,7 +144,7 @@ async def test_dependant_of_a_failed_task_fails(spawner: Make, person: Any) -> N
 
 
 async def test_impossible_dependencies_are_refused(spawner: Make, person: Any) -> None:
-    """A missing task, itself, and one that waits for it: each has its reason, and nothing is stored."""
+    """A dependency on a missing task, on itself, or in a cycle is refused with its reason, and nothing is stored."""
     async with spawner().running():
         await person.submit(["true"], "lonely", depends_on=("nobody",))
         await person.submit(["true"], "itself", depends_on=("itself",))
@@ -161,7 +161,7 @@ async def test_impossible_dependencies_are_refused(spawner: Make, person: Any) -
 
 
 async def test_failed_task_is_retried_by_hand(spawner: Make, person: Any) -> None:
-    """The error may be permanent; a completed task is refused with the reason."""
+    """A task that failed permanently can be retried by a user; a completed task is refused with the reason."""
     async with spawner().running():
         task = await person.submit(["sh", "-c", 'test "$SANDHERD_ATTEMPT" = 2 || exit 3'])
         assert (await person.ended(task)).state == "failed"
@@ -195,7 +195,7 @@ async def test_waiting_retry_can_be_cancelled(spawner: Make, person: Any) -> Non
 
 
 async def test_urgent_tasks_start_first_and_the_list_states_the_reason(spawner: Make, person: Any) -> None:
-    """Priority decides, not the order of submission, within the project's limit."""
+    """Within the project's limit priority decides which task starts first, not the order of submission."""
     async with spawner(max_sandboxes=3, project_limits={"p1": 1}).running():
         blocker = await person.submit(["sh", "-c", "touch up; while ! test -e go; do sleep 0.05; done"])
         running = await person.reaches(blocker, "running")

@@ -1,4 +1,4 @@
-"""A project that fills the shared ARTIFACTS by uploads with a client's real credential."""
+"""A project fills the shared ARTIFACTS by uploads with a client's real credential."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,21 +20,21 @@ from tests.patience import PATIENCE
 pytestmark = pytest.mark.own_broker
 
 QUOTA = 1024 * 1024 // INLINE_BYTES
-"""Pieces of the quota: each counts as a full one."""
+"""The number of chunks of the quota: each counts as a full one."""
 
 
 def one_file(number: int) -> UploadChunk:
-    """Full pieces of one file."""
+    """Upload full chunks of one file."""
     return UploadChunk(sandbox="sbx-1", artifact="upl-1", index=number, data=b"x" * INLINE_BYTES)
 
 
 def many_files(number: int) -> UploadChunk:
-    """Another file each time, of one byte."""
+    """Upload files of one byte."""
     return UploadChunk(sandbox="sbx-1", artifact=f"upl-{number}", index=0, data=b"x")
 
 
 async def make_records(live: LiveState) -> None:
-    """A sandbox of each project."""
+    """Create a record of a sandbox of each project."""
     for project in ("p1", "p2"):
         record = SandboxRecord(
             project=project,
@@ -55,7 +55,7 @@ async def refusal(bus: Bus, chunk: UploadChunk) -> Any:
 
 @pytest.mark.parametrize("chunk", [one_file, many_files])
 async def test_uploads_beyond_a_projects_quota_are_refused(herd: Broker, chunk: Any) -> None:
-    """`refused` names the setting, also by a replica that has stored none of them; another project uploads."""
+    """An upload beyond the quota is `refused` with the setting's name, by any replica; another project can upload."""
     async with (
         herd.bus(Principal.CLIENT, project="p1") as client,
         herd.bus(Principal.CLIENT, project="p2") as other,

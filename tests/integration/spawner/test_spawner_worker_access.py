@@ -1,4 +1,4 @@
-"""Commands, files and further attempts through a real spawner, in real sandboxes, end to end."""
+"""Commands, files and further attempts through a real spawner, in real sandboxes."""
 
 import hashlib
 import os
@@ -31,12 +31,12 @@ PROJECT = "p1"
 
 
 async def ask(person: Any, question: Request[Any]) -> Any:
-    """Ask the spawner."""
+    """Send a request to the spawner."""
     return await person.bus.ask(question, PROJECT, timeout=PATIENCE)
 
 
 async def run(person: Any, sandbox: str, *command: str) -> tuple[int | None, bytes]:
-    """Run a command to its end; returns its exit code and what it wrote."""
+    """Run a command to its end; returns its exit code and its output."""
     name = new_name("exc")
     state = await ask(person, Exec(sandbox=sandbox, exec=name, command=list(command)))
     output = list(state.output)
@@ -47,7 +47,7 @@ async def run(person: Any, sandbox: str, *command: str) -> tuple[int | None, byt
 
 
 async def put(person: Any, sandbox: str, path: str, content: bytes) -> None:
-    """Put a large file in."""
+    """Upload a large file."""
     name, digest = new_name("upl"), hashlib.sha256(content).hexdigest()
     pieces = [content[start : start + INLINE_BYTES] for start in range(0, len(content), INLINE_BYTES)]
     for index, piece in enumerate(pieces):
@@ -60,7 +60,7 @@ async def put(person: Any, sandbox: str, path: str, content: bytes) -> None:
 
 
 async def take(person: Any, sandbox: str, path: str) -> bytes:
-    """Take a large file out."""
+    """Download a large file."""
     question = Download(sandbox=sandbox, path=path, transfer=new_name("trf"))
     while not (answer := await ask(person, question)).done:
         pass
@@ -75,7 +75,7 @@ async def take(person: Any, sandbox: str, path: str) -> bytes:
 
 
 async def test_sandbox_is_used_from_outside(spawner: Make, person: Any) -> None:
-    """Commands run in it, large files are transferred unchanged, and its end is reported."""
+    """Commands run in a sandbox, large files are transferred unchanged, and its end is reported."""
     async with spawner().running():
         sandbox = await person.create(files={"given": "hello"}, env={"COLOUR": "green"})
         await person.sandbox_is(sandbox, "running")
@@ -99,7 +99,7 @@ async def test_sandbox_is_used_from_outside(spawner: Make, person: Any) -> None:
 
 
 async def test_next_attempt_gets_work_and_transcript_of_the_first(spawner: Make, person: Any) -> None:
-    """Work tree and output are beside its own, and can be inspected while it runs."""
+    """The work tree and output of the first attempt are beside the second's own, and can be inspected while it runs."""
     script = """
     if [ $SANDHERD_ATTEMPT = 1 ]; then echo half > work; echo trying; exit 7; fi
     (cd $SANDHERD_PREVIOUS_DIR; cat work/work transcript) > part; mv part found

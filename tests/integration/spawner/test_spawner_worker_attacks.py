@@ -1,6 +1,6 @@
-"""Attacks of an agent on its worker, its logs and its spawner's keys; and what must still work inside.
+"""Attacks of an agent on its worker, its logs and its spawner's keys; and ordinary tools that must still work.
 
-Invariant: what runs an agent is out of the agent's reach, though both are in one sandbox.
+Invariant: the processes that run an agent are out of its reach, though they are in the same sandbox.
 """
 
 import json
@@ -67,7 +67,7 @@ def verdicts(found: dict[str, str]) -> dict[str, str]:
 async def test_agent_can_neither_trace_nor_signal_its_worker(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The sandbox's first process is out of reach too: by no call, no descriptor and no file below `/proc`."""
+    """An agent reaches neither its worker nor the first process: by no call, descriptor or file below `/proc`."""
     script = f"{ON_WORKER}\nprint(json.dumps(found))"
     found = await attack(eventually, await open_process(WORKER), plan_for("sbx-worker"), script)
     assert verdicts(found) == {}
@@ -77,7 +77,7 @@ async def test_agent_can_neither_trace_nor_signal_its_worker(
 async def test_entered_command_can_neither_trace_nor_signal_the_worker(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The command is one that the spawner runs beside the worker."""
+    """A command that the spawner runs beside the worker can neither trace nor signal the worker."""
     runtime = await open_process(WORKER)
     await attack(eventually, runtime, plan_for("sbx-entered"), "print(1)")
     script = f"{ATTACK}{ON_WORKER}\nprint(json.dumps(found))"
@@ -93,7 +93,7 @@ async def test_entered_command_can_neither_trace_nor_signal_the_worker(
 async def test_signal_to_all_does_not_reach_the_worker(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """`kill -1` ends the agent's own processes and no other: the worker reports, and lives."""
+    """`kill -1` ends only the agent's own processes: the worker reports their end, and lives."""
     script = """
 child = subprocess.Popen(['sleep', '600'])
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -104,7 +104,7 @@ print(json.dumps(child.wait()))
 
 
 async def test_entered_command_is_filtered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The system call filter applies, with no new privileges and no new namespaces."""
+    """An entered command has the system call filter, no new privileges and no new namespaces."""
     runtime = await open_process(WORKER)
     await attack(eventually, runtime, plan_for("sbx-entered"), "print(1)")
     ran = await runtime.run(
@@ -117,7 +117,7 @@ async def test_entered_command_is_filtered(open_process: Open, plan_for: PlanFor
 async def test_agent_cannot_write_to_its_workers_log(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """No descriptor of the worker or the first process leads to it; the log is outside of the sandbox."""
+    """No descriptor of the worker or the first process leads to the log, which is outside of the sandbox."""
     runtime = await open_process("import sys; print('the worker speaks', file=sys.stderr, flush=True)\n" + WORKER)
     script = """
 found = {}
@@ -137,7 +137,7 @@ print(json.dumps(found))
 
 
 async def test_log_has_a_size_limit(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """A worker that writes more is neither blocked nor ended, and its exit status is known."""
+    """A worker that writes more than its log's limit is neither blocked nor ended, and its exit status is known."""
     runtime = await open_process("import sys\nfor _ in range(64): sys.stderr.write('x' * 65536)\nsys.exit(5)")
     await runtime.create(plan_for("sbx-loud"))
 
@@ -150,7 +150,7 @@ async def test_log_has_a_size_limit(open_process: Open, plan_for: PlanFor, event
 
 
 def test_session_keyring_of_the_spawner_is_not_inherited(tmp_path: Path) -> None:
-    """A canary in the session keyring is found before the launcher, and not by what it launches."""
+    """A canary in the spawner's session keyring is visible to the launcher, but not to what it launches."""
     numbers = "(250, 248) if platform.machine() == 'x86_64' else (219, 217)"
     look = (
         "import ctypes, platform; libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -204,7 +204,7 @@ if __name__ == '__main__':
 
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_everyday_tools_work(open_process: Open, plan_for: PlanFor, eventually: Eventually, tool: str) -> None:
-    """Version control, compilers, debuggers of one's own children, as far as this host has them."""
+    """Version control, compilers, and debuggers of one's own children work, if this host has them."""
     if shutil.which(tool, path="/usr/local/bin:/usr/bin:/bin") is None:
         pytest.skip(f"this host has no {tool}")
     script = f"""
@@ -217,7 +217,7 @@ print(json.dumps([done.returncode, done.stdout + done.stderr]))
 
 
 async def test_python_subprocess_apis_work(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Processes, pools of them, asyncio's, and sockets work."""
+    """Python's processes, process pools, asyncio subprocesses, and sockets work."""
     script = f"""
 pathlib.Path('p.py').write_text({PYTHON!r})
 done = subprocess.run([sys.executable, 'p.py'], capture_output=True, text=True)
@@ -250,6 +250,6 @@ async def test_host_without_isolation_refuses_sandboxes_unless_allowed(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only a spawner that is root has host uids to give away")
 async def test_occupied_uid_range_is_refused(open_process: Open) -> None:
-    """The range contains an account of this host; the error names both settings."""
+    """A uid range that contains an account of this host is refused; the error names both settings."""
     with pytest.raises(RuntimeFailedError, match="SANDHERD_SANDBOX_UID_FIRST"):
         await open_process("", "bubblewrap", uids=(1, 100))

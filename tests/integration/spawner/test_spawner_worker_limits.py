@@ -1,4 +1,4 @@
-"""Attacks of an agent on its worker by the system calls that compare only uids, which the two share."""
+"""Attacks of an agent on its worker by system calls that compare only uids, which are the same for both."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,7 +19,7 @@ DENIED = {"EPERM", "EACCES", "ENOSYS"}
 async def test_limits_and_priority_of_the_worker_cannot_be_changed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A CPU time limit of 0 would end it, a lowered priority silence it; an agent's own can be changed."""
+    """An agent can set limits and priority only of its own processes: a CPU limit of 0 would end the worker."""
     found = await attack(
         eventually,
         await open_process(WORKER),
@@ -48,9 +48,9 @@ print(json.dumps([found, own, len(others)]))
 async def test_signal_of_an_open_file_does_not_reach_the_worker(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The kernel sends a signal of the agent's choice, SIGKILL as well, to the owner that it names for an open file.
+    """A signal that the kernel sends to the owner of an open file, SIGKILL included, does not reach the worker.
 
-    Nor does a signal that is queued for one thread. An agent's own process gets the same signals.
+    Neither does a signal that is queued for one thread. An agent's own process gets the same signals.
     """
     script = """
 import fcntl

@@ -1,6 +1,6 @@
 """A program: the spawner as its operator starts it, for tests in which it is a fork (`tests/preloaded_cli`).
 
-With an argument it begins with this soft limit of open files, as a program that a system has started.
+An argument is the soft limit of open files with which it begins, as a system may set it.
 """
 
 import resource

@@ -1,4 +1,4 @@
-"""What tests of the stack share."""
+"""Fixtures of the stack's tests."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,4 +17,4 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_services(sandherd_program: Path) -> None:
-    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""
+    """Make supervisors and services of these tests' stacks forks (`tests/preloaded_cli`)."""

@@ -1,8 +1,8 @@
-"""A program: a local Postgres on a small file system that is filled, and then has space again. Prints what it found.
+"""A program that fills the small file system of a local Postgres, and then frees space. It prints its results.
 
     unshare --mount python -m tests.integration.stack.filled_postgres FOLDER bytes|inodes table|log keep|kill
 
-It needs a mount namespace of its own: the server's user must reach the files, and nothing may stay mounted.
+It needs its own mount namespace: the server's user must reach the files, and nothing may stay mounted.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ ROWS = {
     "log": "WITH kept AS (INSERT INTO kept VALUES ($1, ''))"
     " SELECT pg_logical_emit_message(true, 'x', repeat('x', 1000000))",
 }
-"""What grows: the table, or the log (WAL) alone. Postgres can't go on without the log, and ends (PANIC)."""
+"""What grows: the table, or only the log (WAL). Postgres can't continue without the log, and ends (PANIC)."""
 PATIENCE = 120
 WHILE_FULL = 5
-"""Seconds, in which several starts fail."""
+"""Seconds within which several starts fail."""
 
 
 @dataclass
 class Found:
-    """`committed` are numbers, `lost` those of them that are not there in the end; `resumed` is in seconds."""
+    """`committed` are numbers, `lost` those of them that are missing in the end; `resumed` is in seconds."""
 
     committed: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Found:
 
 @dataclass
 class Writer:
-    """Commits rows of one number after the other, each on a new connection."""
+    """Commits rows with successive numbers, each over a new connection."""
 
     server: PostgresServer
     what: str
@@ -87,7 +87,7 @@ class Writer:
 
 
 def fill(junk: Path, kind: str) -> None:
-    """Take every byte or every inode."""
+    """Use every byte or every inode."""
     junk.mkdir()
     if kind == "inodes":
         with suppress(OSError):
@@ -102,7 +102,7 @@ def fill(junk: Path, kind: str) -> None:
 
 @asynccontextmanager
 async def stored(server: PostgresServer) -> AsyncIterator[ProcessMonitor]:
-    """Kept alive as the supervisor does it."""
+    """The numbers that are stored, read while Postgres is restarted as the supervisor does."""
     keeper = ProcessMonitor("postgres", server)
     async with server:
         care = asyncio.create_task(keeper.run())
@@ -118,7 +118,7 @@ async def stored(server: PostgresServer) -> AsyncIterator[ProcessMonitor]:
 
 
 async def play(folder: Path, kind: str, what: str, end: str) -> Found:
-    """Fill it, write until that is refused and for a while longer, free it, and write until something is committed."""
+    """Fill it, write until that is refused and a while longer, free space, and write until a commit succeeds."""
     server, found = PostgresServer(folder / "postgres"), Found()
     writer = Writer(server, what)
     async with stored(server) as keeper:

@@ -1,4 +1,4 @@
-"""A broker that is kept alive and guarded, as the supervisor does it."""
+"""A broker that is restarted and guarded as the supervisor does."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,12 +16,12 @@ from tests.patience import PATIENCE
 MIB = 1024 * 1024
 SUBJECT = "sandherd.v1.event.p1.task-1.task.submitted"
 RESUMED_WITHIN = 30.0
-"""Seconds; asserted by `make soak`, as it depends on the machine."""
+"""Seconds; only `make soak` asserts it, as it depends on the machine."""
 
 
 @dataclass
 class GuardedBroker:
-    """A broker that is kept alive and guarded, as the supervisor does it, and what was acknowledged of it."""
+    """A broker that is restarted and guarded as the supervisor does, and its acknowledged messages."""
 
     broker: Broker
     guard: StoreGuard
@@ -45,17 +45,17 @@ class GuardedBroker:
         return True
 
     async def publish_until_refused(self) -> None:
-        """Large messages, so that new files are needed, too."""
+        """Publish large messages, so that new files are needed, until they are refused."""
         while await self.publish(900_000):
             pass
 
     async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         async with asyncio.timeout(seconds):
-            while not condition():  # what is waited for sets no event here
+            while not condition():  # the broker's process can set no event here
                 await asyncio.sleep(0.05)
 
     async def resumed(self) -> float:
-        """How long it takes until something is acknowledged again, in seconds."""
+        """Seconds until a message is acknowledged again."""
         begun = asyncio.get_running_loop().time()
         async with asyncio.timeout(PATIENCE):
             while not await self.publish():
@@ -63,7 +63,7 @@ class GuardedBroker:
         return asyncio.get_running_loop().time() - begun
 
     async def until_ended(self, pid: int) -> None:
-        """Publish until this process has ended."""
+        """Publish until the broker's process has ended."""
         async with asyncio.timeout(PATIENCE):
             while self.broker.child.pid == pid and self.broker.child.alive:
                 await self.publish(900_000)

@@ -1,4 +1,4 @@
-"""The local Postgres on a file system that is full, and then has space: also when it can't write its log (WAL)."""
+"""The local Postgres on a full file system that then has space, also when it can't write its log (WAL)."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 PROGRAM = "tests.integration.stack.filled_postgres"
 RESUMED_WITHIN = 30
-"""Seconds; asserted by `make soak`, as it depends on the machine."""
+"""Seconds; only `make soak` asserts it, as it depends on the machine."""
 KINDS = [
     ("bytes", "log", "keep"),
     pytest.param("bytes", "log", "kill", marks=pytest.mark.long),
@@ -32,7 +32,7 @@ KINDS = [
 @pytest.fixture
 def folder() -> Iterator[Path]:
     found = Path(mkdtemp(prefix="full-"))
-    found.chmod(0o755)  # the server has a user of its own
+    found.chmod(0o755)  # the server has its own user
     yield found
     shutil.rmtree(found, ignore_errors=True)
 
@@ -53,7 +53,7 @@ async def played(folder: Path, *words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "what", "end"), KINDS)
 async def test_postgres_commits_again_after_a_full_disk(folder: Path, kind: str, what: str, end: str) -> None:
-    """Within 30 s without intervention, also after it stopped or was killed; nothing committed is lost."""
+    """Postgres commits again by itself, also after it stopped or was killed; nothing committed is lost."""
     found = await played(folder, kind, what, end)
     limit = PATIENCE if (kind, what, end) == KINDS[0] else RESUMED_WITHIN
     assert found["resumed"] < limit, found["log"][-5000:]

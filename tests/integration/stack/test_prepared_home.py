@@ -1,4 +1,4 @@
-"""A home that another user has prepared, or can change, is refused before anything is written through it."""
+"""A home that another user has prepared, or can change, is refused before anything is written in it."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become o
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A directory as /tmp is: everyone may create entries, and only their owners replace them."""
+    """A directory like /tmp: everyone may create entries, and only their owners may replace them."""
     directory = Path(tempfile.mkdtemp(prefix="prepared-")).resolve()
     directory.chmod(0o1777)
     yield directory
@@ -31,7 +31,7 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture
 def victim(shared: Path) -> Path:
-    """A directory that links of others lead to."""
+    """The target of other users' links."""
     directory = shared / "victim"
     directory.mkdir(mode=0o755)
     (directory / "f").write_text("precious")
@@ -45,14 +45,14 @@ def as_unprivileged(script: str, where: Path) -> None:
 
 
 def seen(top: Path) -> dict[str, tuple[int, int]]:
-    """Owner and mode of all there is."""
+    """The owner and mode of everything in it."""
     return {
         str(path): (path.lstat().st_uid, stat.S_IMODE(path.lstat().st_mode)) for path in (top, *sorted(top.rglob("*")))
     }
 
 
 def refused(home: Path, *words: str) -> str:
-    """A command that exits with an error; what it prints."""
+    """Run a command that exits with an error; returns its output."""
     environment = os.environ | {"SANDHERD_HOME": str(home)}
     done = subprocess.run(
         [preloaded_sandherd(), *words], env=environment, capture_output=True, text=True, check=False, umask=0
@@ -68,7 +68,7 @@ def refused(home: Path, *words: str) -> str:
     ids=" ".join,
 )
 def test_home_of_another_user_is_refused(shared: Path, victim: Path, words: tuple[str, ...]) -> None:
-    """Nothing is written to it, through its links, or to where they lead; the error has path, reason and fix."""
+    """Nothing is written to the home, through its links, or to their targets; the error has path, reason and remedy."""
     links = "".join(f"ln -s {victim} home/{name};" for name in ("identity", "logs", "postgres"))
     as_unprivileged(f"mkdir -m 777 home; {links} mkdir -m 777 home/run home/creds", shared)
     before = seen(shared)
@@ -94,7 +94,7 @@ def test_home_of_another_user_is_refused(shared: Path, victim: Path, words: tupl
     ],
 )
 async def test_part_of_another_user_is_refused(shared: Path, victim: Path, script: str, part: str, reason: str) -> None:
-    """Also where the home is ours, but was open to others for a time, and so was the folder of the database."""
+    """A part of another user is refused, also if the home was only open to others for a time."""
     home = shared / "home"
     for directory in (home, home / "open", home / "pg"):
         directory.mkdir()
@@ -112,7 +112,7 @@ async def test_part_of_another_user_is_refused(shared: Path, victim: Path, scrip
 
 @root_only
 async def test_home_behind_what_others_can_replace_is_refused(shared: Path, victim: Path) -> None:
-    """A link of another user leads to it, or a directory above is another user's and open to all."""
+    """A home is refused if another user's link leads to it, or if a directory above it is another user's or open."""
     as_unprivileged(f"ln -s {victim} link; mkdir -m 777 open", shared)
     for home, path in ((shared / "link" / "home", shared / "link"), (shared / "open" / "home", shared / "open")):
         with pytest.raises(UnsafeHomeError) as found:
@@ -123,7 +123,7 @@ async def test_home_behind_what_others_can_replace_is_refused(shared: Path, vict
 
 
 async def test_own_directories_that_are_too_open_are_closed(shared: Path) -> None:
-    """A home of an earlier version, reached by a link of its user: `up` works, and other writers are shut out."""
+    """`up` works in an earlier version's home, also through its user's link, and closes it to other writers."""
     home = shared / "home"
     for directory in (home, home / "logs", home / "identity" / "root"):
         directory.mkdir(parents=True)
@@ -142,7 +142,7 @@ async def test_own_directories_that_are_too_open_are_closed(shared: Path) -> Non
 
 @root_only
 async def test_restoration_to_a_prepared_home_is_refused(shared: Path, victim: Path) -> None:
-    """Before the keys are copied."""
+    """The restoration is refused before the keys are copied."""
     as_unprivileged(f"mkdir -m 777 home; ln -s {victim} home/identity", shared)
     with pytest.raises(HerdError, match=f"belongs to user id {NOBODY_UID}"):
         await restore_stack(shared / "home", victim, 1)

@@ -1,4 +1,4 @@
-"""`sandherd services logs`: the logs of a local stack's parts, also while they are written and rotated."""
+"""`sandherd services logs`: the logs of a local stack's parts, also during writes and rotations."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ PARTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-rela
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """The home of a stack that runs."""
+    """The home of a running stack."""
     directory = Path(tempfile.mkdtemp(prefix="logs-"))
     try:
         asyncio.run(up(directory))
@@ -33,7 +33,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A home with the log of one part, that no process writes."""
+    """A home with the log of one part that no process writes."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "spawner.log").write_text("one\ntwo\n")
     return tmp_path
@@ -60,7 +60,7 @@ async def next_line(process: Process) -> str:
 
 @pytest.mark.parametrize("part", PARTS)
 async def test_every_part_of_a_running_stack_has_a_log(home: Path, part: str) -> None:
-    """The last lines of its file are shown, as many as wanted; as JSON, too."""
+    """The requested number of last lines is shown for each part, also as JSON."""
     status, out, _ = await sandherd(home, part, "-n", "2")
     assert status == 0
     assert 1 <= len(out.splitlines()) <= 2
@@ -69,7 +69,7 @@ async def test_every_part_of_a_running_stack_has_a_log(home: Path, part: str) ->
 
 
 async def test_unknown_part_is_an_error_that_names_the_others(home: Path) -> None:
-    """One line, with all that have a log."""
+    """The error is one line that names all parts with a log."""
     status, out, error = await sandherd(home, "spawnr")
     assert (status, out, error.count("\n")) == (1, "", 1)
     assert all(part in error for part in PARTS)
@@ -77,7 +77,7 @@ async def test_unknown_part_is_an_error_that_names_the_others(home: Path) -> Non
 
 @pytest.mark.parametrize("words", [{"NATS_URL": "nats://herd.example:4222"}, {}])
 async def test_herd_elsewhere_is_an_error_that_names_its_tools(tmp_path: Path, words: dict[str, str]) -> None:
-    """Another address, or no stack at all in this home: nothing of a local stack is shown for it."""
+    """For another address, or a home without a stack, nothing of a local stack is shown."""
     if words:
         (tmp_path / "logs").mkdir()
         (tmp_path / "logs" / "spawner.log").write_text("of another herd\n")
@@ -88,7 +88,7 @@ async def test_herd_elsewhere_is_an_error_that_names_its_tools(tmp_path: Path, w
 
 
 async def test_lines_before_a_rotation_are_shown(files: Path) -> None:
-    """As many as are wanted, from the rotated files, oldest first."""
+    """The requested number of lines includes rotated files, oldest first."""
     log = files / "logs" / "spawner.log"
     rotate(files / "logs", max_bytes=1)
     log.write_text("three\n")
@@ -97,7 +97,7 @@ async def test_lines_before_a_rotation_are_shown(files: Path) -> None:
 
 
 async def test_followed_log_has_every_line_across_a_rotation(files: Path) -> None:
-    """Also the lines that were written and rotated between two reads."""
+    """Lines that were written and rotated between two reads are shown, too."""
     log = files / "logs" / "spawner.log"
     process = await start(files, "spawner", "-f", "-n", "1")
     try:
@@ -114,7 +114,7 @@ async def test_followed_log_has_every_line_across_a_rotation(files: Path) -> Non
 
 
 async def test_followed_log_ends_with_its_reader(files: Path) -> None:
-    """As with `head`: there is no error."""
+    """When the reader ends, as `head` does, the command ends without an error."""
     script = f"'{preloaded_sandherd()}' services logs spawner -f | head -n 1; echo ${{PIPESTATUS[0]}}"
     environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(files)}
     process = await asyncio.create_subprocess_exec("bash", "-c", script, env=environ, stdout=PIPE, stderr=PIPE)
@@ -124,7 +124,7 @@ async def test_followed_log_ends_with_its_reader(files: Path) -> None:
 
 
 async def test_escape_sequences_in_a_log_do_not_control_the_terminal(files: Path) -> None:
-    """A log can have text of a sandbox."""
+    """Escape sequences of a sandbox's text in a log have no effect on the terminal."""
     (files / "logs" / "spawner.log").write_text("a\x1b]52;c;x\x07b\n")
     out = (await sandherd(files, "spawner"))[1]
     assert "\x1b" not in out

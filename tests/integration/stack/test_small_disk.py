@@ -1,4 +1,4 @@
-"""`sandherd up` with a home on a file system that is too small, or full: mounted in a mount namespace of the test."""
+"""`sandherd up` with a home on a file system that is too small, or full, mounted in the test's mount namespace."""
 
 import asyncio
 import re
@@ -34,7 +34,7 @@ EXISTING_MIB = (EXISTING_DATABASE + EXISTING_BROKER + RECORDS).bytes // MIB
 
 @pytest.fixture
 def sandherd() -> Iterator[tuple[Path, int]]:
-    """The command as forks of a process with mounts of its own, and that process."""
+    """The command as forks of a process with its own mounts, and that process."""
     programs = Path(mkdtemp(prefix="c-"))
     try:
         with preloaded(programs, lambda *words: [*PRIVATE_MOUNTS, *words]) as found:
@@ -44,7 +44,7 @@ def sandherd() -> Iterator[tuple[Path, int]]:
 
 
 async def played(folder: Path, program: Path, server: int) -> dict[str, tuple[int, str]]:
-    """Exit status and standard error of each `up`."""
+    """The exit status and standard error of each `up`."""
     sizes = (str(NEW_MIB - 1), str(NEW_MIB + 1), str(EXISTING_MIB + 1))
     command = ["nsenter", f"--mount=/proc/{server}/ns/mnt", str(SCRIPT), str(program), str(folder), *sizes]
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
@@ -63,9 +63,9 @@ async def played(folder: Path, program: Path, server: int) -> dict[str, tuple[in
 
 
 async def test_up_states_the_needed_space_before_it_writes(folder: Path, sandherd: tuple[Path, int]) -> None:
-    """Too small: one line with what is free and needed, and nothing is created. The smallest disk that it accepts does.
+    """On a too small disk one line has the free and the needed space, and nothing is created; a sufficient one works.
 
-    An existing herd needs less; on a full disk it is not started, no deletion of the herd's data is advised, and with
+    An existing herd needs less. On a full disk it is not started, and the error does not advise deleting its data; with
     space again it has all its tasks.
     """
     found = await played(folder, *sandherd)
@@ -89,7 +89,7 @@ async def test_up_states_the_needed_space_before_it_writes(folder: Path, sandher
 
 
 async def test_disk_that_fills_during_the_start_is_named(tmp_path: Path) -> None:
-    """The reported error decides, even after partial files are gone; any other error is no matter of space."""
+    """The reported error names the disk, even after partial files are removed; other errors do not name space."""
     async with small_disk(tmp_path / "disk", size=200 * MIB, inodes=50) as disk:
         assert "free inodes, and not the" in str(missing_space(disk.path / "home", 1))
     home = tmp_path / "home"

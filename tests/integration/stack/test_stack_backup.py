@@ -1,4 +1,4 @@
-"""`sandherd backup` and `restore` of a local stack: with nothing but the command, as a new user has it."""
+"""`sandherd backup` and `restore` of a local stack with the command alone, as a new user has it."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder for homes and a backup; the stacks of the homes are ended."""
+    """A folder for homes and a backup; the stacks in the homes are ended."""
     found = Path(mkdtemp(prefix="kept-"))
     found.chmod(0o755)
     try:
@@ -41,7 +41,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 async def sandherd(home: Path, *words: str, status: int | None = 0, **settings: str) -> str:
-    """What it prints; on standard error if `status` is not 0. None stands for any status."""
+    """Run a command; returns its output, of standard error if `status` is not 0. None accepts any status."""
     environ = environment(home) | settings
     process = await asyncio.create_subprocess_exec(preloaded_sandherd(), *words, env=environ, stdout=PIPE, stderr=PIPE)
     out, error = await process.communicate()
@@ -69,10 +69,10 @@ async def until_state(home: Path, text: str, state: str) -> dict[str, Any]:
 
 
 async def test_a_stack_is_backed_up_while_an_agent_works_and_restored_to_a_new_home(place: Path) -> None:
-    """Keys, streams and history in one folder. The agent at work goes on in its sandbox; the new home has it all.
+    """The folder has keys, streams and history. The agent continues in its sandbox; the new home has everything.
 
-    Where there is a folder, a running stack or another herd, one line says so, and nothing is changed. A failed
-    restoration is repeated as a whole: a history of which a part was restored would pass for the whole.
+    An existing folder, a running stack or another herd is an error of one line, and nothing is changed. A failed
+    restoration is repeated as a whole: a partly restored history would look complete.
     """
     first, second, saved = place / "first", place / "second", place / "monday"
     await sandherd(first, "up")
@@ -87,7 +87,7 @@ async def test_a_stack_is_backed_up_while_an_agent_works_and_restored_to_a_new_h
     assert "run `sandherd down` first" in await sandherd(first, "restore", str(saved), status=1)
     still = (await tasks(first))["at work"]
     assert (still["state"], still["attempt"], still["sandbox"]) == ("running", 1, at_work["sandbox"])
-    # The agent ends with it, and may do so before the reply: then the sandbox is ending.
+    # The agent ends with it, possibly before the reply: then the sandbox is ending.
     await sandherd(first, "exec", at_work["sandbox"], "--", "touch", "go", status=None)
     assert (await until_state(first, "at work", "completed"))["attempt"] == 1
     await sandherd(first, "down")
@@ -132,10 +132,11 @@ async def fail_to_restore(home: Path, saved: Path) -> None:
 async def test_an_interrupted_backup_leaves_the_stack_running_and_no_folder(
     place: Path, number: signal.Signals
 ) -> None:
-    """Whether the signal comes while the stack ends or later, it is started again with its settings.
+    """Whenever the signal comes, the stack is started again with its settings.
 
-    These are the variables of `up`, not those of `backup`. For a folder that can't be created it is not stopped.
-    On a busy machine the backup may be complete before the signal is sent: then it has its folder, and no error.
+    The settings are the variables of `up`, not those of `backup`. If the folder can't be created, the stack is not
+    stopped. On a busy machine the backup may be complete before the signal is sent: then it has its folder, and no
+    error.
     """
     home = place / "first"
     await sandherd(home, "up", SANDHERD_MAX_SANDBOXES="7")
@@ -160,7 +161,7 @@ async def test_an_interrupted_backup_leaves_the_stack_running_and_no_folder(
 
 
 async def test_a_stack_of_three_servers_is_restored_with_three_or_with_one(place: Path) -> None:
-    """As many servers as were backed up, or as --replicas states."""
+    """The stack has the number of servers of the backup, or of --replicas."""
     first, saved = place / "first", place / "monday"
     await sandherd(first, "up", "--nats", "3")
     await sandherd(first, "run", "done", "--", "true")

@@ -1,4 +1,4 @@
-"""The start of a stack's broker: killed during it, and on a port that another program takes first."""
+"""The start of a stack's broker: it is killed during the start, or another program takes its port."""
 
 import asyncio
 import gc
@@ -28,10 +28,10 @@ MOMENTS = random.Random(40)
 
 
 async def kill_next_start(broker: Broker, before: int, moment: float) -> None:
-    """Kill the process that is started next, `moment` seconds after its start."""
+    """Kill the next process that is started, `moment` seconds after its start."""
     while broker.child.pid == before:
         await asyncio.sleep(0.001)
-    await asyncio.sleep(moment)  # this is the moment, and nothing is waited for
+    await asyncio.sleep(moment)  # this is the moment; there is nothing to wait for
     with suppress(ProcessLookupError):
         os.kill(broker.child.pid, signal.SIGKILL)
 
@@ -45,7 +45,7 @@ async def start(broker: Broker) -> float:
 
 
 async def test_kill_during_a_start_is_reported_as_such(herd: Broker) -> None:
-    """The error is the one that makes the supervisor restart it; any other would end the stack."""
+    """The error makes the supervisor restart the broker; any other error would end the stack."""
     steps: list[str] = []
     takes = await start(herd)
     deadline = asyncio.get_running_loop().time() + PATIENCE
@@ -62,13 +62,13 @@ async def test_kill_during_a_start_is_reported_as_such(herd: Broker) -> None:
             steps.append(str(error))
         await killing
     await start(herd)
-    gc.collect()  # so that what was forgotten is found here, and not in another test
+    gc.collect()  # so that leaked resources are found here, and not in another test
 
 
 async def test_port_that_another_program_takes_first_is_chosen_again(
     herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chosen port may be in use when the server listens there; a port that a caller requires is not replaced."""
+    """A chosen port may be taken when the server listens on it; a port that a caller requires is not replaced."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         choices = iter((taken, taken, nats.free_port()))

@@ -33,7 +33,7 @@ from tests.patience import PATIENCE
 
 P = Principal
 SERVERS = {"sandherd-1", "sandherd-2", "sandherd-3"}
-# nats-py leaves the socket of each refused login to the garbage collector, which says so.
+# nats-py leaves the socket of each refused login to the garbage collector, which warns.
 REFUSED_LOGINS = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -50,7 +50,7 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIE
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Broker]:
-    """Three servers of a herd; most of a start is their first election."""
+    """Three servers of a herd; their first election takes most of the start."""
     directory = Path(tempfile.mkdtemp(prefix="cluster-"))
     broker = Broker(directory, size=3)
     try:
@@ -77,7 +77,7 @@ async def worker_at(server: NatsServer, token: str, seed: str, patience: float =
 
 
 async def until_well(broker: Broker, *servers: str) -> None:
-    """Until all of these, and no others, say in the time that they are given that they are well."""
+    """Wait until exactly these servers report within the time that they are healthy."""
 
     async def well() -> bool:
         return await request_health(broker.url, broker.watcher, 3) == dict.fromkeys(servers, "ok")
@@ -87,7 +87,7 @@ async def until_well(broker: Broker, *servers: str) -> None:
 
 @REFUSED_LOGINS
 async def test_three_servers_are_one_broker(cluster: Broker) -> None:
-    """Messages have three replicas, are read as written, are accessed by password only, and revocations hold."""
+    """Messages have three replicas, are read as written, need a password, and revocations hold."""
     await keeps_everything_three_times(cluster)
     await changes_the_number_only_on_request(cluster)
     await reads_what_was_written(cluster)
@@ -97,7 +97,7 @@ async def test_three_servers_are_one_broker(cluster: Broker) -> None:
 
 
 async def keeps_everything_three_times(cluster: Broker) -> None:
-    """Each stream and bucket is on every server, and each service finds with its own credential that all is well."""
+    """Check that each stream and bucket is on every server, and each service's own check finds no problem."""
     await until_well(cluster, *SERVERS)
     async with cluster.provisioner() as js:
         found = await js.streams_info()
@@ -113,20 +113,20 @@ async def keeps_everything_three_times(cluster: Broker) -> None:
 
 
 async def changes_the_number_only_on_request(cluster: Broker) -> None:
-    """Provisioning without a number leaves a stream on as many servers as it is on."""
+    """Check that provisioning without a number leaves the number of replicas of a stream."""
     fewer = stream_config(replace(BY_STREAM["DEAD"], max_bytes=1024 * 1024), replicas=1)
     async with cluster.provisioner() as js:
         await js.update_stream(fewer)
         await provision(js)
         config = (await js.stream_info("DEAD")).config
         assert (config.num_replicas, config.max_bytes) == (1, BY_STREAM["DEAD"].max_bytes)
-        # Right after the first change the servers may know of no peer with space: like every caller, retry.
+        # Right after the first change the servers may know no peer with space: like every caller, retry.
         await patiently(lambda: provision(js, 3), 3)
         assert (await js.stream_info("DEAD")).config.num_replicas == 3
 
 
 async def reads_what_was_written(cluster: Broker) -> None:
-    """What was just written is read as it is, over a server that does not lead (a direct read is often behind)."""
+    """Check that a new write is read through a server that does not lead (a direct read is often behind)."""
     async with cluster.provisioner() as js:
         info = (await js.stream_info("KV_tasks")).cluster
     assert info is not None
@@ -143,7 +143,7 @@ async def reads_what_was_written(cluster: Broker) -> None:
 
 
 async def lets_no_stranger_in(cluster: Broker) -> None:
-    """A server of the same herd that does not know the password of the routes stays alone."""
+    """Check that a server of the same herd without the password of the routes stays alone."""
     first = cluster.servers[0]
     assert first.membership is not None
     routes = (first.membership.route, *first.membership.others)
@@ -165,7 +165,7 @@ async def lets_no_stranger_in(cluster: Broker) -> None:
 
 
 async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
-    """Who is revoked is cut off at one server and refused at another, and at one that was stopped meanwhile."""
+    """Check that a revoked user is disconnected from one server, and refused by the others, also by a stopped one."""
     key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     token, expires = cluster.minter().mint_worker("p1", "sbx-1", key.public, life=3600)
     keys = SpawnerKeys.read(cluster.spawner_identity)
@@ -190,7 +190,7 @@ async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
 
 
 async def until_done(revoker: Revoker, key: str, expires: datetime, now: datetime) -> None:
-    """Revoke, again while the bucket has no leader: it is harmless."""
+    """Revoke, and retry while the bucket has no leader, which is harmless."""
 
     async def done() -> bool:
         try:
@@ -203,7 +203,7 @@ async def until_done(revoker: Revoker, key: str, expires: datetime, now: datetim
 
 
 async def names_stopped_servers(cluster: Broker) -> None:
-    """Of the servers' own word and of doctor's: one that is stopped is named, and the others are well."""
+    """Check that a stopped server is named by the servers and by `doctor`, and the others are healthy."""
     await until_well(cluster, *SERVERS)
     await cluster.servers[1].kill()
     await until_well(cluster, "sandherd-1", "sandherd-3")

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """The home of a stack that runs, and has run one task."""
+    """The home of a running stack, in which one task has run."""
     directory = Path(mkdtemp(prefix="damaged-"))
     try:
         asyncio.run(up(directory))
@@ -41,7 +41,7 @@ async def sandherd(home: Path, *words: str) -> tuple[int, str, str]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes of a Postgres: each has a connection, or a job."""
+    """The processes of a Postgres, one for each connection or job."""
     return [int(number) for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
@@ -60,7 +60,7 @@ async def checks(home: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("content", [None, "{cut"])
 async def test_up_restores_the_files_of_clients(home: Path, content: str | None) -> None:
-    """Deleted or damaged context, deleted credentials of the client and of a service: all is there after `up`."""
+    """A deleted or damaged context, and deleted credentials of the client and a service, exist again after `up`."""
     (home / "creds" / "client-default.creds").unlink()
     (home / "creds" / "monitor.creds").unlink()
     context = home / "context.json"
@@ -76,7 +76,7 @@ async def test_up_restores_the_files_of_clients(home: Path, content: str | None)
 
 
 async def test_credential_that_is_no_text_does_not_end_the_stack(home: Path) -> None:
-    """It is created again when the stack repairs its files."""
+    """The credential is created again when the stack repairs its files."""
     before = await status(home)
     damaged = home / "creds" / "monitor.creds"
     damaged.write_bytes(b"\xff\xfe")
@@ -87,7 +87,7 @@ async def test_credential_that_is_no_text_does_not_end_the_stack(home: Path) -> 
 
 
 async def test_hanging_database_is_not_ready(home: Path) -> None:
-    """`status` says that it does not respond; `doctor` names it and its socket, and advises no migration."""
+    """`status` says that it does not respond; `doctor` names it and its socket, and suggests no migration."""
     standing = await up(home)
     (pid,) = [part.pid for part in standing.parts if part.name == "postgres"]
     assert pid is not None
@@ -116,7 +116,7 @@ async def test_hanging_database_is_not_ready(home: Path) -> None:
 
 
 async def test_processes_that_do_not_run_have_a_row_and_the_database_is_unknown(home: Path) -> None:
-    """Supervisor, Postgres and event-ingest are ended: each is named, with `up` as the remedy, which recovers them."""
+    """Supervisor, Postgres and event-ingest, which have ended, are named; the remedy `up` recovers them."""
     standing = await up(home)
     ended = {part.name: part.pid for part in standing.parts if part.name in {"postgres", "event-ingest"}}
     for pid in (standing.supervisor_pid, ended["event-ingest"]):
@@ -147,7 +147,7 @@ async def test_processes_that_do_not_run_have_a_row_and_the_database_is_unknown(
 
 
 async def test_missing_keys_are_named_and_not_replaced(home: Path) -> None:
-    """While the stack runs, and after `down`; with the folder in its place again, all is as before."""
+    """They are named while the stack runs, and after `down`; with the folder in its place again, all is as before."""
     await up(home)
     identity = home / "identity"
     identity.rename(home / "kept-identity")
@@ -167,7 +167,7 @@ async def test_missing_keys_are_named_and_not_replaced(home: Path) -> None:
 
 
 async def test_audit_of_an_unknown_name_is_an_error(home: Path) -> None:
-    """Zeros would mean that all is stored."""
+    """An audit of zeros would mean that everything is stored."""
     code, _, error = await sandherd(home, "audit", "nope")
     assert code == 1
     assert "no events are stored of sandbox nope" in error

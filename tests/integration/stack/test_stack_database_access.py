@@ -1,4 +1,4 @@
-"""Access to the local database: the user that started it has it, every other user of the host is refused."""
+"""Access to the local database: the user that started it has it, and every other user of the host is refused."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.live_files import owners_below
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 NOBODY_UID = 65534
 STRANGER = 48_613
-"""An id without an entry, as a sandbox's user has."""
+"""A user id without an entry, like that of a sandbox's user."""
 
 ATTACK = """
 import asyncio, encodings.idna, getpass, os, pwd, ssl, sys, asyncpg
@@ -38,7 +38,7 @@ asyncio.run(main())
 
 
 async def attack(server: PostgresServer, uid: int, role: str = "postgres") -> str:
-    """What a process of this user id is answered that connects by the socket; `IN as …` if it is let in."""
+    """The reply to a process of this user id that connects to the socket; `IN as …` if it is accepted."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
@@ -56,16 +56,16 @@ async def attack(server: PostgresServer, uid: int, role: str = "postgres") -> st
 
 
 def laid_open(server: PostgresServer) -> None:
-    """Every mode that keeps others from the socket is removed: what is left is the server's own authentication."""
+    """Remove every mode that protects the socket: only the server's own authentication is left."""
     for path in (server.sockets, *server.sockets.iterdir()):
         path.chmod(0o777)
 
 
 @root_only
 async def test_only_the_starting_user_has_access(own_directory: Path) -> None:
-    """The server has a user of its own and listens on its socket only; every user of the host but root is refused.
+    """The server has its own user and only a socket; it refuses every user of the host except root.
 
-    `nobody`, a user without an entry, and the server's own are refused by the folder and by the server. Root reads the
+    The folder and the server refuse `nobody`, a user without an entry, and the server's own user. Root reads the
     history as its owner, and as a reading role that it created.
     """
     async with PostgresServer(own_directory / "pg", durable=False) as server:
@@ -91,14 +91,14 @@ async def root_may_be_any_role(server: PostgresServer) -> None:
 
 
 def opened_by(pid: int) -> Iterator[str]:
-    """What the descriptors of a process lead to; it may close some of them meanwhile."""
+    """The targets of a process's descriptors; it may close some of them meanwhile."""
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
             yield str(entry.readlink())
 
 
 def listens_on_the_socket_only(server: PostgresServer) -> None:
-    """No TCP port of any address is open, so none has to be protected."""
+    """Check that no TCP port of any address is open."""
     inodes = {link.removeprefix("socket:[").removesuffix("]") for link in opened_by(server.child.pid)}
     for table in ("tcp", "tcp6", "udp", "udp6"):
         rows = Path(f"/proc/{server.child.pid}/net/{table}").read_text().splitlines()[1:]
@@ -106,7 +106,7 @@ def listens_on_the_socket_only(server: PostgresServer) -> None:
 
 
 def has_its_own_user(server: PostgresServer) -> None:
-    """Every process and file has the reserved id, which no passwd entry and no other process has."""
+    """Check that every process and file has the reserved id, which no passwd entry and no other process has."""
     owner = postgres_user.server_uid()
     assert owner not in {0, NOBODY_UID, None}
     status = Path(f"/proc/{server.child.pid}/status").read_text()
@@ -120,7 +120,7 @@ def has_its_own_user(server: PostgresServer) -> None:
 
 @root_only
 async def test_database_of_the_version_before_is_migrated(own_directory: Path) -> None:
-    """Files of `nobody` with `trust` become files of the reserved user with `peer`; committed data is there."""
+    """Files of `nobody` with `trust` become files of the reserved user with `peer`, with all committed data."""
     server = PostgresServer(own_directory / "pg", durable=False)
     async with server:
         await server.create_database("kept")
@@ -140,7 +140,7 @@ async def test_database_of_the_version_before_is_migrated(own_directory: Path) -
 
 @root_only
 def test_migration_follows_no_link_and_refuses_foreign_files(own_directory: Path) -> None:
-    """A link that `nobody` laid to a file of root leaves it root's; a hard link to one is refused."""
+    """The target of a link by `nobody` to a file of root stays root's; a hard link to one is refused."""
     secret = own_directory / "shadow"
     secret.write_text("root's")
     data = own_directory / "data"
@@ -163,7 +163,7 @@ def test_migration_follows_no_link_and_refuses_foreign_files(own_directory: Path
 
 @root_only
 async def test_database_of_an_ordinary_user_accepts_only_that_user(own_directory: Path) -> None:
-    """Started by `nobody`, it runs as `nobody`, and neither another user nor root by name may connect."""
+    """A database started by `nobody` runs as `nobody`, and accepts neither another user nor root by name."""
     owner = pwd.getpwuid(NOBODY_UID)
     own_directory.chmod(0o755)
     place = own_directory / "of-nobody"

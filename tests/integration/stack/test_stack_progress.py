@@ -1,4 +1,4 @@
-"""The commands about the local stack show on a terminal what they do at present."""
+"""Commands for the local stack show their current step on a terminal."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ status_line.INTERVAL_SECONDS = 0.005
 status_line.StatusLine.__init__.__kwdefaults__["quiet"] = 0
 main()
 """
-"""`sandherd` that shows each step from its beginning, however quickly the step ends."""
+"""`sandherd` that shows each step from its beginning, however quickly it ends."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def place() -> Iterator[Path]:
 
 
 async def test_long_commands_show_their_steps_on_a_terminal_only(place: Path) -> None:
-    """Each line is erased at the end, so that the screen has the result as a pipe gets it."""
+    """Each line is erased at the end, so that the screen has the same result as a pipe."""
     program = place / "shown.py"
     program.write_text(PROGRAM)
 

@@ -1,4 +1,4 @@
-"""The embedded broker and database, each alone: started, killed, started again, with what they held."""
+"""The embedded broker and database are started, killed and restarted separately, with all their data."""
 
 import asyncio
 import stat
@@ -33,9 +33,9 @@ async def test_killed_broker_restarts_on_its_port_with_all_acknowledged(herd: Br
 
 
 async def test_killed_database_restarts_with_all_committed(own_directory: Path) -> None:
-    """After SIGKILL of the server, a start on the same data has every committed row. The stack's syncs to disk.
+    """After a SIGKILL of the server its next start has every committed row, as the stack's database syncs to disk.
 
-    Its home is too deep for a socket, whose path has at most 107 bytes: it is in a short folder that no other user may
+    The path of its home is too long for a socket (at most 107 bytes), which is in a short folder that no other user may
     enter.
     """
     deep = own_directory.joinpath(*["a-rather-long-directory-name"] * 5) / "pg"
@@ -54,12 +54,12 @@ async def test_killed_database_restarts_with_all_committed(own_directory: Path) 
         connection = await asyncpg.connect(server.url("kept"))
         assert await connection.fetchval("select count(*) from t") == 1000
         await connection.close()
-        await server.create_database("kept")  # a second time it is there already
+        await server.create_database("kept")  # a second time it exists already
     server.sockets.rmdir()
 
 
 async def test_foreign_directory_is_not_used_for_the_socket(own_directory: Path) -> None:
-    """A link laid where the socket belongs is refused, not followed."""
+    """A link in the place of the socket's folder is refused, not followed."""
     directory = own_directory / "pg"
     directory.mkdir()
     (directory / "run").symlink_to(own_directory)
@@ -68,7 +68,7 @@ async def test_foreign_directory_is_not_used_for_the_socket(own_directory: Path)
 
 
 async def test_broker_that_cannot_start_states_why(tmp_path: Path) -> None:
-    """A port in use is an error with the server's message, not a wait without end."""
+    """A port in use is an error with the server's message, instead of an endless wait."""
     async with Broker(tmp_path / "one") as first:
         second = Broker(tmp_path / "two", port=first.nats.port)
         with pytest.raises(ChildFailedError, match="address already in use"):
@@ -76,7 +76,7 @@ async def test_broker_that_cannot_start_states_why(tmp_path: Path) -> None:
 
 
 async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
-    """The end of a process is seen, whichever process is its parent; one that never was has ended."""
+    """The end of a process is noticed, whichever process is its parent; one that never existed has ended."""
     child = ChildProcess(ChildCommand(arguments=["sleep", "60"], log=tmp_path / "log"))
     child.start()
     await child.stop(grace=PATIENCE)
@@ -84,11 +84,11 @@ async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
     assert child.status == -15
     assert not Path(f"/proc/{child.pid}").exists()
     with pytest.raises(ProcessLookupError):
-        ChildProcess(child.command).pid  # noqa: B018  # asking for it is the test
+        ChildProcess(child.command).pid  # noqa: B018  # reading it is the test
 
 
 async def test_a_child_that_ignores_us_is_killed(tmp_path: Path) -> None:
-    """After the grace time SIGKILL follows."""
+    """A child that ignores SIGTERM is killed after the grace."""
     child = ChildProcess(
         ChildCommand(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log")
     )

@@ -1,4 +1,4 @@
-"""The stack as a user starts it: a supervisor that restarts every part, and leaves nothing behind."""
+"""The stack as a user starts it: a supervisor restarts every part, and leaves nothing behind."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIE
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """The home of a stack that runs; a test that ends it starts it again."""
+    """The home of a running stack; a test that ends it starts it again."""
     directory = Path(tempfile.mkdtemp(prefix="stack-"))
     try:
         asyncio.run(up(directory))
@@ -52,7 +52,7 @@ async def test_up_makes_every_part_ready_and_a_second_up_finds_it_running(home: 
     async def is_ready() -> bool:
         return (await status(home)).ready
 
-    await until(is_ready)  # a part that answers late is not ready at that moment
+    await until(is_ready)  # a part whose reply is late is not ready at that moment
     first = await status(home)
     assert tuple(pids(first)) == NAMES
     second = await up(home)
@@ -87,7 +87,7 @@ async def test_secrets_are_private_and_in_no_command_line(home: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_killed_process_is_restarted(home: Path, name: str) -> None:
-    """After a SIGKILL of any of them it returns, the others keep running, and the stack is ready again."""
+    """A part that was killed by SIGKILL returns, the others keep running, and the stack is ready again."""
     before = await up(home)
     old = pids(before)
     pid = old[name]
@@ -105,7 +105,7 @@ async def test_killed_process_is_restarted(home: Path, name: str) -> None:
 
 
 async def test_killed_supervisor_leaves_nothing_after_the_next_up(home: Path) -> None:
-    """The supervisor's processes are ended by the next one, which starts all anew, on the same port."""
+    """The next supervisor ends the killed one's processes, and starts all again on the same port."""
     before = await up(home)
     record = read_record(Home(home))
     assert record is not None
@@ -135,7 +135,7 @@ async def test_down_ends_everything_and_may_be_repeated(home: Path) -> None:
 
 
 async def test_down_ends_what_a_killed_supervisor_left(home: Path) -> None:
-    """Without a supervisor, `down` ends the orphans by itself."""
+    """Without a supervisor `down` itself ends the orphans."""
     standing = await up(home)
     record = read_record(Home(home))
     assert record is not None
@@ -147,7 +147,7 @@ async def test_down_ends_what_a_killed_supervisor_left(home: Path) -> None:
 
 
 async def test_two_concurrent_ups_start_one_stack(home: Path) -> None:
-    """The second finds the lock held, and waits for the first one's stack."""
+    """The second `up` finds the lock held, and waits for the first one's stack."""
     await down(home)
     first, second = await asyncio.gather(up(home), up(home))
     assert first.ready
@@ -157,7 +157,7 @@ async def test_two_concurrent_ups_start_one_stack(home: Path) -> None:
 async def test_invalid_setting_is_reported_before_the_start(
     own_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No service is started only to refuse the setting of `up`."""
+    """No service is started if a setting of `up` is invalid."""
     monkeypatch.setenv("SANDHERD_MAX_SANDBOXES", "many")
     with pytest.raises(StackFailedError, match="SANDHERD_MAX_SANDBOXES"):
         await up(own_directory / "home")
@@ -185,7 +185,7 @@ async def _answer(value: bool) -> bool:
 
 
 def test_process_is_distinguished_from_a_later_one_of_its_number() -> None:
-    """The mark has the machine's start and the process's own; a process that does not run has none."""
+    """The identity of a process has the boot time and its own start time; a process that does not run has none."""
     own = record_of(os.getpid())
     assert own.alive
     assert own == record_of(os.getpid())

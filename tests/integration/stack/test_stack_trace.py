@@ -1,4 +1,4 @@
-"""A stack that exports to a collector: it never waits for it, and a trace has each span once."""
+"""A stack that exports to a collector does not wait for it, and a trace has each span once."""
 
 import asyncio
 import tempfile
@@ -29,7 +29,7 @@ async def test_hanging_collector_loses_no_event(monkeypatch: pytest.MonkeyPatch)
                     ended = await asyncio.wait_for(herd.wait(task), PATIENCE)
                     assert ended.state == "completed"
                     async with asyncio.timeout(PATIENCE):
-                        # What is exported is not answered: at some moment something is kept waiting.
+                        # Exports get no response: at some moment a request hangs.
                         while (audit := await herd.audit()).unstored or not collector.held:
                             await asyncio.sleep(0.05)
                 assert (audit.missing, audit.dead, audit.conflicts) == (0, 0, 0)
@@ -39,10 +39,10 @@ async def test_hanging_collector_loses_no_event(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_spans_of_a_retried_task_have_their_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task is cancelled, retried, cancelled, retried and cancelled: each span has its own id and an exported parent.
+    """Each span of a task that is cancelled and retried twice has its own id and an exported parent.
 
-    The collector rejects nothing, so it has each span as often as it was recorded. Of the requests, which none of the
-    traces contain, only slow ones have spans.
+    The collector rejects nothing, so it has each span as often as it was recorded. Of requests, which belong to no
+    trace here, only slow ones have spans.
     """
     with tempfile.TemporaryDirectory(prefix="retried-") as directory:
         async with collecting() as collector:
@@ -88,7 +88,7 @@ async def reached(herd: Herd, task: str, state: str) -> None:
 
 
 async def state_of(herd: Herd, task: str) -> str | None:
-    """None: the spawner has not received the command yet."""
+    """The state of a task; None if the spawner has not received the command yet."""
     try:
         return (await herd.task(task)).state
     except HerdError as error:
@@ -98,7 +98,7 @@ async def state_of(herd: Herd, task: str) -> str | None:
 
 
 async def exported(collector: Collector, **wanted: int) -> None:
-    """Wait until there are that many spans of these names."""
+    """Wait until there is this number of spans with these names."""
     async with asyncio.timeout(PATIENCE):
         while not Counter(wanted) <= Counter(span.name for span in collector.spans):
             await asyncio.sleep(0.05)

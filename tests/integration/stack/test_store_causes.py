@@ -1,4 +1,4 @@
-"""The cause that keeps the broker from storing is shown everywhere; exhausted memory, too, which ends the server."""
+"""The reason why the broker can't store is shown everywhere, also exhausted memory, which ends the server."""
 
 import asyncio
 import json
@@ -62,13 +62,13 @@ async def test_full_disk_is_reported_by_status_doctor_logs_and_readiness(folder:
 
 
 def running_record(broker: Broker) -> StackRecord:
-    """As the supervisor records it."""
+    """The record of the server, as the supervisor writes it."""
     processes = {"nats": record_of(broker.child.pid)}
     return StackRecord(phase=StackPhase.READY, supervisor=ourselves(), processes=processes, nats_url=broker.url)
 
 
 async def ended_by_another_fault(found: GuardedBroker, limit: Callable[[int], Any]) -> bool:
-    """Whether Go's runtime, out of memory, crashed at a nil pointer instead of naming it, as it sometimes does."""
+    """Whether Go's runtime crashed at a nil pointer instead of naming the lack of memory, as it sometimes does."""
     pid, restarts, log = found.broker.child.pid, found.restarts, found.broker.child.command.log
     assert pid is not None
     written = log.stat().st_size
@@ -80,7 +80,7 @@ async def ended_by_another_fault(found: GuardedBroker, limit: Callable[[int], An
 
 
 async def test_broker_stores_again_after_exhausted_memory(folder: Path) -> None:
-    """The limit of its address space or its control group is hit: restarted, the cause named, nothing lost."""
+    """At the limit of its address space or control group it is restarted, the cause is named, and nothing is lost."""
     async with guarded_broker(folder / "h") as found:
         (keeper,) = found.keepers
         found.broker.child.started = lambda: record(folder / "h", keeper)
@@ -96,7 +96,7 @@ async def test_broker_stores_again_after_exhausted_memory(folder: Path) -> None:
 
 
 async def test_memory_streams_at_the_limit_affect_no_declared_stream(herd: Broker) -> None:
-    """nats-server names memory as the cause. No declared stream or bucket is in memory, and all go on storing."""
+    """nats-server names memory as the cause; no declared stream or bucket is in memory, and all continue to store."""
     async with herd.provisioner() as jetstream, herd.bus(Principal.SPAWNER) as bus:
         with pytest.raises(nats.js.errors.APIError) as refused:
             await jetstream.add_stream(StreamConfig(name="LARGE", storage=StorageType.MEMORY, max_bytes=300 * MIB))
@@ -107,7 +107,7 @@ async def test_memory_streams_at_the_limit_affect_no_declared_stream(herd: Broke
 
 
 def record(home: Path, keeper: ProcessMonitor) -> None:
-    """As the supervisor records it with each start."""
+    """Write the record as the supervisor does at each start."""
     (home / "run").mkdir(exist_ok=True)
     process = {"pid": keeper.part.child.pid, "mark": "", "problem": keeper.problem}
     (home / "run/state.json").write_text(json.dumps({"processes": {keeper.name: process}}))
@@ -115,7 +115,7 @@ def record(home: Path, keeper: ProcessMonitor) -> None:
 
 @contextmanager
 def limit_address_space(pid: int) -> Iterator[None]:
-    """The process gets no page more."""
+    """Permit the process no further page."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
     _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
     resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
@@ -124,7 +124,7 @@ def limit_address_space(pid: int) -> Iterator[None]:
 
 @contextmanager
 def memory_cgroup(pid: int) -> Iterator[None]:
-    """The process is in a control group with less memory than it needs; version 1 or 2, whichever has the memory."""
+    """Put the process into a control group with less memory than it needs, of either version."""
     root = Path("/sys/fs/cgroup/memory")
     first = root.is_dir()
     group = (root if first else root.parent) / f"sandherd-test-{pid}"

@@ -1,6 +1,6 @@
-"""A nats-server that can't store, and then could again: on small file systems that are really full, and without files.
+"""A nats-server can't store for a time: on small file systems that are really full, and without descriptors.
 
-What held the herd back for good before: after one failed write a stream refuses until its server is started again.
+This is what stopped the herd permanently before: after one failed write a stream refuses until its server is restarted.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.faults
 FOUND_WITHIN = 15.0
-"""Seconds until a server that does not store is known; asserted by `make soak`, as it depends on the machine."""
+"""Seconds until a server that does not store is known; only `make soak` asserts it, as it depends on the machine."""
 
 
 @contextmanager
 def without_descriptors(pid: int) -> Iterator[None]:
-    """The process may open no file that it has not open now."""
+    """Permit the process no further open file."""
     used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, hard))
@@ -39,7 +39,7 @@ def without_descriptors(pid: int) -> Iterator[None]:
 
 
 def limit_files_to(pid: int, size: int) -> None:
-    """Every write of the process beyond this many bytes of a file fails, until it is restarted."""
+    """Make every write beyond this many bytes of a file fail, until the process is restarted."""
     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
 
@@ -68,7 +68,7 @@ async def fail_and_resume(found: GuardedBroker, disk: SmallDisk, fill: Callable[
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 async def test_broker_stores_again_after_a_full_disk(folder: Path, kind: str) -> None:
-    """Out of bytes: the cause is named, no restart while it is full, one as soon as it is not; nothing is lost."""
+    """On a full disk the cause is named without restarts; with space it is restarted once, and nothing is lost."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=2000, kind=kind) as disk,
         guarded_broker(disk.path / "h") as found,
@@ -78,7 +78,7 @@ async def test_broker_stores_again_after_a_full_disk(folder: Path, kind: str) ->
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 async def test_broker_stores_again_after_exhausted_inodes(folder: Path, kind: str) -> None:
-    """Out of inodes with bytes free is distinguished from a full disk, and recovers in the same way."""
+    """Exhausted inodes are distinguished from a full disk, and recovered from in the same way."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=700, kind=kind) as disk,
         guarded_broker(disk.path / "h") as found,
@@ -87,7 +87,7 @@ async def test_broker_stores_again_after_exhausted_inodes(folder: Path, kind: st
 
 
 async def test_broker_stores_again_after_exhausted_descriptors(folder: Path) -> None:
-    """The server reports `ok` meanwhile, and accepts no new connection: only a write shows it."""
+    """The server reports `ok` without descriptors, and accepts no new connection: only a write shows the problem."""
     async with guarded_broker(folder / "h") as found:
         await found.until(lambda: "nats" in found.guard._states)
         assert found.broker.child.pid is not None
@@ -102,7 +102,7 @@ async def test_broker_stores_again_after_exhausted_descriptors(folder: Path) -> 
 
 @pytest.mark.long
 async def test_disk_that_fills_twice_causes_two_restarts(folder: Path) -> None:
-    """The second time is like the first."""
+    """The second time leads to the same restart as the first."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
         guarded_broker(disk.path / "h") as found,
@@ -121,7 +121,7 @@ async def test_disk_that_fills_twice_causes_two_restarts(folder: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("fill", ["bytes", "inodes"])
 async def test_full_disk_is_found_within_seconds(folder: Path, fill: str) -> None:
-    """From the first unstored message until the problem is known: less than 15 s."""
+    """Less than 15 s pass from the first unstored message until the problem is known."""
     async with small_disk(folder / "disk", size=96 * MIB, inodes=700) as disk, guarded_broker(disk.path / "h") as found:
         getattr(disk, f"fill_{fill}")()
         assert await found_after(found) < FOUND_WITHIN
@@ -129,7 +129,7 @@ async def test_full_disk_is_found_within_seconds(folder: Path, fill: str) -> Non
 
 @pytest.mark.long
 async def test_server_that_stores_nothing_is_found_within_seconds(folder: Path) -> None:
-    """Every write fails with space available; without file descriptors the server reports `ok`."""
+    """Every write fails although there is space; without descriptors the server reports `ok`."""
     async with guarded_broker(folder / "h") as found:
         assert found.broker.child.pid is not None
         limit_files_to(found.broker.child.pid, 4096)
@@ -144,7 +144,7 @@ async def test_server_that_stores_nothing_is_found_within_seconds(folder: Path) 
 
 
 async def test_server_killed_with_a_full_disk_is_restarted_until_it_stores(folder: Path) -> None:
-    """The supervisor repeats failing starts, and acknowledged messages are there afterwards."""
+    """The supervisor repeats failing starts, and acknowledged messages exist afterwards."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
         guarded_broker(disk.path / "h") as found,
@@ -161,7 +161,7 @@ async def test_server_killed_with_a_full_disk_is_restarted_until_it_stores(folde
 @pytest.mark.long
 @pytest.mark.parametrize("fill", ["bytes", "inodes"])
 async def test_three_servers_store_again_after_a_full_disk(folder: Path, fill: str) -> None:
-    """All three are on one file system: each disables its store, and each is restarted."""
+    """Each of three servers on one full file system disables its store, and each is restarted."""
     async with (
         small_disk(folder / "disk", size=256 * MIB, inodes=2000) as disk,
         guarded_broker(disk.path / "h", 3) as found,
@@ -176,9 +176,9 @@ async def test_three_servers_store_again_after_a_full_disk(folder: Path, fill: s
 
 
 async def test_probe_credential_permits_the_probe_only(herd: Broker) -> None:
-    """The supervisor's credential for it stores nothing else, and reads nothing."""
+    """The supervisor's credential for the probe can store nothing else, and read nothing."""
     async with StoreProbe.open(*herd.probed) as probe:
-        async with asyncio.timeout(PATIENCE):  # each has but seconds for its answer
+        async with asyncio.timeout(PATIENCE):  # each has only seconds for its response
             while not await probe.write() or await probe.read_health({"sandherd"}) != {"sandherd": "ok"}:
                 pass
         writer = probe._writer

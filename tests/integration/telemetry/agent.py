@@ -1,4 +1,4 @@
-"""An agent that asks its model, uses a tool again and again, is steered to do otherwise, and does so."""
+"""An agent that calls its model, repeats a tool call, gets a message to stop that, and obeys."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A herd at work, and a real Prometheus that watches it: one for all tests here."""
+"""A busy herd that a real Prometheus scrapes, for all tests here."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ SET: Final = {"HEARTBEAT_INTERVAL": "1", "SANDHERD_CHECK_INTERVAL": "1"}
 
 @dataclass(frozen=True)
 class Watched:
-    """A stack that has worked, what watched it, and the sandbox whose agent was steered."""
+    """A stack that has worked, its Prometheus, and the sandbox whose agent got a message."""
 
     home: Path
     prometheus: Prometheus
@@ -40,7 +40,7 @@ class Watched:
 
 @pytest.fixture(scope="package")
 def watched() -> Iterator[Watched]:
-    """Where a label has many values a series begins with its first count, so what is counted there happens twice."""
+    """A series with a label of many values begins with its first count, so everything counted there happens twice."""
     home = Path(tempfile.mkdtemp(prefix="watched-"))
     try:
         with patch.dict(os.environ, SET):
@@ -58,7 +58,7 @@ def watched() -> Iterator[Watched]:
 
 
 async def fail(home: Path) -> None:
-    """A task that fails twice, another one under its name, and what is no command."""
+    """Cause failures: a task that fails twice, another task with its name, and an invalid command."""
     async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
         retry = RetryPolicy(max_attempts=2, first_delay_seconds=0, also=frozenset({ErrorType.EXIT_STATUS}))
         failing = TaskSpec(text="fail", harness=CommandHarness(argv=["false"]), retry=retry)
@@ -70,7 +70,7 @@ async def fail(home: Path) -> None:
 
 
 async def work(home: Path) -> str:
-    """All that again, a task that is steered, one that goes on, a look inside it, and one that waits for it."""
+    """Cause all kinds of work: a message to an agent, a task that continues, a command in it, and a waiting task."""
     await fail(home)
     async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
         harness = CommandHarness(argv=["python3", "agent.py"])
@@ -88,7 +88,7 @@ async def work(home: Path) -> str:
 
 
 async def ends(herd: Herd, task: str, state: str) -> str:
-    """In this state, and where it did."""
+    """Wait for this state; returns the sandbox."""
     ended = await asyncio.wait_for(herd.wait(task), PATIENCE)
     assert ended.state == state
     assert ended.sandbox is not None
@@ -96,7 +96,7 @@ async def ends(herd: Herd, task: str, state: str) -> str:
 
 
 async def sandbox_of(herd: Herd, task: str) -> str:
-    """Once the task has one that runs."""
+    """Wait until the task runs; returns its sandbox."""
     async with asyncio.timeout(PATIENCE):
         while True:
             with suppress(HerdError):  # it is unknown until the spawner has read it
@@ -108,4 +108,4 @@ async def sandbox_of(herd: Herd, task: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_services(sandherd_program: Path) -> None:
-    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""
+    """Make supervisors and services of these tests' stacks forks (`tests/preloaded_cli`)."""

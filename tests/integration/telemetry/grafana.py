@@ -1,4 +1,4 @@
-"""Dashboards as Grafana asks for them: variables filled in, and the macros of its Postgres source written out."""
+"""Queries of dashboards as Grafana sends them: with variables and the macros of its Postgres source filled in."""
 
 import json
 import re
@@ -13,7 +13,7 @@ FROM, TO = "now() - interval '1 hour'", "now() + interval '1 minute'"
 
 @dataclass(frozen=True)
 class PanelQuery:
-    """What one panel asks."""
+    """A query of one panel."""
 
     board: str
     panel: str
@@ -28,7 +28,7 @@ def boards() -> dict[str, Any]:
 
 
 def queries_of(field: str) -> Iterator[PanelQuery]:
-    """Every query of every panel that is in this field of a target: `expr`, or `rawSql`."""
+    """Every query of every panel in this field of a target: `expr`, or `rawSql`."""
     for name, board in boards().items():
         for panel in board["panels"]:
             for target in panel.get("targets", ()):
@@ -37,14 +37,14 @@ def queries_of(field: str) -> Iterator[PanelQuery]:
 
 
 def of_prometheus(query: str, herd: str) -> str:
-    """The query with the variables of a dashboard filled in; its span is longer than any test may take."""
+    """The query with the dashboard's variables filled in; its time span is longer than any test may take."""
     for name, value in {"$__rate_interval": "30m", "$__range": "30m", "$herd": herd}.items():
         query = query.replace(name, value)
     return query
 
 
 def of_postgres(sql: str, chosen: Mapping[str, str]) -> str:
-    """The statement that Grafana makes of this one."""
+    """The statement that Grafana makes of this query."""
     sql = sql.replace("$__interval", "1m")
     sql = re.sub(r"\$__timeFilter\(([^)]*)\)", rf"\1 BETWEEN {FROM} AND {TO}", sql)
     sql = re.sub(r"\$__timeGroupAlias\(([^,]*), *1m\)", r'floor((extract(epoch from \1))/60)*60 AS "time"', sql)

@@ -25,21 +25,21 @@ BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 SERVICES: Final = {"spawner", "event-ingest", "monitor", "message-relay", "gateway"}
 FOUND_WRONG: Final = {("doctor", 1), ("audit", 1)}
-"""Commands that end so when they find something, which is what they are for."""
+"""Commands that exit with this status when they find a problem."""
 
 
 def test_rules_are_valid() -> None:
-    """Promtool accepts all of them, templates included."""
+    """Promtool accepts all rules, templates included."""
     assert f"{len(rules())} rules found" in promtool("check", "rules", *RULES.glob("*.yaml"))
 
 
 def test_each_alert_fires_on_its_fault_only() -> None:
-    """Promtool plays each fault, and a healthy herd of three hours."""
+    """Promtool simulates each fault, and a healthy herd of three hours."""
     assert "SUCCESS" in promtool("test", "rules", *TESTS.glob("*.yaml"))
 
 
 def test_each_alert_has_a_played_fault() -> None:
-    """An alert that no played fault fires would be a guess; the healthy herd has every series of the rules."""
+    """An alert without a simulated fault would be untested; the healthy herd has every series of the rules."""
     played = "".join(path.read_text() for path in TESTS.glob("*.yaml"))
     fired = [dict(LABEL.findall(labels)) for labels in re.findall(r"ALERTS\{(.*?)\}', value: 1", played)]
     for rule in rules():
@@ -64,8 +64,8 @@ def blocks(kind: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def test_inspection_commands_of_runbooks_run(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each runs once, against a herd."""
-    # The command line silences the process's logs, which here is that of other tests, too.
+    """Each command runs once, with a herd."""
+    # The command line silences the process's logs, which are also those of other tests.
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     for words in {tuple(words) for _, words in blocks("sh")}:
         program, *rest = words
@@ -75,7 +75,7 @@ def test_inspection_commands_of_runbooks_run(watched: Watched, monkeypatch: pyte
 
 
 def test_repair_commands_of_runbooks_exist() -> None:
-    """Sandherd's are parsed by the command line; others name existing services and objects."""
+    """The command line parses Sandherd's; other commands name existing services and objects."""
     for page, words in blocks("console"):
         try:
             assert is_command(words)
@@ -101,12 +101,12 @@ def is_command(words: list[str]) -> bool:
 
 @cache
 def command_line() -> Any:
-    """All commands: to create them takes longer than to parse those of all runbooks."""
+    """The command line with all commands: creating it takes longer than parsing the commands of all runbooks."""
     return typer.main.get_command(build())
 
 
 def is_ours(words: list[str]) -> bool:
-    """Whether the command line takes these words. Raises `typer.TyperException`."""
+    """Whether the command line accepts these words. Raises `typer.TyperException`."""
     command = command_line()
     context = command.make_context("sandherd", words)
     while hasattr(command, "resolve_command"):
@@ -116,7 +116,7 @@ def is_ours(words: list[str]) -> bool:
 
 
 def test_working_herd_fires_only_the_caused_alerts(watched: Watched) -> None:
-    """In a real Prometheus: dead letters, most attempts, and a service that stands still until it goes on."""
+    """A real Prometheus has alerts about dead letters, attempts, and a service while it is stopped, and no others."""
     done, alerts = {"SandherdDeadLetters", "SandherdAttemptsFail"}, watched.prometheus.alerts
     watched.prometheus.until(lambda: {name for name, _ in alerts()} == done, lambda: f"{alerts()}")
     relay = next(part.pid for part in asyncio.run(status(watched.home)).parts if part.name == "message-relay")

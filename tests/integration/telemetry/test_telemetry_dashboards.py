@@ -1,4 +1,4 @@
-"""Queries of the dashboards: each panel's, run by a real Prometheus and a real Postgres of a busy herd."""
+"""A real Prometheus and a real Postgres of a busy herd run each query of each panel of the dashboards."""
 
 import re
 from typing import Any, Final
@@ -33,7 +33,7 @@ FAULTS: Final = {
     "sandherd_budget_entries_unreadable": "SandherdBudgetUnreadable",
     "sandherd_webhook_events_dropped_total": "SandherdWebhookEventsDropped",
 }
-"""What is 0 without a fault, and the alert for it, which the tests of the rules show with the fault."""
+"""Metrics that are 0 without a fault, with their alerts, whose tests simulate the fault."""
 IDLE: Final = {
     "sandherd_ingest_lag_messages": "what is said is stored before somebody looks",
     "sandherd_consumer_unacknowledged": "what is delivered is acknowledged before somebody looks",
@@ -65,7 +65,7 @@ IDLE: Final = {
     "sandherd_webhook_deliveries_total": "this herd has no webhooks",
     "sandherd_webhook_oldest_seconds": "this herd has no webhooks",
 }
-"""What is 0 in this herd though nothing is wrong, and why. It is shown as 0, so that its panel is not empty."""
+"""Metrics that are 0 in this herd though nothing is wrong, with the reason. Their panels show 0."""
 
 ABSENT: Final = {
     "sandherd_history_unarchived_days": "the history has no archive",
@@ -75,11 +75,11 @@ ABSENT: Final = {
     "sandherd_gateway_event_delay_seconds": "the HTTP API is not used",
     "sandherd_webhook_delay_seconds": "this herd has no webhooks",
 }
-"""What has no series in this herd, and why."""
+"""Metrics without a series in this herd, with the reason."""
 
 
 def lacking(found: dict[PanelQuery, list[float]]) -> list[PanelQuery]:
-    """What has shown nothing, or only 0 though what it shows has happened."""
+    """The queries without data, or with only 0 although their subject has happened."""
     shown = {one: values for one, values in found.items() if not metrics_of(one.text) <= ABSENT.keys()}
     return [one for one, values in shown.items() if not values or not (any(values) or is_nought(one))]
 
@@ -101,7 +101,7 @@ def test_every_panel_of_prometheus_shows_data(watched: Watched) -> None:
 
 
 def test_metric_without_data_has_an_alert() -> None:
-    """An alert reads each metric that is 0 without a fault; the rules' tests inject the fault."""
+    """Each metric that is 0 without a fault is in an alert; the tests of the rules simulate the fault."""
     read: dict[str, set[str]] = {}
     for rule in rules():
         read.setdefault(rule["alert"], set()).update(metrics_of(rule["expr"]))
@@ -113,7 +113,7 @@ def test_metric_without_data_has_an_alert() -> None:
 
 
 def test_dashboard_shows_its_own_herd_only(watched: Watched) -> None:
-    """With another herd chosen, no panel has data."""
+    """With another herd selected no panel has data."""
     for one in queries_of("expr"):
         assert watched.prometheus.find(of_prometheus(one.text, "another")) == [], str(one)
 
@@ -129,11 +129,11 @@ def test_herd_can_be_chosen(watched: Watched) -> None:
 
 
 async def test_every_panel_of_a_sandbox_shows_data(watched: Watched) -> None:
-    """Each statement runs as the reading role, with rows of the nudged sandbox."""
+    """Each statement runs as the reading role, with rows of the sandbox that got a message."""
     owner = await asyncpg.connect(database_url(watched))
     await owner.execute(READER.read_text())
     await owner.execute(READER.read_text())
-    # No program may ask leave by itself, so what a driver would have asked is put there.
+    # No program may request an approval by itself, so a driver's request is inserted.
     await owner.execute(
         "insert into approvals (project, sandbox, approval, state, state_sequence, state_at, tool, requested_at) "
         "values ('default', $1, 'leave-1', 'pending', 1, now(), 'Bash', now())",

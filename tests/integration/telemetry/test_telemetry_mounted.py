@@ -17,13 +17,13 @@ CHART: Final = ROOT / "deploy" / "helm" / "sandherd" / "files"
 
 
 def mounted(service: str) -> dict[str, Path]:
-    """What is mounted out of this repository, by where it is there."""
+    """The paths in this repository that are mounted, by their paths in the container."""
     volumes = [volume.split(":") for volume in COMPOSE[service].get("volumes", ()) if volume.startswith("./")]
     return {there: ROOT / here for here, there, *_ in volumes}
 
 
 def test_prometheus_of_compose_has_the_rules_it_names() -> None:
-    """The rules are mounted where the configuration reads them."""
+    """The rules are mounted at the path that the configuration reads."""
     files = mounted("prometheus")
     config = yaml.safe_load(files["/etc/prometheus/prometheus.yml"].read_text())
     assert config["rule_files"] == ["rules/*.yaml"]
@@ -31,7 +31,7 @@ def test_prometheus_of_compose_has_the_rules_it_names() -> None:
 
 
 def test_documented_commands_load_rules_and_dashboards(tmp_path: Path) -> None:
-    """On a machine without Compose or Helm, with other folders; promtool finds every rule."""
+    """Without Compose or Helm, and with other folders, promtool finds every rule."""
     for folder in ("etc/prometheus", "etc/grafana/provisioning/dashboards", "var/lib/grafana"):
         (tmp_path / folder).mkdir(parents=True)
     section = PAGE.read_text().partition("### Without Compose and Helm")[2].partition("\n## ")[0]

@@ -1,4 +1,4 @@
-"""The version before beside today's: services of either, workers of either, on one broker and one database."""
+"""The previous version beside today's: services and workers of both, on one broker and one database."""
 
 import asyncio
 import json
@@ -40,15 +40,15 @@ def old() -> Path:
 
 @pytest.fixture(scope="session")
 def new() -> Iterator[Path]:
-    """The Python of today's worker, whole in one folder as it is in an image."""
+    """The Python of today's worker, in one folder as in an image."""
     with TemporaryDirectory(prefix="worker-") as folder:
         yield installing.todays(Path(folder, "installed"))
 
 
 class Site:
-    """A deployment whose streams and database are upgraded already: that comes before any new code.
+    """A deployment whose streams and database are already upgraded, which precedes any new code.
 
-    The accounts' rights and the services' credentials change with the services: a version may need other rights.
+    The accounts' permissions and the services' credentials change with the services: versions may need different ones.
     """
 
     def __init__(self, broker: Broker, database: str, home: Path) -> None:
@@ -56,11 +56,11 @@ class Site:
 
     @asynccontextmanager
     async def services(self, python: Path, worker: Path) -> AsyncIterator[None]:
-        """All of this version, with its rights, whose spawner starts workers of that version."""
+        """All services of this version, with its permissions; their spawner starts workers of that version."""
         credentials = await self._take_rights(python)
         environment = {
             "worker": [str(worker), *MODULE],
-            "services": {  # a version before the gateway has none
+            "services": {  # a version before the gateway has no such service
                 str(service): self._settings(service, credentials[service])
                 for service in SERVICES
                 if service in credentials
@@ -112,13 +112,13 @@ class Site:
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Herd]:
-        """Who may look at dead letters."""
+        """A connection that may read dead letters."""
         credentials = self.broker.credentials(Principal.OPERATOR)
         async with Herd.connect(replace(self.context, credentials=credentials)) as connected:
             yield connected
 
     async def dead(self) -> DeadLetter:
-        """The one dead letter, once it is there."""
+        """Wait for the only dead letter."""
         async with self.operator() as operator, asyncio.timeout(PATIENCE):
             while not (found := (await operator.dead_letters()).letters):
                 await asyncio.sleep(0.05)
@@ -126,7 +126,7 @@ class Site:
         return letter
 
     def end_sandboxes(self) -> None:
-        """What a test that failed has left behind."""
+        """End the sandboxes that a failed test has left."""
         for process in psutil.process_iter(["cmdline"]):
             if any(str(self.home) in word for word in process.info["cmdline"] or ()):
                 with suppress(psutil.Error):
@@ -134,14 +134,14 @@ class Site:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, looking often."""
+    """Wait for a condition, checking often."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.02)
 
 
 async def program(python: Path, *words: str, stdin_events: Sequence[Any] = ()) -> list[Any]:
-    """Run a program of this folder's neighbour with a version's Python: JSON lines in, JSON lines out."""
+    """Run a program of this folder with a version's Python: JSON lines in, JSON lines out."""
     process = await asyncio.create_subprocess_exec(
         str(python), "-P", str(PROGRAMS / words[0]), *words[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
@@ -154,7 +154,7 @@ async def program(python: Path, *words: str, stdin_events: Sequence[Any] = ()) -
 
 @pytest.fixture
 async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
-    """A database with nothing in it."""
+    """An empty database."""
     name = f"empty_{uuid4().hex}"
     await postgres_server.create_database(name)
     yield postgres_server.url(name)
@@ -163,7 +163,7 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def site(herd: Broker, empty: str, own_directory: Path) -> AsyncIterator[Site]:
-    """Provisioned by today's code, with the schema of the first kind alone."""
+    """A site provisioned by today's code, with the schema of only the first kind."""
     connection = await asyncpg.connect(empty)
     await migrate(connection, after=False)
     await connection.close()
@@ -174,7 +174,7 @@ async def site(herd: Broker, empty: str, own_directory: Path) -> AsyncIterator[S
 
 @pytest.fixture
 async def client(site: Site) -> AsyncIterator[Herd]:
-    """A connected client of today's."""
+    """A connected client of today's version."""
     async with Herd.connect(site.context) as connected:
         yield connected
 

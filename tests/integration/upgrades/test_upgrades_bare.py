@@ -30,7 +30,7 @@ TAKEN_FROM_US = "git pull && make install"
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A herd's home; not `tmp_path`, whose parents another pytest closes to the user that Postgres runs as."""
+    """A herd's home; not `tmp_path`, whose parents another pytest closes to the user of Postgres."""
     directory = Path(tempfile.mkdtemp(prefix="home-"))
     yield directory
     run(NEW, directory, "sandherd down")
@@ -38,7 +38,7 @@ def home() -> Iterator[Path]:
 
 
 def run(programs: Path, home: Path, script: str) -> "subprocess.CompletedProcess[str]":
-    """A line, with the programs of a version."""
+    """Run a command line with the programs of a version."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
     variables = plain | {"SANDHERD_HOME": str(home), "PATH": f"{programs}:{NEW}:{os.environ['PATH']}"}
     command = ["bash", "-euo", "pipefail", "-c", script]
@@ -46,7 +46,7 @@ def run(programs: Path, home: Path, script: str) -> "subprocess.CompletedProcess
 
 
 def checked_output(done: "subprocess.CompletedProcess[str]") -> str:
-    """What it printed; it went well."""
+    """The output of a command that must succeed."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -58,7 +58,7 @@ def steps(title: str) -> list[str]:
 
 
 async def send_message(home: Path, word: str) -> str:
-    """A task, by today's client; gives its name."""
+    """Submit a task with today's client; returns its name."""
     async with Herd.connect(Context.resolve(home=home)) as herd:
         task = await herd.submit("say it", ["echo", word])
         assert (await herd.wait(task)).state is TaskState.COMPLETED
@@ -76,7 +76,7 @@ async def stored(home: Path, *tasks: str) -> None:
 
 
 async def probed(home: Path) -> None:
-    """The supervisor's credentials of the release are replaced by those of the account that today's code gives them."""
+    """Replace the supervisor's credentials of the release by those of the account that today's code gives them."""
     identity = HerdIdentity(home / "identity")
     watcher, probe = Home(home).watcher_credentials, identity.root / PROBE
     for path in (watcher, probe):
@@ -89,7 +89,7 @@ async def probed(home: Path) -> None:
 
 @pytest.mark.timeout(900)
 async def test_herd_of_the_last_release_continues_after_an_upgrade(old: Path, home: Path) -> None:
-    """After the documented steps keys, streams and history are there, and tasks run."""
+    """After the documented steps keys, streams and history still exist, and tasks run."""
     down, install, up, doctor = steps("On this machine")
     assert (down, install) == ("sandherd down", TAKEN_FROM_US)
     checked_output(await asyncio.to_thread(run, old.parent, home, "sandherd up"))

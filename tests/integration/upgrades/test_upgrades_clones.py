@@ -1,4 +1,4 @@
-"""The last release's code from a clone: a full one has it, a shallow one fetches that one commit."""
+"""The last release's code from a clone: a full clone has it, a shallow one fetches that single commit."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
 
 def git(folder: Path, *words: str) -> str:
-    """What it says; it went well."""
+    """Run git, which must succeed; returns its output."""
     done = subprocess.run(["git", *AUTHOR, "-C", str(folder), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -33,7 +33,7 @@ def origin(tmp_path: Path) -> Path:
 
 
 def cloned(origin: Path, *how: str) -> Path:
-    """A clone of it, by a way on which no file is shared."""
+    """A clone of it, by a transport that shares no file."""
     place = origin.with_name(f"clone{len(how)}")
     git(origin, "clone", "-q", *how, f"file://{origin}", str(place))
     return place
@@ -41,7 +41,7 @@ def cloned(origin: Path, *how: str) -> Path:
 
 @pytest.mark.parametrize("how", [(), ("--depth", "1")], ids=["whole", "shallow"])
 def test_clone_has_the_release_or_fetches_it(origin: Path, how: tuple[str, ...]) -> None:
-    """Both yield the file as released; the shallow one has fetched no more than that commit."""
+    """Both yield the released file; the shallow clone has fetched only that commit."""
     released = git(origin, "rev-parse", "HEAD^")
     clone = cloned(origin, *how)
     assert is_shallow(clone) == bool(how)
@@ -50,7 +50,7 @@ def test_clone_has_the_release_or_fetches_it(origin: Path, how: tuple[str, ...])
 
 
 def test_shallow_clone_without_its_origin_names_the_remedy(origin: Path) -> None:
-    """The origin is unreachable: the error states what to do once it is there."""
+    """The origin can't be reached: the error states what to do once it can."""
     released = git(origin, "rev-parse", "HEAD^")
     clone = cloned(origin, "--depth", "1")
     shutil.rmtree(origin)
@@ -59,10 +59,10 @@ def test_shallow_clone_without_its_origin_names_the_remedy(origin: Path) -> None
 
 
 def test_last_release_is_an_ancestor() -> None:
-    """Every full clone has it; a shallow one can't show that."""
+    """Every full clone has the release; a shallow one can't show that."""
     assert is_shallow() or is_behind(last_release().commit)
 
 
 def test_frozen_release_equals_its_commit() -> None:
-    """Examples, migrations and version are those that `make freeze` writes, and edited by hand nowhere."""
+    """Examples, migrations and version are what `make freeze` writes, without manual changes."""
     assert written(release_of(last_release().commit)) == RECORDED.read_text()

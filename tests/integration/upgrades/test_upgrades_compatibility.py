@@ -1,4 +1,4 @@
-"""Documents of today's code, as the last release's own code reads them."""
+"""The last release's own code reads documents of today's code."""
 
 import json
 from pathlib import Path
@@ -38,12 +38,12 @@ async def verdicts(python: Path, *documents: Document) -> dict[tuple[str, str], 
 
 
 def again(model: type[BaseModel], example: Any) -> Any:
-    """An example of the last release as today's code says it."""
+    """An example of the last release as today's code writes it."""
     return json.loads(model.model_validate_json(json.dumps(example), strict=True).model_dump_json(exclude_none=True))
 
 
 def without_what_is_newer() -> list[Document]:
-    """What today's services, workers and clients publish if nothing new is requested."""
+    """The document as today's services, workers and clients publish it if no new feature is requested."""
     requests = [("requests", name, again(REQUESTS[name], one)) for name, one in RELEASE.of_kind("requests").items()]
     answers = {name: one for name, one in RELEASE.of_kind("replies").items() if name in REQUESTS}
     replies = [("replies", name, again(reply_model(name), one)) for name, one in answers.items()]
@@ -61,12 +61,12 @@ def without_what_is_newer() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def released() -> dict[str, set[str]]:
-    """The names that the last release has, by kind."""
+    """The names in the last release, by kind."""
     return {kind: set(RELEASE.of_kind(kind)) for kind in KINDS}
 
 
 async def test_last_release_reads_todays_events_and_replies(old: Path, released: dict[str, set[str]]) -> None:
-    """Every event with all its new fields and every reply is read, and each request without new fields."""
+    """The last release reads every event with new fields, every reply, and each request without new fields."""
     events = [(kind, name, one) for kind in ("events", "live") for name, one in todays("events").items()]
     replies = [
         ("replies", name, one) for name, one in todays("replies").items() if name in released["replies"] - {"error"}
@@ -76,7 +76,7 @@ async def test_last_release_reads_todays_events_and_replies(old: Path, released:
     newer = set(todays("events")) - released["events"]
     refused = {key: verdict for key, verdict in found.items() if verdict is not None}
     assert refused == {("events", name): "unknown_type" for name in newer}
-    # Apart from the others, as the same names are among those.
+    # These are separate, as the same names are among those.
     assert {name for (_, name), verdict in (await verdicts(old, *replies)).items() if verdict is not None} == STRICT
 
 

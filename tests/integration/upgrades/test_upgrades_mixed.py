@@ -1,4 +1,4 @@
-"""One version back: workers and services of the last release and of today, in every mixture, on whole tasks."""
+"""One version back: workers and services of the last release and of today run whole tasks in every mixture."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ NEWER = Path(sandherd.contracts.__file__).parent / "golden/v1/events/agent.serve
 
 
 async def begin(herd: Herd, task: str) -> str:
-    """An agent that listens; gives its sandbox."""
+    """Start an agent that listens; returns its sandbox."""
     async with herd.follow(task=task, fresh=True, patience=QUICK) as following:
         await herd.submit(task_spec("listen", ["python3", "agent.py"], files={"agent.py": AGENT}), task=task)
         async for event in following:
@@ -39,18 +39,18 @@ async def begin(herd: Herd, task: str) -> str:
 
 
 async def send_message(herd: Herd, sandbox: str, text: str) -> None:
-    """A message that reaches the agent."""
+    """Send a message that reaches the agent."""
     assert (await herd.deliver(sandbox, text)).state is MessageState.ACKNOWLEDGED
 
 
 async def look_inside(herd: Herd, sandbox: str) -> None:
-    """A command in the sandbox, which its worker runs."""
+    """Run a command in the sandbox, through its worker."""
     command = await herd.exec(sandbox, ["cat", "agent.py"])
     assert b"".join([piece.data async for piece in command.output()]).decode() == AGENT
 
 
 async def settled(herd: Herd, task: str, sandbox: str, received: Sequence[str]) -> None:
-    """It is done, and all of it is stored, once and in order."""
+    """Check that the task is done, and that its events are stored once and in order."""
     assert (await herd.wait(task)).state is TaskState.COMPLETED
     following = herd.follow(sandbox=sandbox, patience=QUICK)
     followed = [event async for event in following]
@@ -67,7 +67,7 @@ async def settled(herd: Herd, task: str, sandbox: str, received: Sequence[str]) 
 
 
 async def whole_task(herd: Herd, task: str) -> None:
-    """From submission to history, with a command and a message on the way."""
+    """Run a task from submission to history, with a command and a message."""
     sandbox = await begin(herd, task)
     await look_inside(herd, sandbox)
     await send_message(herd, sandbox, "good night")
@@ -75,7 +75,7 @@ async def whole_task(herd: Herd, task: str) -> None:
 
 
 async def publish_newer_event(site: Site) -> str:
-    """An event of a type that the last release has not, as a worker says it; gives its id."""
+    """Publish as a worker an event of a type that the last release lacks; returns its id."""
     newer_event = json.loads(NEWER.read_text()) | {"project": "default"}
     newer_event.pop("taskid")
     subject = event_subject(newer_event["project"], newer_event["subject"], newer_event["type"])
@@ -87,10 +87,10 @@ async def publish_newer_event(site: Site) -> str:
 async def test_workers_and_services_of_either_version_work_together(
     site: Site, client: Herd, old: Path, new: Path
 ) -> None:
-    """While services are upgraded and put back, each task is done, and whole in the history.
+    """While services are upgraded and rolled back, each task completes, and is whole in the history.
 
-    One test, as a start of all services costs more than what is then done with them. What a newer worker says that
-    older services don't know is laid aside, and stored when they are upgraded: nothing is lost.
+    It is one test, as the start of all services costs more than the tasks. Events of a newer worker that older services
+    don't know are dead letters, and are stored after an upgrade: nothing is lost.
     """
     async with site.services(old, worker=new):
         await whole_task(client, "task-new-worker")

@@ -1,4 +1,4 @@
-"""The events of the last release, replayed: through today's event-ingest, to today's client and command."""
+"""The events of the last release are replayed through today's event-ingest to today's client and command."""
 
 import asyncio
 import json
@@ -23,13 +23,13 @@ PROJECT = "demo"
 
 
 def publisher(subject: str) -> Principal:
-    """Who may say it."""
+    """The principal that may publish it."""
     row = next(row for row in TABLE if row.kind is MessageKind.EVENT and row.match(subject))
     return next(iter(row.producers))
 
 
 async def publish_all(broker: Broker) -> None:
-    """Each event to the letter, by whichever part published it then."""
+    """Publish each event unchanged, as the component that published it then."""
     buses: dict[tuple[Principal, str], Bus] = {}
     async with AsyncExitStack() as stack:
         for event in EVENTS.values():
@@ -48,7 +48,7 @@ def context(herd: Broker) -> Context:
 
 
 async def stored(herd: Herd) -> list[StoredEvent]:
-    """What the history gives, once it has all."""
+    """The events in the history, once it has all."""
     async with asyncio.timeout(PATIENCE):
         while len(found := [event async for event in herd.events()]) < len(EVENTS):
             await asyncio.sleep(0.05)
@@ -56,7 +56,7 @@ async def stored(herd: Herd) -> list[StoredEvent]:
 
 
 async def test_every_released_event_is_stored_and_shown(herd: Broker, postgres: str, context: Context) -> None:
-    """No released event is refused; each is returned unchanged, makes records, and has a summary."""
+    """No released event is refused; each is returned unchanged, creates records, and has a summary."""
     async with compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         await publish_all(herd)
         async with Herd.connect(context) as client:

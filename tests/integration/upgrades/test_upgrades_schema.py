@@ -1,4 +1,4 @@
-"""The two kinds of migrations: code of the last release runs on a schema of the first kind, and not beyond it."""
+"""The two kinds of migrations: the last release's code runs on a schema of the first kind, but not of the second."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -59,12 +59,12 @@ async def history(old: Path, url: str, events: Sequence[Any]) -> tuple[list[str]
 
 
 def spoken() -> list[Any]:
-    """What the last release published, one event of each type."""
+    """The events that the last release published, one of each type."""
     return list(last_release().of_kind("events").values())
 
 
 async def test_old_code_runs_on_a_schema_of_the_first_kind(empty: str, old: Path) -> None:
-    """The last release's event-ingest starts, stores and answers on today's schema, and on one that has grown again."""
+    """The last release's event-ingest starts, stores and replies on today's schema, and on a later one."""
     assert await migrated(empty, BEFORE, AFTER, after=False) == [
         one.number for one in [*before_new_code(KNOWN), BEFORE]
     ]
@@ -86,7 +86,7 @@ async def test_old_code_refuses_a_schema_of_the_second_kind(empty: str, old: Pat
 
 
 async def test_migrations_before_new_code_stop_before_the_later_ones(empty: str) -> None:
-    """The first kind runs alone, then the second; what an earlier version left is completed by the next."""
+    """The first kind runs alone, then the second; the next version completes what an earlier one left."""
     numbers = [one.number for one in KNOWN]
     assert await migrated(empty, BEFORE, AFTER, after=False) == [*numbers, BEFORE.number]
     assert await migrated(empty, BEFORE, AFTER, after=False) == []
@@ -94,7 +94,7 @@ async def test_migrations_before_new_code_stop_before_the_later_ones(empty: str)
 
 
 async def test_todays_code_tolerates_the_next_versions_first_kind(empty: str) -> None:
-    """Unknown optional parts are ignored, also at the next start; required ones are refused, and so is an edit."""
+    """Unknown optional migrations are ignored, also at the next start; required and edited ones are refused."""
     await migrated(empty, BEFORE, after=True)
     assert await migrated(empty, after=True) == []
     edited = Migration(BEFORE.number, BEFORE.name, "select 1", MigrationKind.BEFORE)
@@ -106,7 +106,7 @@ async def test_todays_code_tolerates_the_next_versions_first_kind(empty: str) ->
 
 
 async def test_later_migrations_wait_for_older_code_to_disconnect(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is removed while an event-ingest of the version before is connected."""
+    """Nothing is removed while an event-ingest of the previous version is connected."""
     monkeypatch.setattr("event_ingest.migrator.read_migrations", lambda: [*KNOWN, AFTER])
     async with connected(empty, application_name=APPLICATION_NAME):
         assert await upgrade(empty, PATIENCE, after=False) == [one.number for one in KNOWN]
@@ -119,13 +119,13 @@ async def test_later_migrations_wait_for_older_code_to_disconnect(empty: str, mo
 
 
 async def test_new_database_gets_migrations_of_both_kinds(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No older version needs anything there; one that starts later reports that it is too old."""
+    """A new database has no older version's code; one that starts later reports that it is too old."""
     monkeypatch.setattr("event_ingest.migrator.read_migrations", lambda: [*KNOWN, AFTER])
     assert await upgrade(empty, PATIENCE, after=False) == [*(one.number for one in KNOWN), AFTER.number]
 
 
 async def test_migration_without_a_kind_is_refused(tmp_path: Path) -> None:
-    """An added file's name states when it is applied."""
+    """The name of an added file states when it is applied."""
     for one in KNOWN:
         kind = "" if one.kind is MigrationKind.FOUNDATION else f".{one.kind}"
         (tmp_path / f"{one.number:04}_{one.name}{kind}.sql").write_text(one.sql)

@@ -1,4 +1,4 @@
-"""One sandbox without a spawner: a real worker process, a real broker, and a desk that gives out credentials."""
+"""One sandbox without a spawner: a real worker process, a real broker, and a desk that issues credentials."""
 
 import asyncio
 import hashlib
@@ -45,7 +45,7 @@ PROJECT = "default"
 
 
 class Sandbox:
-    """The directories of one sandbox and the worker in it."""
+    """The directories of one sandbox, and its worker."""
 
     def __init__(self, herd: Broker, desk: Desk, reader: Bus, home: Path, name: str) -> None:
         self.herd, self.desk, self.reader, self.name = herd, desk, reader, name
@@ -54,33 +54,33 @@ class Sandbox:
         self.log = home / "worker.log"
         self.work.mkdir(parents=True)
         self.state.mkdir()
-        # Its own count, as a runtime shows it: the machine's counts kills for memory of other tests, too.
+        # Its own counter, as a runtime shows it: the machine's also counts the memory kills of other tests.
         self.group.mkdir()
         (self.group / "memory.events").write_text("oom_kill 0\n")
         self.process: asyncio.subprocess.Process | Fork | None = None
         self.cold = False
-        """Whether workers are new processes: where the start is the claim. Otherwise they are forks."""
+        """Whether workers are new processes, for tests whose claim is the start; otherwise they are forks."""
         self.environment: dict[str, str] = {}
         self._stored: dict[str, tuple[int, list[tuple[str, bytes, dict[str, str]]]]] = {}
-        """By subject, the last sequence that was read, and the messages up to it."""
+        """By subject, the last sequence that was read, and the messages so far."""
         self.within: list[str] = []
-        """What starts the worker, if that is more than its interpreter."""
+        """The command that starts the worker, if it is more than its interpreter."""
 
     def task(self, script: str, **fields: Any) -> None:
-        """The agent is this shell script."""
+        """Make this shell script the agent."""
         self.program(["/bin/sh", "-c", script], **fields)
 
     def python(self, script: str, **fields: Any) -> None:
-        """The agent is this Python program."""
+        """Make this Python program the agent."""
         self.program([sys.executable, "-c", script], **fields)
 
     def bare(self, **fields: Any) -> None:
-        """There is no task."""
+        """Have no task."""
         self.environment["SANDHERD_TASK_ID"] = ""
         (self.state / "task.json").write_text(json.dumps(fields))
 
     async def ask(self, question: Request[Any], patience: float = PATIENCE) -> Any:
-        """Ask its worker, again and again until it answers, as the spawner does."""
+        """Send a request to its worker, repeatedly until there is a reply, as the spawner does."""
 
         async def once() -> Any:
             try:
@@ -91,13 +91,13 @@ class Sandbox:
         return await wait_until(once, "an answer", patience)
 
     async def exec(self, *command: str, **fields: Any) -> ExecState:
-        """Run a command to its end; its whole output is in the answer."""
+        """Run a command to its end; the reply has its whole output."""
         name = new_name("exc")
         await self.ask(WorkerExec(exec=name, command=list(command), **fields))
         return await self.completed(name)
 
     async def completed(self, name: str) -> ExecState:
-        """A command that was started, once it has ended; its whole output is in the answer."""
+        """Wait for the end of a command that was started; the reply has its whole output."""
         state: ExecState = await self.ask(WorkerExecStatus(exec=name))
         output = list(state.output)
         while not state.complete:
@@ -106,7 +106,7 @@ class Sandbox:
         return state.model_copy(update={"output": output})
 
     async def put_aside(self, content: bytes, owner: str | None = None) -> ArtifactRef:
-        """Large bytes for an upload, as the spawner holds them; of the sandbox, unless `owner` is its task."""
+        """Store large bytes for an upload, as the spawner does, for the sandbox or, with `owner`, for its task."""
         name, size = new_name("upl"), INLINE_BYTES
         subject = ARTIFACT.fill(project=PROJECT, sandbox=owner or self.name, artifact=name)
         pieces = [content[start : start + size] for start in range(0, len(content), size)]
@@ -116,7 +116,7 @@ class Sandbox:
         return ArtifactRef(artifact=name, subject=subject, size=len(content), sha256=digest, chunks=len(pieces))
 
     async def taken(self, reference: ArtifactRef) -> bytes:
-        """The bytes of an artifact, as the broker has them."""
+        """The bytes of an artifact in the broker."""
         stored = await self.stored(reference.subject)
         pieces = {int(headers["Nats-Msg-Id"].rpartition("-")[2]): data for _, data, headers in stored}
         return b"".join(pieces[index] for index in range(reference.chunks))
@@ -169,7 +169,7 @@ class Sandbox:
         return self
 
     async def ended(self) -> int:
-        """The exit status, once it has ended."""
+        """Wait until the worker has ended; returns its exit status."""
         assert self.process is not None
         try:
             return await asyncio.wait_for(self.process.wait(), PATIENCE)
@@ -177,7 +177,7 @@ class Sandbox:
             raise AssertionError(f"the worker does not end:\n{self.log.read_text()[-4000:]}") from None
 
     async def run(self, *arguments: str, **environment: str) -> int:
-        """Start it and wait for its end."""
+        """Start the worker and wait for its end."""
         await self.start(*arguments, **environment)
         return await self.ended()
 
@@ -186,7 +186,7 @@ class Sandbox:
         self.process.send_signal(what)
 
     async def stored(self, subject: str) -> list[tuple[str, bytes, dict[str, str]]]:
-        """What the broker has on these subjects, in the order of the stream. Each message is fetched once."""
+        """The broker's messages on these subjects, in the order of the stream. Each message is fetched once."""
         sequence, found = self._stored.get(subject, (0, []))
         stream = _stream_of(subject)
         while True:
@@ -201,13 +201,13 @@ class Sandbox:
             self._stored[subject] = sequence, found
 
     async def events(self, *types: str) -> list[Envelope[Any]]:
-        """This sandbox's events as the broker has them; only of these types, if any are named."""
+        """This sandbox's events in the broker; only of these types, if any are named."""
         stored = await self.stored(f"sandherd.v1.event.{PROJECT}.{self.name}.agent.*")
         events = [read_event(subject, document) for subject, document, _ in stored]
         return [event for event in events if not types or event.type.removeprefix("agent.") in types]
 
     async def event(self, kind: str) -> Envelope[Any]:
-        """The first event of this type, once the broker has it."""
+        """Wait for the first event of this type."""
 
         async def find() -> Envelope[Any] | None:
             return next(iter(await self.events(kind)), None)
@@ -216,12 +216,12 @@ class Sandbox:
         return found
 
     async def output(self) -> str:
-        """The terminal output as the broker has it."""
+        """The terminal output in the broker."""
         subject = OUTPUT.fill(project=PROJECT, sandbox=self.name)
         return b"".join(data for _, data, _ in await self.stored(subject)).decode()
 
     def processes(self) -> list[psutil.Process]:
-        """All its living processes but the worker, however far they have gone."""
+        """All its living processes except the worker, also those that have left their session."""
         mark = f"{SANDBOX_VARIABLE}={self.name}".encode()
         worker = self.process.pid if self.process is not None and self.process.returncode is None else None
         found = []
@@ -234,7 +234,7 @@ class Sandbox:
         return found
 
     async def deliver(self, relay: Bus, message: InboxMessage) -> Receipt:
-        """Hand a message over as the message-relay does, again and again until there is a receipt."""
+        """Deliver a message as message-relay does, repeatedly until there is a receipt."""
         subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
         document = message.model_copy(update={"sandbox": self.name}).model_dump_json().encode()
 
@@ -248,7 +248,7 @@ class Sandbox:
         return receipt
 
     async def knock(self, relay: Bus) -> bytes:
-        """Ask if it is there, likewise; while its worker changes its credential, it is not for a moment."""
+        """Probe the worker, repeatedly: while it changes its credential, it does not reply for a moment."""
         subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
 
         async def once() -> list[bytes] | None:
@@ -275,10 +275,10 @@ async def desk(herd: Broker) -> AsyncIterator[Desk]:
 
 @pytest.fixture
 async def sandbox(herd: Broker, desk: Desk, tmp_path: Path) -> AsyncIterator[Sandbox]:
-    """One sandbox; at the end its worker and everything below it is ended."""
+    """One sandbox; at the end its worker and all of its processes are ended."""
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(_reader(herd, tmp_path / "reader.creds"))
-        # A name of its own: a runtime under test beside this one ends whatever carries its sandbox's name.
+        # It has a unique name: a runtime that is tested at the same time ends every process with its sandbox's name.
         sandbox = Sandbox(herd, desk, reader, tmp_path / "sandbox", new_name("sbx"))
         yield sandbox
         if sandbox.process is not None and sandbox.process.returncode is None:
@@ -291,7 +291,7 @@ async def sandbox(herd: Broker, desk: Desk, tmp_path: Path) -> AsyncIterator[San
 
 @asynccontextmanager
 async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
-    """A connection that may look into every stream."""
+    """A connection that may read every stream."""
     path.write_text(Registrar(herd.identity).mint_stream_admin(3600))
     async with Bus.open(
         herd.url, name="reader", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner", patience=PATIENCE
@@ -301,5 +301,5 @@ async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
 
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[Any]]:
-    """Waits until something, plain or awaitable, is true, and returns it."""
+    """Waits until a condition, plain or awaitable, is true, and returns it."""
     return wait_until

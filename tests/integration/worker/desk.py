@@ -1,4 +1,4 @@
-"""A desk that stands where the spawner stands: credentials for workers, and pieces of artifacts."""
+"""A desk that takes the place of the spawner: it issues credentials for workers, and chunks of artifacts."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from sandherd.stack.broker import Broker
 
 
 class Desk:
-    """Stands where the spawner stands: it gives credentials to the sandboxes that ask, or refuses them."""
+    """Takes the place of the spawner: it issues credentials to sandboxes that request them, or refuses them."""
 
     def __init__(self, herd: Broker, bus: Bus) -> None:
         self._herd, self._bus = herd, bus
@@ -38,7 +38,7 @@ class Desk:
         await self._bus.client.subscribe(FETCH.pattern(), cb=self._hand_on)
 
     async def _hand_on(self, request: Msg) -> None:
-        """The next piece of an artifact, as the spawner gives it."""
+        """The next chunk of an artifact, as the spawner returns it."""
         names = FETCH.match(request.subject)
         assert names is not None
         question = Fetch.model_validate_json(request.data)

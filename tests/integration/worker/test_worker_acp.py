@@ -1,4 +1,4 @@
-"""A whole worker with a real ACP agent: Sandherd's driver, the protocol's library, and an agent behind it."""
+"""A whole worker with a real ACP agent: Sandherd's driver, the protocol's library, and an agent."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An agent in a real worker: its actions reach the broker, and messages reach the agent."""
+"""An agent in a real worker: its actions reach the broker, and messages reach it."""
 
 import re
 import signal
@@ -29,7 +29,7 @@ def kinds(events: list[Any]) -> list[str]:
 
 
 async def test_message_during_a_run_reaches_standard_input_once(sandbox: Any, herd: Any) -> None:
-    """Delivered three times, acknowledged three times, injected once; the agent acts on it and ends."""
+    """A message that is delivered three times is acknowledged three times and injected once; the agent acts on it."""
     sandbox.python("print('up', flush=True)\nprint('heard', input(), flush=True)\nprint('and', input())")
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -52,7 +52,7 @@ async def _settled(sandbox: Any, kind: str) -> list[Any]:
 
 
 async def test_message_to_an_ended_agent_is_rejected_with_the_reason(sandbox: Any, herd: Any) -> None:
-    """While the sandbox lingers, its worker still replies."""
+    """While the sandbox lingers, its worker still replies, and rejects a message to the ended agent with the reason."""
     sandbox.task("true", linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")
@@ -66,7 +66,7 @@ async def test_message_to_an_ended_agent_is_rejected_with_the_reason(sandbox: An
 
 
 async def test_heartbeats_continue_while_the_agent_is_busy(sandbox: Any, eventually: Any) -> None:
-    """A program that blocks in one long call does not silence its worker."""
+    """A program that blocks in one long call does not stop the worker's heartbeats."""
     sandbox.python("import time\ntime.sleep(600)")
     await sandbox.start(HEARTBEAT_INTERVAL="0.2")
 
@@ -83,9 +83,9 @@ async def test_heartbeats_continue_while_the_agent_is_busy(sandbox: Any, eventua
 
 
 async def test_edit_by_a_shell_is_reported_with_its_diff(sandbox: Any) -> None:
-    """The event comes while the agent runs, and an edit in its last moment before its end."""
+    """An edit is reported while the agent runs, and also an edit in its last moment."""
     sandbox.task(
-        # Written elsewhere and moved, as a look may come at any moment.
+        # It is written elsewhere and moved, as a scan may happen at any moment.
         "sed s/two/TWO/ notes.txt >../edited; mv ../edited notes.txt; read wait; rm notes.txt",
         files={"notes.txt": "one\ntwo\nthree\n", "a/b.txt": "x\n"},
     )
@@ -131,7 +131,7 @@ async def test_large_diff_is_published_as_an_artifact(sandbox: Any) -> None:
 
 
 async def test_killed_agent_is_distinguished_from_a_failed_one(sandbox: Any) -> None:
-    """SIGKILL is a signal; the worker survives, reports it, and exits with 0."""
+    """A SIGKILL of the agent is reported as a signal; the worker survives it, and exits with 0."""
     sandbox.task("kill -9 $$")
     assert await sandbox.run() == 0
     failed = (await sandbox.event("failed")).data
@@ -158,7 +158,7 @@ async def test_secret_does_not_reach_the_broker(sandbox: Any) -> None:
 
 
 async def test_trace_is_in_every_event(sandbox: Any) -> None:
-    """Submission, start, work and history are one trace."""
+    """Submission, start, work and history of a task have one trace."""
     sandbox.task("true")
     await sandbox.run()
     traces = {event.traceparent for event in await sandbox.events()}
@@ -166,7 +166,7 @@ async def test_trace_is_in_every_event(sandbox: Any) -> None:
 
 
 async def test_worker_leaves_no_process_behind(sandbox: Any) -> None:
-    """Helpers in their own sessions that ignore SIGTERM end too."""
+    """Processes in their own sessions that ignore SIGTERM end with the worker, too."""
     sandbox.task("(trap '' TERM; setsid sleep 4711 &) ; trap '' TERM; echo up; while :; do sleep 4711; done")
     await sandbox.start()
     await sandbox.event("tool_use")

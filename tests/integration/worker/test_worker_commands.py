@@ -45,7 +45,7 @@ def alive(process: int) -> bool:
 
 
 async def test_command_runs_in_the_work_tree_with_both_outputs(bare: Any) -> None:
-    """A command has variables, standard input and an exit code, and is published as events."""
+    """A command has variables, standard input and an exit code, and events are published for it."""
     script = "pwd; echo $COLOUR $SIZE; cat; cat b.txt; echo oh >&2; exit 3"
     state = await bare.exec("/bin/sh", "-c", script, cwd="a", env={"SIZE": "5"}, stdin=b"given\n")
     assert (state.state, state.exit_code, state.signal) == ("exited", 3, None)
@@ -60,7 +60,7 @@ async def test_command_runs_in_the_work_tree_with_both_outputs(bare: Any) -> Non
 
 
 async def test_command_is_killed_before_its_worker_when_memory_is_short(bare: Any) -> None:
-    """The kernel chooses a command before the worker, once it has started."""
+    """When memory is short, the kernel kills a started command before the worker."""
     script, name = "until [ -e go ]; do sleep 0.02; done; cat /proc/self/oom_score_adj", new_name("exc")
     await bare.ask(WorkerExec(exec=name, command=["/bin/sh", "-c", script]))
     (bare.work / "go").touch()
@@ -77,13 +77,13 @@ async def test_worker_credential_does_not_reach_a_command(bare: Any) -> None:
 
 
 async def test_binary_output_is_unchanged(bare: Any) -> None:
-    """Every byte arrives, also invalid UTF-8."""
+    """Every byte arrives unchanged, also invalid UTF-8."""
     program = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 64)"
     assert written(await bare.exec(sys.executable, "-c", program)) == bytes(range(256)) * 64
 
 
 async def test_two_mebibytes_of_output_are_complete_and_ordered(bare: Any) -> None:
-    """Each chunk is requested from where the last ended."""
+    """Two MiB of output are complete and in order: each chunk is requested from the end of the previous one."""
     lines = "".join(f"line {number}\n" for number in range(200_000)).encode()
     state = await bare.exec(sys.executable, "-c", "for n in range(200_000): print('line', n)")
     assert len(lines) > 2 * 1024 * 1024
@@ -92,7 +92,7 @@ async def test_two_mebibytes_of_output_are_complete_and_ordered(bare: Any) -> No
 
 
 async def test_output_of_a_command_is_redacted(bare: Any) -> None:
-    """A secret is removed from the output, also in two halves, and from the events."""
+    """A secret is removed from the output, also if it comes in two parts, and from the events."""
     script = "printf correct-horse; sleep 0.2; echo -battery-staple; echo $PASSPHRASE >&2"
     state = await bare.exec("/bin/sh", "-c", script)
     assert (written(state), written(state, "stderr")) == (b"[redacted]\n", b"[redacted]\n")
@@ -114,7 +114,7 @@ async def test_command_requested_twice_runs_once(bare: Any) -> None:
 
 
 async def test_killed_command_ends_with_all_its_children(bare: Any, eventually: Any) -> None:
-    """A grandchild in a session of its own whose parent has exited ends too."""
+    """A grandchild in its own session ends too, although its parent has exited."""
     script = "setsid sh -c 'sleep 600 & echo $! > orphan; exit' & sleep 600 & echo $! > child; echo up; wait; sleep 600"
     started = await bare.ask(WorkerExec(exec="exc-1", command=["/bin/sh", "-c", script]))
     assert started.state == "running"
@@ -137,7 +137,7 @@ async def test_background_process_of_a_command_ends_with_it(bare: Any, eventuall
 
 
 async def test_command_ends_at_its_time_limit(bare: Any) -> None:
-    """A command that ignores SIGTERM ends too."""
+    """A command that ignores SIGTERM ends at its time limit, too."""
     script = "trap '' TERM; echo up; while :; do sleep 1; done"
     state = await ran_out_of_time(
         lambda seconds: bare.exec("/bin/sh", "-c", script, timeout_seconds=ceil(seconds)), written
@@ -148,14 +148,14 @@ async def test_command_ends_at_its_time_limit(bare: Any) -> None:
 
 
 async def test_command_that_cannot_start_states_why(bare: Any) -> None:
-    """The reply is a state like any other."""
+    """A command that can't start has a reply with a state like any other."""
     state = await bare.exec("/no/such/program")
     assert (state.state, state.error) == ("failed", "/no/such/program: No such file or directory")
     assert (await bare.event("exec_completed")).data.state == "failed"
 
 
 async def test_command_outside_of_the_work_tree_is_refused(bare: Any) -> None:
-    """A folder behind a link that leads out of it is refused too."""
+    """A command in a folder behind a link that leads out of the work tree is refused, too."""
     (bare.work / "out").symlink_to("/tmp")
     for cwd in ("..", "/tmp", "a/../../x", "out"):
         with pytest.raises(RefusedError) as refusal:
@@ -191,7 +191,7 @@ async def test_invalid_request_is_refused_and_affects_no_other(bare: Any) -> Non
 
 
 async def test_command_and_agent_end_independently(sandbox: Any, eventually: Any) -> None:
-    """The agent's end does not end a command, while the sandbox lingers; the worker's end does."""
+    """While the sandbox lingers a command continues after the agent's end; the end of the worker ends it."""
     sandbox.task("while ! test -e enough; do sleep 0.05; done", linger_seconds=600)
     await sandbox.start()
     command = ["/bin/sh", "-c", "sleep 600 & echo $! > child; wait"]

@@ -1,4 +1,4 @@
-"""A whole worker with iterations: a program is run again, until its work is valid or a limit is reached."""
+"""A whole worker with iterations: a program is run repeatedly until its work is valid or a limit is reached."""
 
 import asyncio
 import signal
@@ -37,13 +37,13 @@ def check(command: str, **fields: Any) -> dict[str, Any]:
 
 
 async def end_of(sandbox: Any) -> Any:
-    """The one end of the attempt."""
+    """The only end of the attempt."""
     (ended,) = await sandbox.events(*ENDS)
     return ended.data
 
 
 async def test_iterations_continue_until_the_work_is_valid(sandbox: Any) -> None:
-    """Each iteration has its events in order, the check is a tool call, and its output is given to the next run."""
+    """Each iteration has its events in order, the check is a tool call, and the next run gets its output."""
     sandbox.task(
         'echo "$SANDHERD_ITERATION:$SANDHERD_FEEDBACK"; echo x >> work.txt',
         continuous=check("echo lines: $(wc -l < work.txt); test $(wc -l < work.txt) -ge 2"),
@@ -89,7 +89,7 @@ async def test_iterations_without_success_fail_at_their_limit(sandbox: Any) -> N
 
 
 async def test_printed_signal_of_a_program_completes_it(sandbox: Any) -> None:
-    """A signal counts also in pieces; without a validation it has to occur in the configured number of iterations."""
+    """A signal also counts if it is printed in parts; without a check it must occur as often as configured."""
     sandbox.python(
         "import os, time\nprint('now ALL ', end='', flush=True)\n"
         "print('DONE' if os.environ['SANDHERD_ITERATION'] != '1' else 'over')",
@@ -103,7 +103,7 @@ async def test_printed_signal_of_a_program_completes_it(sandbox: Any) -> None:
 
 
 async def test_consecutive_errors_end_with_the_last_of_them(sandbox: Any) -> None:
-    """Each is a failed iteration without a validation; the next one gets the reason."""
+    """Each error is a failed iteration without a check; the next iteration gets the reason, the end the last one."""
     sandbox.task('echo "$SANDHERD_FEEDBACK"; exit 4', continuous=check("true", max_consecutive_errors=2))
     assert await sandbox.run() == ExitCode.DRAINED
     failed = [event.data for event in await sandbox.events("iteration_failed")]
@@ -118,7 +118,7 @@ async def test_consecutive_errors_end_with_the_last_of_them(sandbox: Any) -> Non
 
 
 async def test_program_that_cannot_start_is_reported(sandbox: Any) -> None:
-    """The error counts like any other, and the end names it."""
+    """The error of a program that can't start counts like any other, and the end names it."""
     sandbox.program(["/nowhere/agent"], continuous=check("true"))
     assert await sandbox.run() == ExitCode.DRAINED
     ended = await end_of(sandbox)
@@ -127,7 +127,7 @@ async def test_program_that_cannot_start_is_reported(sandbox: Any) -> None:
 
 
 async def test_time_limit_ends_an_iteration_midway(sandbox: Any) -> None:
-    """An agent that hangs is ended, and its work is not validated."""
+    """An agent that hangs is ended at the time limit, and its work is not checked."""
     sandbox.task("sleep 600", continuous=check("true", max_duration_seconds=1))
     assert await sandbox.run() == ExitCode.DRAINED
     (failed,) = await sandbox.events("iteration_failed")
@@ -150,7 +150,7 @@ async def test_cost_limit_stops_after_the_work_is_judged(sandbox: Any) -> None:
 
 
 async def test_hanging_check_is_ended(sandbox: Any) -> None:
-    """All of its children end; the work is invalid, and the agent gets that as feedback."""
+    """A check that hangs is ended with its children; the work is invalid, and the agent gets that as feedback."""
     validation = {"command": "sleep 600 & sleep 600", "timeout_seconds": 1}
     sandbox.task("true", continuous={"validation": validation, "max_iterations": 1})
     assert await sandbox.run() == ExitCode.DRAINED
@@ -159,7 +159,7 @@ async def test_hanging_check_is_ended(sandbox: Any) -> None:
 
 
 async def test_check_has_no_input_and_no_events(sandbox: Any) -> None:
-    """A check's standard input is empty, and events on its descriptor are not the agent's."""
+    """The standard input of a check is empty, and what it writes to the events pipe is not an event of the agent."""
     command = (
         """printf '{"type":"agent.message","data":{"content":"x","content_length":1}}\\n' >&3; test -z "$(cat)" """
     )
@@ -170,7 +170,7 @@ async def test_check_has_no_input_and_no_events(sandbox: Any) -> None:
 
 
 async def test_message_between_two_iterations_reaches_the_next(sandbox: Any, herd: Any) -> None:
-    """The message waits while the work is validated; heartbeats continue and report a running agent."""
+    """A message waits while the work is checked; heartbeats continue and report a running agent."""
     sandbox.task(
         'if [ "$SANDHERD_ITERATION" = 2 ]; then read line; echo "$line" > heard.txt; fi',
         continuous=check("touch checking; cat heard.txt && exit 0; mkfifo gate 2>/dev/null; read go < gate; false"),
@@ -188,7 +188,7 @@ async def test_message_between_two_iterations_reaches_the_next(sandbox: Any, her
 
 
 async def test_sigterm_ends_iterations_during_a_check(sandbox: Any) -> None:
-    """There is one end, which may be retried, and no process of the check is left."""
+    """After a SIGTERM there is one end, which may be retried, and no process of the check is left."""
     sandbox.task("true", continuous=check("touch checking; sleep 600"))
     await sandbox.start()
     await sandbox.event("iteration_completed")
@@ -202,7 +202,7 @@ async def test_sigterm_ends_iterations_during_a_check(sandbox: Any) -> None:
 
 
 async def test_secrets_of_a_check_are_redacted(sandbox: Any) -> None:
-    """No secret is in its call, its output or the feedback to the agent."""
+    """A secret is in neither the call of a check, nor its output, nor the feedback to the agent."""
     sandbox.task(
         "true",
         env={"TOKEN": "hunter2-hunter2"},

@@ -1,4 +1,4 @@
-"""A whole worker whose agent stays between its iterations: each is a further turn of one session."""
+"""A whole worker whose agent continues between iterations: each is another turn of one session."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ Echo = Callable[..., Any]
 
 @pytest.fixture
 def echo(sandbox: Any, tmp_path: Path) -> Echo:
-    """A sandbox whose agent is the echo driver: it does what the lines say that the check has shown."""
+    """A sandbox whose agent is the echo driver, which does what the lines of the check's output say."""
 
     def make(*task: str, **fields: Any) -> Any:
         packages, python = tmp_path / "packages", tmp_path / "toolchains" / "acp" / "bin" / "python"
@@ -42,7 +42,7 @@ def contents(events: list[Any]) -> list[str]:
 
 
 async def test_further_iteration_is_a_further_turn(echo: Echo) -> None:
-    """The session continues; the agent gets the check's output, and the end sums up both."""
+    """The session continues; the agent gets the check's output, and the end sums up both turns."""
     sandbox = echo("say one", "usage 1 2 30", continuous=check("echo say two; test -e again || ! touch again"))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -65,14 +65,14 @@ async def test_further_iteration_is_a_further_turn(echo: Echo) -> None:
 
 
 async def test_message_of_an_agent_is_its_signal(echo: Echo) -> None:
-    """The signal counts in a message, not in printed output nor in the prompt, which contains it."""
+    """A signal counts in a message, not in printed output or in the prompt, which contains it."""
     sandbox = echo("print FINISHED", continuous={"completion_signal": "FINISHED", "max_iterations": 2})
     assert await sandbox.run() == ExitCode.DRAINED
     assert (await end_of(sandbox)).stop_reason == "max_iterations_reached"
 
 
 async def test_signalled_iteration_is_validated(echo: Echo) -> None:
-    """With a signal and a check, an iteration without the signal is not validated."""
+    """With a signal and a check, an iteration without the signal is not checked."""
     sandbox = echo("say I am FINISHED", continuous=check("true", completion_signal="FINISHED"))
     assert await sandbox.run() == ExitCode.DRAINED
     ended = await end_of(sandbox)
@@ -80,7 +80,7 @@ async def test_signalled_iteration_is_validated(echo: Echo) -> None:
 
 
 async def test_failing_agent_is_restarted(echo: Echo) -> None:
-    """The failure is the iteration's and not the attempt's; turns are counted on."""
+    """A failure of the agent is the iteration's and not the attempt's; the count of turns continues."""
     sandbox = echo("say here", "exit 3", continuous=check("true", max_consecutive_errors=2))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -93,7 +93,7 @@ async def test_failing_agent_is_restarted(echo: Echo) -> None:
 
 
 async def test_agent_killed_in_a_later_turn_is_restarted(echo: Echo) -> None:
-    """The new agent gets the reason, and its earlier prompt."""
+    """A new agent gets the reason of the failure, and the earlier prompt."""
     sandbox = echo("say one", continuous=check("echo die; test -e twice || ! touch twice", max_iterations=3))
     assert await sandbox.run() == ExitCode.DRAINED
     (failed,) = [event.data for event in await sandbox.events("iteration_failed")]
@@ -103,7 +103,7 @@ async def test_agent_killed_in_a_later_turn_is_restarted(echo: Echo) -> None:
 
 
 async def test_failed_turn_is_a_failed_iteration(echo: Echo) -> None:
-    """The session continues with the next."""
+    """After a failed turn the session continues with the next iteration."""
     broken = json.dumps({"type": "agent.error", "data": {"error": "the model is away", "phase": "end_turn"}})
     sandbox = echo("say one", continuous=check(f"echo 'raw {broken}'; test -e again || ! touch again"))
     assert await sandbox.run() == ExitCode.DRAINED
@@ -114,7 +114,7 @@ async def test_failed_turn_is_a_failed_iteration(echo: Echo) -> None:
 
 
 async def test_hanging_turn_is_ended_by_the_time_limit(echo: Echo) -> None:
-    """The turn is stopped, and its work is not validated."""
+    """A turn that hangs is stopped at the time limit, and its work is not checked."""
     sandbox = echo("wait", continuous=check("true", max_duration_seconds=1))
     assert await sandbox.run() == ExitCode.DRAINED
     ended = await end_of(sandbox)
@@ -122,7 +122,7 @@ async def test_hanging_turn_is_ended_by_the_time_limit(echo: Echo) -> None:
 
 
 async def test_messages_reach_a_later_turn_and_follow_the_end(echo: Echo, herd: Any, eventually: Any) -> None:
-    """A message in the second turn reaches it; one after the end is a follow-up that is not validated."""
+    """A message in the second turn reaches it; one after the end is a follow-up, which is not checked."""
     sandbox = echo("say one", continuous=check("echo wait; test -e again || ! touch again"), linger_seconds=600)
     await sandbox.start()
 
@@ -148,7 +148,7 @@ async def test_messages_reach_a_later_turn_and_follow_the_end(echo: Echo, herd: 
 
 
 async def test_missing_sdk_is_reported_with_its_installation(echo: Echo) -> None:
-    """The failure is that of a task without iterations."""
+    """Without the SDK the failure is the same as that of a task without iterations."""
     sandbox = echo("say hello", continuous=check("true"))
     sandbox.environment["SANDHERD_TOOLCHAINS"] = "/nowhere"
     assert await sandbox.run() == ExitCode.DRAINED

@@ -1,4 +1,4 @@
-"""A worker on a disk that is really full: a small file system of its own."""
+"""A worker on a disk that is really full: a small file system."""
 
 import asyncio
 import os
@@ -47,31 +47,31 @@ while os.statvfs(".").f_bavail:
 
 @dataclass
 class SmallDisk:
-    """A file system of `SIZE` bytes, which lives as long as the process that made it."""
+    """A file system of `SIZE` bytes, which exists as long as the process that created it."""
 
     path: Path
     holder: asyncio.subprocess.Process
 
     @property
     def seen(self) -> Path:
-        """Where it is for those outside."""
+        """The path of the file system for processes outside."""
         return Path(f"/proc/{self.holder.pid}/root{self.path}")
 
     @property
     def free(self) -> int:
-        """How many bytes it still takes."""
+        """The number of free bytes."""
         found = os.statvfs(self.seen)
         return found.f_bavail * found.f_frsize
 
     def spooled(self) -> list[tuple[int, bytes]]:
-        """The events in the spool, each with its number."""
+        """The events in the spool, with their sequence numbers."""
         found = [scan(path.read_bytes()).records for _, path in segments(self.seen / "state" / "spool")]
         return [(record.sequence, record.payload) for records in found for record in records if record.sequence]
 
 
 @pytest.fixture
 async def disk(sandbox: Any) -> AsyncIterator[SmallDisk]:
-    """What the sandbox keeps, its work tree and its state, is on a small disk."""
+    """The sandbox's files, its work tree and its state are on a small disk."""
     path = sandbox.state.parent / "disk"
     path.mkdir()
     pipe = asyncio.subprocess.PIPE
@@ -91,7 +91,7 @@ async def disk(sandbox: Any) -> AsyncIterator[SmallDisk]:
 
 
 async def whole(sandbox: Any) -> list[Any]:
-    """All events that the broker has, once each, without a gap, with every word of the agent from its first."""
+    """All events in the broker, checked: once each, without a gap, and with every text of the agent from the first."""
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     contents = [event.data.content.split()[0] for event in events if event.type == "agent.message"]
@@ -100,7 +100,7 @@ async def whole(sandbox: Any) -> list[Any]:
 
 
 def check_end(events: list[Any]) -> None:
-    """The end says that it was the disk."""
+    """Check that the end states the full disk as its reason."""
     failed, shutdown = events[-2:]
     assert [event.type for event in events if event.data.terminal] == ["agent.failed"]
     assert (failed.type, failed.data.error_type, failed.data.stop_reason) == ("agent.failed", "internal", "disk_full")
@@ -112,7 +112,7 @@ def check_end(events: list[Any]) -> None:
 async def test_output_that_fills_the_disk_stops_the_agent(
     sandbox: Any, disk: SmallDisk, herd: Any, eventually: Any
 ) -> None:
-    """Without the broker the agent is stopped when the disk is full; all stored events and the reason are published."""
+    """Without the broker a full disk stops the agent; all stored events and the reason are published later."""
     sandbox.python(WAITS + TALKS)
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -129,7 +129,7 @@ async def test_output_that_fills_the_disk_stops_the_agent(
 
 
 async def test_agent_that_fills_the_disk_is_stopped(sandbox: Any, disk: SmallDisk) -> None:
-    """The agent takes any freed space at once: its end is published nevertheless."""
+    """An agent that uses any freed space at once is stopped, and its end is published nevertheless."""
     sandbox.python(TALKS.replace("for number", f"{GREEDY}\nfor number", 1))
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))
@@ -138,14 +138,14 @@ async def test_agent_that_fills_the_disk_is_stopped(sandbox: Any, disk: SmallDis
 
 
 async def test_silent_agent_on_a_full_disk_fails_with_the_reason(sandbox: Any, disk: SmallDisk) -> None:
-    """The worker itself can't store an event: the end names the disk, and not a stop."""
+    """If the worker itself can't store an event, the end names the disk, and not a stop."""
     sandbox.task("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600")
     assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))
 
 
 async def test_sandbox_without_a_task_ends_with_the_reason(sandbox: Any, disk: SmallDisk) -> None:
-    """A command fills the disk: what is published last names it, and so does the exit status."""
+    """If a command fills the disk, the last event and the exit status of the sandbox name the disk."""
     sandbox.bare()
     await sandbox.start(HEARTBEAT_INTERVAL="0.2")
     await sandbox.event("started")
@@ -160,7 +160,7 @@ async def test_sandbox_without_a_task_ends_with_the_reason(sandbox: Any, disk: S
 
 @pytest.mark.agents
 async def test_agent_below_a_driver_is_stopped_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> None:
-    """The agent waits in its own tool call; it is ended, with the reason."""
+    """An agent of a driver, which waits in a tool call, is ended with the reason."""
     agent = Acp(sandbox)
     agent.begins(Run("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600"), Say("Done."))
     assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
@@ -169,7 +169,7 @@ async def test_agent_below_a_driver_is_stopped_on_a_full_disk(sandbox: Any, disk
 
 
 async def test_failing_agent_on_a_nearly_full_disk_has_its_own_end(sandbox: Any, disk: SmallDisk) -> None:
-    """The work is left out where it would take the space that the end needs."""
+    """The work is not stored if it would take the space that the agent's own end needs."""
     sandbox.task("head -c 3000000 /dev/urandom >work; echo so be it; exit 3")
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     (failed,) = await sandbox.events("completed", "failed")
@@ -179,13 +179,13 @@ async def test_failing_agent_on_a_nearly_full_disk_has_its_own_end(sandbox: Any,
 
 
 async def test_lost_worker_on_a_full_disk_is_recovered(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
-    """The orphaned agent goes on filling the disk: the recovery publishes the end, and that no work is stored."""
+    """An orphaned agent continues to fill the disk: the recovery publishes the end, and that no work is stored."""
     sandbox.python(f"open('begun', 'x').close()\n{WAITS}\n{GREEDY}\nopen('full', 'x').close(); time.sleep(600)")
     await sandbox.start()
     await eventually((disk.seen / "work" / "begun").exists, "the agent works")
     sandbox.signal(signal.SIGKILL)
     await sandbox.ended()
-    (disk.seen / "work" / "go").touch()  # Not before: the worker itself would end an agent that fills its disk.
+    (disk.seen / "work" / "go").touch()  # Not earlier: the worker itself would end an agent that fills its disk.
     await eventually((disk.seen / "work" / "full").exists, "the disk is full")
     assert await sandbox.run("--recover") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     events = await whole(sandbox)
@@ -194,7 +194,7 @@ async def test_lost_worker_on_a_full_disk_is_recovered(sandbox: Any, disk: Small
 
 
 async def test_full_disk_at_the_start_delays_the_agent(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
-    """No agent is started until there is space."""
+    """On a full disk no agent is started until there is space."""
     sandbox.task("touch begun")
     junk = disk.seen / "junk"
     with junk.open("wb", buffering=0) as file:

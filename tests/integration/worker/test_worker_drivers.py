@@ -29,7 +29,7 @@ Driven = Callable[..., Any]
 
 @pytest.fixture
 def driven(sandbox: Any, tmp_path: Path) -> Driven:
-    """A sandbox whose agent is the echo driver, in the place of an ACP agent's."""
+    """A sandbox whose agent is the echo driver, which takes the place of an ACP agent."""
 
     def make(*task: str, **fields: Any) -> Any:
         packages = tmp_path / "packages"
@@ -38,7 +38,7 @@ def driven(sandbox: Any, tmp_path: Path) -> Driven:
         packages.mkdir(exist_ok=True)
         (packages / "echo_driver").unlink(missing_ok=True)
         (packages / "echo_driver").symlink_to(ECHO)
-        # The worker starts `sandherd_drivers.acp`; this interpreter has another one of that name.
+        # The worker starts `sandherd_drivers.acp`; this interpreter has another module of that name.
         python.write_text(
             f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{packages}"\nexec {sys.executable} -P -m echo_driver\n'
         )
@@ -99,7 +99,7 @@ async def test_task_is_completed_and_reported(driven: Driven) -> None:
 
 
 async def test_message_after_the_end_starts_another_turn(driven: Driven, relay: Bus, eventually: Any) -> None:
-    """The sandbox lingers with its agent; there is one end, and the agent is reported as waiting before and after."""
+    """While the sandbox lingers with its agent, a message starts another turn; the agent is reported as waiting."""
     sandbox = await driven("say one", linger_seconds=600).start()
     await sandbox.event("waiting")
     assert (await sandbox.deliver(relay, letter("say two"))).outcome == "acknowledged"
@@ -117,7 +117,7 @@ async def test_message_after_the_end_starts_another_turn(driven: Driven, relay: 
 
 
 async def test_branch_is_saved_after_each_turn(driven: Driven, relay: Bus, tmp_path: Path, eventually: Any) -> None:
-    """Before the agent is reported as waiting, so that a user can look at it; not only when the sandbox ends."""
+    """The branch is saved before the agent is reported as waiting, so that a user can look at it then."""
     origin = Origin(tmp_path / "origin")
     sandbox = driven("say one", linger_seconds=600, repository=origin.checkout())
     origin.by_mirror(sandbox)
@@ -139,11 +139,11 @@ async def test_branch_is_saved_after_each_turn(driven: Driven, relay: Bus, tmp_p
 
 
 async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) -> None:
-    """An agent that waits for an approval accepts no message; the decision is behind none, nor is a probe."""
+    """An agent that waits for an approval accepts no message, but a decision and a probe overtake waiting messages."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     requested = await sandbox.event("approval_requested")
     waiting = asyncio.create_task(sandbox.deliver(relay, letter("say later")))
-    await sandbox.event("message")  # by which the agent says that it holds it
+    await sandbox.event("message")  # by which the agent reports that it has the message
     assert await sandbox.knock(relay) == b""
     content = json.dumps({"approval_id": requested.data.approval_id, "granted": False, "reason": "not now"})
     assert not waiting.done()
@@ -155,7 +155,7 @@ async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) 
 
 
 async def test_approval_is_withdrawn_with_its_turn(driven: Driven, relay: Bus) -> None:
-    """The withdrawal of an interrupted turn is an event, and a decision is refused."""
+    """The withdrawal of an approval with its interrupted turn is an event, and a later decision is refused."""
     sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
     requested = (await sandbox.event("approval_requested")).data
     await sandbox.deliver(relay, letter("stop that", "interrupt"))
@@ -170,7 +170,7 @@ async def test_approval_is_withdrawn_with_its_turn(driven: Driven, relay: Bus) -
 
 
 async def test_approval_is_withdrawn_when_the_agent_dies(driven: Driven) -> None:
-    """The withdrawal is published before the end of the attempt."""
+    """If the agent is killed, the withdrawal of its approval is published before the end of the attempt."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     await sandbox.event("approval_requested")
     for process in psutil.Process(sandbox.process.pid).children(recursive=True):
@@ -183,7 +183,7 @@ async def test_approval_is_withdrawn_when_the_agent_dies(driven: Driven) -> None
 
 
 async def test_approval_survives_a_stopped_worker(driven: Driven) -> None:
-    """The request is not withdrawn when the host stops the worker, for the next attempt may repeat it."""
+    """An approval is not withdrawn when the host stops the worker, because the next attempt may repeat it."""
     sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
     await sandbox.event("approval_requested")
     sandbox.process.terminate()
@@ -193,7 +193,7 @@ async def test_approval_survives_a_stopped_worker(driven: Driven) -> None:
 
 
 async def test_killed_driver_fails_the_attempt(driven: Driven) -> None:
-    """A stream error and one failure with its signal are published."""
+    """If the driver is killed, a stream error and one failure with its signal are published."""
     sandbox = driven("say up", "spawn sleep 600", "die")
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -203,7 +203,7 @@ async def test_killed_driver_fails_the_attempt(driven: Driven) -> None:
 
 
 async def test_missing_sdk_is_a_start_error(driven: Driven) -> None:
-    """The failure names the command that installs it."""
+    """The failure of a missing SDK names the command that installs it."""
     sandbox = driven("say hello")
     sandbox.environment["SANDHERD_TOOLCHAINS"] = "/nowhere"
     assert await sandbox.run() == ExitCode.DRAINED
@@ -214,7 +214,7 @@ async def test_missing_sdk_is_a_start_error(driven: Driven) -> None:
 
 @pytest.mark.parametrize(("use", "resumed"), [("restore", True), ("offer", False)])
 async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, use: str, resumed: bool) -> None:
-    """Where the work tree is restored, the agent gets the lost attempt's session; else it starts anew."""
+    """If the work tree is restored, the agent gets the lost attempt's session; otherwise it begins a new one."""
     sandbox = driven("say one", "fail it is not my day")
     assert await sandbox.run() == ExitCode.DRAINED
     saved = next(one.data for one in await sandbox.events("transcript_saved") if one.data.session_id)
@@ -222,9 +222,9 @@ async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, 
         attempt=1,
         sandbox=sandbox.name,
         session=StoredSession(session_id=saved.session_id, artifact=saved.artifact),
-        use=use,  # type: ignore[arg-type]  # a word from the parameters of this test
+        use=use,  # type: ignore[arg-type]  # a value from this test's parameters
     )
-    sandbox = _another(sandbox, tmp_path / "second")
+    sandbox = _new_sandbox(sandbox, tmp_path / "second")
     driven("say two")
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
@@ -240,7 +240,7 @@ async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, 
 async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     driven: Driven, tmp_path: Path, use: str, goes_on_from: str
 ) -> None:
-    """The last attempt's session is used if it is restored; else the one that the task resumed."""
+    """The session of the last attempt is used if it is restored; otherwise the one that the task resumed."""
     sandbox = driven("say one", "fail it is not my day")
     earlier = await sandbox.put_aside(b"an earlier task\n")
     known = {"task": "task-0", "attempt": 1, "sandbox": sandbox.name, "harness": "acp", "session_id": "session-0"}
@@ -249,7 +249,7 @@ async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     saved = [one.data for one in await sandbox.events("transcript_saved") if one.data.session_id][-1]
     session = StoredSession(session_id=saved.session_id, artifact=saved.artifact)
     previous = Previous(attempt=1, sandbox=sandbox.name, session=session, use=use)  # type: ignore[arg-type]  # one of both
-    sandbox = _another(sandbox, tmp_path / "second")
+    sandbox = _new_sandbox(sandbox, tmp_path / "second")
     driven("say two", resume=resume)
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
@@ -258,7 +258,7 @@ async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     assert contents == [f"resumed {goes_on_from}", "two"]
 
 
-def _another(sandbox: Any, home: Path) -> Any:
+def _new_sandbox(sandbox: Any, home: Path) -> Any:
     """A new sandbox beside the first."""
     sandbox.name = new_name("sbx")
     sandbox.work, sandbox.state = home / "work", home / "state"

@@ -1,4 +1,4 @@
-"""The path of an event in docs/architecture.md, against the files that run while one event goes from agent to row."""
+"""Compares the path of an event in docs/architecture.md with the files that run while an event becomes a row."""
 
 import asyncio
 import json
@@ -34,11 +34,11 @@ TIMERS: Final = {
     "services/worker/sandherd_worker/heartbeat.py",
     "services/worker/sandherd_worker/worker_lifecycle.py",
 }
-"""Run at intervals, or call a listener at each change of the spool, whatever is in it."""
+"""Files that run at intervals, or call a listener at each change of the spool."""
 EVENTS: Final = 3
-"""What runs for only some of them does not run for an event, but beside it: on a busy machine, any timer may."""
+"""The number of events; files that do not run for all of them run beside the path, as a timer may at any moment."""
 EVERYWHERE: Final = ("libs/sandherd/telemetry/", "libs/sandherd/concurrency.py", "libs/sandherd/contracts/names.py")
-"""Metrics, spans, cancellation and checks of names: used by almost every file, so the page does not list them."""
+"""Metrics, spans, cancellation and checks of names: almost every file uses them, so the page does not list them."""
 
 
 @pytest.fixture
@@ -70,18 +70,18 @@ async def stored(database: Any, event_type: str, count: int = 1) -> None:
 async def test_path_of_an_event_matches_the_documentation(
     database: Any, sandbox: Any, traced: TracedFiles, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """For each of three events, a real worker and event-ingest run no files but the listed ones.
+    """For each of three events a real worker and event-ingest run only the listed files.
 
-    All files that an event passes run for each; a file that these use need not, as results are cached.
+    Every file that an event passes must run for each event; a file that these use need not, as results are cached.
     """
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    # Open for both at all times: no reader gets an end instead of a line, and no writer waits for a reader.
+    # It is always open for both: no reader sees an end instead of a line, and no writer waits for a reader.
     opened = os.open(gate, os.O_RDWR)
     request.addfinalizer(partial(os.close, opened))
     ready = event("agent.message", content="ready", content_length=5)
     sandbox.task("; ".join([ready, *(f"read go < {gate}; {CALL}" for _ in range(EVENTS)), f"read go < {gate}"]))
-    sandbox.cold = True  # each program records which files it runs, from its start
+    sandbox.cold = True  # each program records its files from its start
     await sandbox.start(**traced.environment, SANDHERD_HEARTBEAT_INTERVAL="3600")
     await stored(database, "agent.message")
     worker, ingest = (architecture_paths.steps("an event", part) for part in ("Line to broker", "Broker to Postgres"))
@@ -90,7 +90,7 @@ async def test_path_of_an_event_matches_the_documentation(
         with traced.recording(ignoring=TIMERS) as recording:
             os.write(opened, b"\n")
             await stored(database, "agent.tool_use", number + 2)
-            # Both work on after the row is visible: one acknowledges the message, the other one receives that.
+            # Both continue after the row is visible: one acknowledges the message, the other one receives that.
             await passed(worker, recording.elsewhere)
             await passed(ingest, recording.here)
         recordings.append(recording)
@@ -109,7 +109,7 @@ def event(event_type: str, **data: Any) -> str:
     return f"echo '{json.dumps({'type': event_type, 'data': data})}' >&\"$SANDHERD_EVENTS_FD\""
 
 
-# The second of its type: the first is the start of the program, by the harness itself.
+# The second of its type: the harness itself publishes the first at the start of the program.
 CALL: Final = event("agent.tool_use", tool="Bash", tool_use_id="t1", input={"command": "ls"})
 
 

@@ -1,4 +1,4 @@
-"""A worker among failures: of its broker, of its credential, of itself."""
+"""Failures of a worker's broker, of its credential, and of the worker."""
 
 import asyncio
 import signal
@@ -32,7 +32,7 @@ AHEAD = 250
 
 
 def talks(count: int, pause: float = 0.0, then: str = "", first: str = "") -> str:
-    """An agent that says this many numbered messages; with `WAITS` first, it is not done before the test lets it."""
+    """An agent that publishes this many numbered messages; with `WAITS` first, the test decides when it ends."""
     return TALKS.format(count=count, pause=pause, then=then, first=first)
 
 
@@ -79,7 +79,7 @@ async def test_broker_killed_five_times_loses_no_event(sandbox: Any, herd: Any, 
 
 @pytest.mark.own_broker
 async def test_worker_without_a_broker_continues_and_is_drained_later(sandbox: Any, herd: Any, eventually: Any) -> None:
-    """Stopped meanwhile, its exit status states unsent events; a run with `--recover` sends them."""
+    """If it is stopped without a broker, its exit status states unsent events; a run with `--recover` sends them."""
     sandbox.python(talks(100, then="open('said', 'w').close(); time.sleep(600)"))
     await sandbox.start(SANDHERD_STOP_GRACE="3")
     await sandbox.event("tool_use")
@@ -99,7 +99,7 @@ async def test_worker_without_a_broker_continues_and_is_drained_later(sandbox: A
 
 @pytest.mark.own_broker
 async def test_worker_started_before_its_broker_joins_later(sandbox: Any, herd: Any, eventually: Any) -> None:
-    """The agent waits for the permission to start: no service could confirm the attempt."""
+    """The agent of a worker without a broker waits for permission to start: no service could confirm the attempt."""
     await herd.kill()
     sandbox.task("touch done")
     await sandbox.start()
@@ -110,7 +110,7 @@ async def test_worker_started_before_its_broker_joins_later(sandbox: Any, herd: 
 
 
 async def test_killed_worker_is_recovered(sandbox: Any, eventually: Any) -> None:
-    """`--recover` ends its agent, sends stored events, and publishes the loss and the shutdown, once."""
+    """`--recover` ends the agent, sends stored events, and publishes the loss and the shutdown, once each."""
     sandbox.python(talks(300, then="open('pid', 'w').write(str(os.getpid())); time.sleep(600)"))
     await sandbox.start()
     await eventually(lambda: (sandbox.work / "pid").exists() and (sandbox.work / "pid").read_text(), "the agent's pid")
@@ -128,7 +128,7 @@ async def test_killed_worker_is_recovered(sandbox: Any, eventually: Any) -> None
 
 
 async def test_worker_killed_after_its_agents_end_ends_it_once(sandbox: Any) -> None:
-    """`completed` was published; the recovery adds only the shutdown."""
+    """If `completed` was published, the recovery adds only the shutdown."""
     sandbox.task("true", linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")
@@ -140,7 +140,7 @@ async def test_worker_killed_after_its_agents_end_ends_it_once(sandbox: Any) -> 
 
 
 async def test_agent_is_never_started_twice(sandbox: Any, eventually: Any) -> None:
-    """A worker started again in the same directory, even without `--recover`, recovers the first one."""
+    """A worker that is started again in the same directory recovers the first one, even without `--recover`."""
     sandbox.task("echo x >> started; sleep 600")
     await sandbox.start()
     await eventually(lambda: (sandbox.work / "started").exists() and (sandbox.work / "started").read_text(), "a start")
@@ -152,7 +152,7 @@ async def test_agent_is_never_started_twice(sandbox: Any, eventually: Any) -> No
 
 
 async def test_lost_worker_without_events_is_recovered(sandbox: Any) -> None:
-    """The task gets its end."""
+    """The recovery of a lost worker without events publishes the task's end."""
     sandbox.task("true")
     assert await sandbox.run("--recover") == 0
     assert [event.type for event in await sandbox.events()] == ["agent.failed", "agent.shutdown"]
@@ -167,7 +167,7 @@ async def test_worker_stopped_before_its_signal_handler_was_stopped(sandbox: Any
 
 
 async def test_second_worker_in_the_same_directory_is_refused(sandbox: Any) -> None:
-    """Two of them would use the same sequence numbers."""
+    """A second worker in the same directory is refused: two would use the same sequence numbers."""
     sandbox.task("sleep 600")
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -178,7 +178,7 @@ async def test_second_worker_in_the_same_directory_is_refused(sandbox: Any) -> N
 
 
 async def test_repeated_renewal_loses_no_event(sandbox: Any, desk: Any, eventually: Any) -> None:
-    """With JWTs of ten seconds, renewed at half life, every event is stored once and in sequence."""
+    """With tokens of ten seconds, renewed at half their life, every event is stored once and in sequence."""
     desk.life = 10.0
     sandbox.python(
         talks(10**6, pause=0.02).replace("time.sleep", "os.path.exists('enough') and sys.exit(); time.sleep")
@@ -190,14 +190,14 @@ async def test_repeated_renewal_loses_no_event(sandbox: Any, desk: Any, eventual
     await whole(sandbox, len(await sandbox.events("message")))
     assert len({question.public_key for question in desk.requested}) == 1
     assert {question.fence for question in desk.requested} == {7}
-    # Renewed in time: the broker never had to close the connection.
+    # The renewal was in time: the broker never had to close the connection.
     assert "connection closed permanently" not in sandbox.log.read_text()
 
 
 async def test_worker_key_is_private_and_reused(sandbox: Any, desk: Any) -> None:
-    """The key is created in the state directory, readable by its owner alone, and used again after a restart.
+    """The key is created in the state directory, only its owner can read it, and a restart uses it again.
 
-    A recovery makes another: the lost worker's may have been revoked since.
+    A recovery creates another key: the lost worker's may have been revoked since.
     """
     sandbox.task("true")
     await sandbox.run()
@@ -210,7 +210,7 @@ async def test_worker_key_is_private_and_reused(sandbox: Any, desk: Any) -> None
 
 
 async def test_refused_worker_stops_its_agent_and_exits(sandbox: Any, desk: Any, eventually: Any) -> None:
-    """The sandbox has ended, or a newer attempt has replaced it: a distinct exit status, and no process is left."""
+    """A worker whose sandbox has ended or was replaced stops its agent and exits with a status of its own."""
     desk.life = 1.0
     sandbox.task("echo $$ > pid; sleep 600")
     await sandbox.start()
@@ -221,7 +221,7 @@ async def test_refused_worker_stops_its_agent_and_exits(sandbox: Any, desk: Any,
 
 
 async def test_worker_refused_at_renewal_ends(sandbox: Any, desk: Any) -> None:
-    """The exit status is that of a refused worker."""
+    """A worker that is refused at a renewal ends with the exit status of a refused worker."""
     desk.life = 2.0
     sandbox.task("sleep 600")
     await sandbox.start()
@@ -231,7 +231,7 @@ async def test_worker_refused_at_renewal_ends(sandbox: Any, desk: Any) -> None:
 
 
 async def test_worker_reconnects_after_its_credential_expired(sandbox: Any, desk: Any, eventually: Any) -> None:
-    """The spawner was unavailable until the credential expired and the broker closed the connection for good."""
+    """A worker reconnects although its credential expired, and its connection closed, while the spawner was down."""
     desk.life = 1.5
     sandbox.python(talks(400, pause=0.01, then=WAITS))
     await sandbox.start()
@@ -246,7 +246,7 @@ async def test_worker_reconnects_after_its_credential_expired(sandbox: Any, desk
 
 @pytest.mark.own_broker
 async def test_full_spool_stops_the_agent_with_an_event(sandbox: Any, herd: Any, eventually: Any) -> None:
-    """Without the broker and without space, the agent is stopped, and the reason is published later."""
+    """Without the broker and without space the agent is stopped, and the reason is published later."""
     sandbox.python(talks(10**7, first=WAITS))
     await sandbox.start(SANDHERD_SPOOL_MB="1")
     await sandbox.event("tool_use")
@@ -270,7 +270,7 @@ def _spooled(spool: Path) -> bytes:
 
 @pytest.mark.own_broker
 async def test_output_and_events_survive_a_kill_of_broker_and_worker(sandbox: Any, herd: Any, eventually: Any) -> None:
-    """All stored output and events from before the kill are there afterwards."""
+    """All output and events that were stored before the kill are published afterwards."""
     sandbox.python(talks(200, then="print('x' * 100, flush=True); open('said', 'w').close(); time.sleep(600)"))
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -285,7 +285,7 @@ async def test_output_and_events_survive_a_kill_of_broker_and_worker(sandbox: An
 
 @pytest.mark.own_broker
 async def test_worker_with_an_expired_credential_ends(sandbox: Any, herd: Any, eventually: Any) -> None:
-    """A worker whose credential has expired while the broker is down ends without having begun."""
+    """A worker whose credential expires while the broker is down ends without having begun."""
     credentials = sandbox.state / "short.creds"
     credentials.write_text(
         herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name, life=1).read_text()

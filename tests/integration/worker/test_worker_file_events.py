@@ -27,14 +27,14 @@ echo secret >passed.over
 
 
 async def changes(sandbox: Any) -> dict[str, Any]:
-    """What was published of each path, which is once."""
+    """The only event of each path."""
     events = [event.data for event in await sandbox.events("file_edited")]
     assert len({event.file_path for event in events}) == len(events)
     return {event.file_path: event for event in events}
 
 
 async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict[str, str]) -> None:
-    """Run a script to its end while its worker stands still: a scan of a half-done state would publish twice."""
+    """Run a script to its end while its worker is stopped: a scan of a half-done state would publish twice."""
     sandbox.task(f"until test -e ../go; do sleep 0.02; done\n{script}\ntouch ../done", files=files)
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -48,7 +48,7 @@ async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict
 
 
 async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: Any) -> None:
-    """Path, kind and added and removed lines are right; ignored files and a new mode are no changes."""
+    """Each change has its path, kind and numbers of lines; ignored files and a changed mode are no changes."""
     await changed_unseen(sandbox, eventually, SCRIPT, {**BEFORE, ".gitignore": "*.over\n"})
     changed = await changes(sandbox)
     assert {
@@ -72,8 +72,8 @@ async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: An
 
 
 async def test_diffs_of_a_run_restore_its_work(sandbox: Any, tmp_path: Path, eventually: Any) -> None:
-    """Applied by git to the earlier files, the diffs in events and artifacts yield the present ones."""
-    script = SCRIPT.replace("\\377", "")  # whose name can't be published can't be made again
+    """When git applies the diffs of events and artifacts to the earlier files, the result is the present files."""
+    script = SCRIPT.replace("\\377", "")  # except files whose name can't be published
     await changed_unseen(sandbox, eventually, script, BEFORE)
     again = tmp_path / "again"
     again.mkdir()
@@ -96,7 +96,7 @@ async def test_diffs_of_a_run_restore_its_work(sandbox: Any, tmp_path: Path, eve
 
 
 def check_same(one: Path, other: Path) -> None:
-    """Two trees are the same."""
+    """Check that two trees are the same."""
     assert subprocess.run(["diff", "-r", one, other], capture_output=True, text=True, check=False).stdout == ""
 
 

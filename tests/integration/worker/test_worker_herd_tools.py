@@ -22,7 +22,7 @@ pytestmark = pytest.mark.agents
 
 @dataclass
 class Kind:
-    """A kind of agent with its model, and how it calls the herd's tools."""
+    """A kind of agent with its model, and the way in which it calls the herd's tools."""
 
     kind: str
     model: Any
@@ -45,7 +45,7 @@ async def of_kind(kind: str) -> AsyncIterator[Kind]:
 
 @pytest.mark.parametrize("kind", ["claude", pytest.param("openhands", marks=pytest.mark.long)])
 async def test_agent_messages_another_and_asks_a_user(sandbox: Any, herd: Any, kind: str) -> None:
-    """The message is an event for the relay; the question waits for the reply, which the model receives."""
+    """The message to another agent is an event for the relay; the model receives the user's reply to its question."""
     interpreter(kind)
     async with of_kind(kind) as agent:
         calls, writes = agent.answers.calls, agent.answers.writes

@@ -1,4 +1,4 @@
-"""Files from the results of other tasks, which a worker places into the work tree: those results are not trusted."""
+"""Files from results of other tasks, which a worker places into the work tree: those results are not trusted."""
 
 import io
 import tarfile
@@ -13,7 +13,7 @@ OTHER = "sbx-other"
 
 
 def archive(files: Mapping[str, str], links: Mapping[str, str] | None = None, **more: bytes) -> bytes:
-    """A tar archive of links and files, in this order; `more` are other types of entries."""
+    """Create a tar archive of links and files, in this order; `more` are other types of entries."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for name, target in (links or {}).items():
@@ -32,13 +32,13 @@ def archive(files: Mapping[str, str], links: Mapping[str, str] | None = None, **
 
 
 async def given(sandbox: Any, content: bytes, *paths: str, task: str = "task-build") -> dict[str, Any]:
-    """One input, as the spawner describes it, with this archive."""
+    """One input with this archive, as the spawner describes it."""
     work = await sandbox.put_aside(content, OTHER)
     return {"task": task, "paths": list(paths), "sandbox": OTHER, "work": work.model_dump()}
 
 
 async def test_files_of_several_tasks_are_placed(sandbox: Any) -> None:
-    """Those that are named, in their folders; a later one overwrites an earlier one, the task's own overwrite both."""
+    """The named files are placed in their folders; later tasks overwrite earlier ones, the task's own files both."""
     one = await given(sandbox, archive({"a/x": "1", "a/y": "1", "b": "1", "c": "1"}), "a", "b")
     two = await given(sandbox, archive({"a/x": "2", "a/b": "2", "d.txt": "2"}), "a/x", "*.txt", task="task-two")
     sandbox.task(
@@ -65,7 +65,7 @@ async def test_files_of_several_tasks_are_placed(sandbox: Any) -> None:
     ids=range(7),
 )
 async def test_hostile_archive_is_refused(sandbox: Any, content: bytes, expected_text: str) -> None:
-    """All of it, also what the task does not want: permanently, and the agent does not start."""
+    """A hostile archive is refused as a whole and permanently, even for unwanted entries; the agent does not start."""
     sandbox.task("echo started", depends_on=["task-build"], inputs=[await given(sandbox, content, "a")])
     assert await sandbox.run() == 0
     failed = (await sandbox.event("failed")).data
@@ -75,7 +75,7 @@ async def test_hostile_archive_is_refused(sandbox: Any, content: bytes, expected
 
 
 async def test_links_that_lead_out_are_left_out(sandbox: Any) -> None:
-    """Others are created, after all files."""
+    """Links that lead out are left out; others are created after all files."""
     links = {"d/out": "/etc", "d/up": "../..", "d/in": "file"}
     one = await given(sandbox, archive({"d/file": "text"}, links), "d")
     sandbox.task("ls d; cat d/in", depends_on=["task-build"], inputs=[one])
@@ -84,7 +84,7 @@ async def test_links_that_lead_out_are_left_out(sandbox: Any) -> None:
 
 
 async def test_result_that_is_no_longer_stored_is_a_permanent_failure(sandbox: Any) -> None:
-    """The error states what to do."""
+    """The error for a result that is no longer stored names the remedy."""
     subject = ARTIFACT.fill(project="default", sandbox=OTHER, artifact="art-gone")
     gone = {"artifact": "art-gone", "subject": subject, "size": 10, "sha256": "0" * 64, "chunks": 1}
     one = {"task": "task-build", "paths": ["a"], "sandbox": OTHER, "work": gone}
@@ -96,7 +96,7 @@ async def test_result_that_is_no_longer_stored_is_a_permanent_failure(sandbox: A
 
 
 async def test_folder_in_the_way_is_an_error_that_names_it(sandbox: Any) -> None:
-    """A file never replaces a folder of the work tree that the task begins with."""
+    """A file never replaces a folder of the work tree with which the task begins; the error names the folder."""
     one = await given(sandbox, archive({"a": "1"}), "a")
     two = await given(sandbox, archive({"a/x": "1"}), "a", task="task-two")
     sandbox.task("echo started", depends_on=["task-build", "task-two"], inputs=[one, two])

@@ -10,7 +10,7 @@ async def test_command_is_reported_from_start_to_end(sandbox: Any) -> None:
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     types = [event.type.removeprefix("agent.") for event in events]
-    # Heartbeats and looks at the files come at times of their own, and more often the longer it takes.
+    # Heartbeats and scans come at their own times, and there are more of them the longer it takes.
     assert "heartbeat" in types
     assert types.index("file_edited") < types.index("completed")
     assert [one for one in types if one not in {"heartbeat", "file_edited"}] == [

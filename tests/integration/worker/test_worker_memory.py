@@ -1,4 +1,4 @@
-"""Agents that exceed their sandbox's memory, in their own control group: the kernel kills them."""
+"""Agents exceed their sandbox's memory in their own control group, and the kernel kills them."""
 
 import sys
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ENTER = 'echo 0 >"$0/cgroup.procs" && exec "$@"'
 
 @pytest.fixture
 def group(sandbox: Any) -> Iterator[cgroups.ControlGroups]:
-    """The sandbox is in a control group that holds it to `LIMIT` bytes, as the process runtime makes them."""
+    """A control group that limits the sandbox to `LIMIT` bytes, as the process runtime creates it."""
     groups = cgroups.find(new_name("test"))
     assert groups.memory is not None, "this host lets us make no memory control group: run the tests as root"
     (own,) = {
@@ -36,7 +36,7 @@ def group(sandbox: Any) -> Iterator[cgroups.ControlGroups]:
 
 
 async def check_end(sandbox: Any, group: cgroups.ControlGroups) -> Any:
-    """One end, for want of memory, with how much there was; nothing is left in the group. Returns the end."""
+    """Check that there is one end, for lack of memory and with its amount, and no process. Returns the end."""
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     assert group.kills(sandbox.name) == 1
     (failed,) = await sandbox.events("completed", "failed")
@@ -49,14 +49,14 @@ async def check_end(sandbox: Any, group: cgroups.ControlGroups) -> Any:
 
 
 async def test_script_reports_the_oom_kill_of_its_program(sandbox: Any, group: cgroups.ControlGroups) -> None:
-    """The shell survives, and its exit status is that of the killed program."""
+    """The shell survives the kill of its program, and has the exit status of the killed program."""
     sandbox.task(f"{sys.executable} -c '{HOARD}'")
     assert (await check_end(sandbox, group)).exit_code == 137
 
 
 @pytest.mark.agents
 async def test_oom_kill_of_a_tool_does_not_end_the_agent(sandbox: Any, group: cgroups.ControlGroups) -> None:
-    """The agent continues, and completes its task."""
+    """The agent continues after the kernel has killed its tool, and completes its task."""
     agent = Acp(sandbox)
     agent.begins(Run(f"{sys.executable} -c '{HOARD}'; echo so be it >survived"), Say("Done."))
     assert await sandbox.run() == ExitCode.DRAINED

@@ -1,4 +1,4 @@
-"""Acknowledgements that a sandbox of another project directs at a worker: none is handled, and few are logged."""
+"""Acknowledgements that another project's sandbox directs at a worker: none is processed, and few are logged."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -24,7 +24,7 @@ Sandbox = Any
 
 
 def targets(sandbox: str) -> list[str]:
-    """Subjects that the worker of this sandbox receives on, and some where it might."""
+    """The subjects on which the worker of this sandbox receives, and others on which it might."""
     received = [row.fill(project=PROJECT, sandbox=sandbox) for row in (DELIVER, *REQUESTS)]
     return [*received, f"sandherd.v1.inbox.{PROJECT}.{sandbox}", f"_INBOX_{sandbox}.x", f"_INBOX_{sandbox}.x.y"]
 
@@ -39,7 +39,7 @@ async def direct(attacker: Bus, subjects: Sequence[str], count: int) -> None:
 
 
 class Witness:
-    """A second connection with the worker's credential: counts what is delivered to it without a reply subject."""
+    """A second connection with the worker's credential, which counts messages without a reply subject."""
 
     def __init__(self) -> None:
         self.misdirected = 0
@@ -50,7 +50,7 @@ class Witness:
 
 @asynccontextmanager
 async def witness(herd: Broker, sandbox: Sandbox) -> AsyncIterator[Witness]:
-    """A witness of all that the worker of this sandbox receives."""
+    """A witness of everything that the worker of this sandbox receives."""
     found = Witness()
     async with herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox.name) as bus:
         for row in (DELIVER, *REQUESTS):
@@ -79,7 +79,7 @@ def lines(sandbox: Sandbox, text: str) -> Iterator[str]:
 async def test_acknowledgements_from_another_project_are_ignored(
     sandbox: Sandbox, herd: Broker, eventually: Any
 ) -> None:
-    """Thousands on every subject of a worker: commands and messages reach it meanwhile, and its log stays short."""
+    """While thousands come on every subject of a worker, commands and messages reach it, and its log stays short."""
     sandbox.task("while read line; do echo got $line; done", linger_seconds=600)
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -99,7 +99,7 @@ async def test_acknowledgements_from_another_project_are_ignored(
         await flood
         expected = sum(number % len(subjects) < 1 + len(REQUESTS) for number in range(MANY))
         await eventually(lambda: seen.misdirected >= expected, "the acknowledgements, delivered")
-        # They are before this in the worker's connection.
+        # The connection of the worker gets them before this request.
         assert await sandbox.knock(relay) == b""
         assert (await sandbox.exec("/bin/true")).exit_code == 0
     assert seen.misdirected == expected

@@ -1,4 +1,4 @@
-"""Work tree and transcript of one attempt, and how the next one gets them."""
+"""The work tree and the transcript of one attempt, and how the next attempt gets them."""
 
 import asyncio
 import io
@@ -31,7 +31,7 @@ def names(archive: bytes) -> set[str]:
 
 
 async def test_failed_attempt_stores_work_and_transcript(sandbox: Any) -> None:
-    """Both are stored before the end is published; ignored files are left out, git's own folder is not."""
+    """Both are stored before the end is published; ignored files are left out, git's own folder is included."""
     sandbox.task(FAILS + "", files={".git/HEAD": "ref: refs/heads/main\n"})
     assert await sandbox.run() == 0
     assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "failed", "shutdown"]
@@ -43,7 +43,7 @@ async def test_failed_attempt_stores_work_and_transcript(sandbox: Any) -> None:
 
 
 async def test_oversized_work_tree_is_left_out_with_the_reason(sandbox: Any) -> None:
-    """The attempt ends nevertheless; if no work tree is requested, nothing is published."""
+    """The attempt ends nevertheless; if no work tree is requested, nothing is published about it."""
     sandbox.python("import os; open('big', 'wb').write(os.urandom(2**20)); exit(1)")
     assert await sandbox.run(SANDHERD_MAX_WORK_BYTES="100000") == 0
     saved = (await sandbox.event("work_saved")).data
@@ -52,14 +52,14 @@ async def test_oversized_work_tree_is_left_out_with_the_reason(sandbox: Any) -> 
 
 
 async def test_unwanted_work_is_not_stored(sandbox: Any) -> None:
-    """No event states it."""
+    """Work that is not requested is not stored, and no event states that."""
     sandbox.task(FAILS)
     assert await sandbox.run(SANDHERD_MAX_WORK_BYTES="0") == 0
     assert await sandbox.events("work_saved") == []
 
 
 async def test_work_tree_never_fills_the_spool(sandbox: Any) -> None:
-    """The tree may take half of the spool's remaining space."""
+    """The work tree may take half of the spool's remaining space."""
     sandbox.python("import os; open('big', 'wb').write(os.urandom(6 * 2**20)); exit(1)")
     assert await sandbox.run(SANDHERD_SPOOL_MB="8") == 0
     assert (await sandbox.event("work_saved")).data.left_out
@@ -67,14 +67,14 @@ async def test_work_tree_never_fills_the_spool(sandbox: Any) -> None:
 
 
 async def test_completed_attempt_stores_only_its_transcript(sandbox: Any) -> None:
-    """No further attempt will use the work tree."""
+    """The work tree of a completed attempt is not stored, as no further attempt will use it."""
     sandbox.task("echo done; echo x > a")
     assert await sandbox.run() == 0
     assert kinds(await sandbox.events())[-3:] == ["transcript_saved", "completed", "shutdown"]
 
 
 async def test_completed_attempt_stores_its_wanted_work(sandbox: Any) -> None:
-    """The work is stored for a later task before the end is published."""
+    """Requested work is stored for a later task before the end is published."""
     sandbox.task("echo done; echo x > a", keep_work=True)
     assert await sandbox.run() == 0
     assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "completed", "shutdown"]
@@ -82,7 +82,7 @@ async def test_completed_attempt_stores_its_wanted_work(sandbox: Any) -> None:
 
 
 async def test_changes_while_a_sandbox_lingers_are_stored(sandbox: Any) -> None:
-    """A requested work tree is stored again in its final state."""
+    """The final state of a requested work tree is stored again."""
     sandbox.task("echo x > a", keep_work=True, linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")
@@ -94,7 +94,7 @@ async def test_changes_while_a_sandbox_lingers_are_stored(sandbox: Any) -> None:
 
 
 async def test_end_of_a_very_long_transcript_is_stored(sandbox: Any) -> None:
-    """The last four MiB are stored."""
+    """The last four MiB of a very long transcript are stored."""
     sandbox.python("for n in range(500_000): print('line', n)")
     assert await sandbox.run() == 0
     reference = (await sandbox.event("transcript_saved")).data.artifact
@@ -104,7 +104,7 @@ async def test_end_of_a_very_long_transcript_is_stored(sandbox: Any) -> None:
 
 
 async def test_stopped_attempt_stores_its_work(sandbox: Any) -> None:
-    """The work is stored within the grace."""
+    """The work of a stopped attempt is stored within the grace."""
     sandbox.task("echo half > a; sleep 600")
     await sandbox.start()
     await sandbox.event("file_edited")
@@ -132,7 +132,7 @@ async def _has_output(sandbox: Any) -> bool:
 
 
 async def offered(sandbox: Any, use: str, tmp_path: Path, *, fails: str = FAILS, **fields: Any) -> dict[str, str]:
-    """What a failed attempt in another sandbox has left, offered to this one; returns the variables for it."""
+    """Offer what a failed attempt in another sandbox has stored; returns the variables for it."""
     sandbox.task(fails)
     assert await sandbox.run() == 0
     work = (await sandbox.event("work_saved")).data.artifact
@@ -149,7 +149,7 @@ async def offered(sandbox: Any, use: str, tmp_path: Path, *, fails: str = FAILS,
             **fields,
         }
     )
-    _be_another(sandbox, tmp_path / "second")
+    _become_new_sandbox(sandbox, tmp_path / "second")
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     (tmp_path / "previous").mkdir()
     return {
@@ -159,7 +159,7 @@ async def offered(sandbox: Any, use: str, tmp_path: Path, *, fails: str = FAILS,
     }
 
 
-def _be_another(sandbox: Any, home: Path) -> None:
+def _become_new_sandbox(sandbox: Any, home: Path) -> None:
     """A new sandbox beside the first."""
     sandbox.name = new_name("sbx")
     sandbox.work, sandbox.state = home / "work", home / "state"
@@ -168,7 +168,7 @@ def _be_another(sandbox: Any, home: Path) -> None:
 
 
 async def test_previous_work_is_offered_to_the_next_attempt(sandbox: Any, tmp_path: Path) -> None:
-    """The offer is beside the empty work tree, with the reason why the first attempt failed."""
+    """The previous work is beside the empty work tree, with the reason why the first attempt failed."""
     variables = await offered(sandbox, "offer", tmp_path)
     sandbox.task("cd $SANDHERD_PREVIOUS_DIR; cat work/src/a.py transcript; ls -A $OLDPWD")
     assert await sandbox.run(**variables) == 0
@@ -180,7 +180,7 @@ async def test_previous_work_is_offered_to_the_next_attempt(sandbox: Any, tmp_pa
 
 
 async def test_previous_work_is_restored_to_the_next_attempt(sandbox: Any, tmp_path: Path) -> None:
-    """With `restore` it is the work tree before the agent starts, and is reported as no change."""
+    """With `restore` the previous work is the work tree before the agent starts, and is reported as no change."""
     variables = await offered(sandbox, "restore", tmp_path)
     sandbox.task("cat src/a.py; echo more >> src/a.py", files={"src/a.py": "as it was given\n"})
     assert await sandbox.run(**variables) == 0
@@ -191,7 +191,7 @@ async def test_previous_work_is_restored_to_the_next_attempt(sandbox: Any, tmp_p
 
 
 def began_with(**files: str) -> bytes:
-    """The archive of the files that a task begins with; two underscores are a slash."""
+    """The archive of the files with which a task begins; two underscores stand for a slash."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, text in files.items():
@@ -200,7 +200,7 @@ def began_with(**files: str) -> bytes:
 
 
 async def test_restored_tree_has_the_ignored_files_that_the_task_begins_with(sandbox: Any, tmp_path: Path) -> None:
-    """They are not stored with the tree; what the previous attempt deleted or changed stays so."""
+    """Ignored files, which are not stored, come from the task; what the earlier attempt deleted or changed stays so."""
     variables = await offered(sandbox, "restore", tmp_path)
     work = await sandbox.put_aside(began_with(build__given="data", gone="x", src__a="x"), "task-1")
     sandbox.task("find . -type f | sort; cat src/a.py build/given", work=work.model_dump())
@@ -209,7 +209,7 @@ async def test_restored_tree_has_the_ignored_files_that_the_task_begins_with(san
 
 
 async def test_attempt_begins_with_the_files_of_its_task_if_nothing_is_restored(sandbox: Any, tmp_path: Path) -> None:
-    """The failure is an error event."""
+    """The failure to restore is an error event, and the attempt begins with its task's files."""
     subject = ARTIFACT.fill(project="default", sandbox=sandbox.name, artifact="art-gone")
     gone = {"artifact": "art-gone", "subject": subject, "size": 10, "sha256": "0" * 64, "chunks": 1}
     variables = await offered(sandbox, "restore", tmp_path, work=gone)
@@ -228,7 +228,7 @@ LINKS = (
 
 @pytest.mark.parametrize(("use", "place"), [("offer", "$SANDHERD_PREVIOUS_DIR/work"), ("restore", ".")])
 async def test_links_that_lead_out_lose_no_other_file(sandbox: Any, tmp_path: Path, use: str, place: str) -> None:
-    """Every virtual environment has one: it is restored as a link, with all files before it and after."""
+    """A link that leads out, as in every virtual environment, is restored as a link, with all other files."""
     variables = await offered(sandbox, use, tmp_path, fails=LINKS)
     sandbox.task(f"cd {place}; cat a/one z/two; readlink m/python m/python3 m/up; m/python3 -c 'print(3)'")
     assert await sandbox.run(**variables) == 0
@@ -255,7 +255,7 @@ async def test_invalid_archive_is_not_unpacked_partly(sandbox: Any, tmp_path: Pa
 
 
 async def test_restore_replaces_no_folder_by_a_file(sandbox: Any, tmp_path: Path) -> None:
-    """Nothing is restored then, and an error event states it."""
+    """A file never replaces a folder: nothing is restored then, and an error event states it."""
     variables = await offered(sandbox, "restore", tmp_path, fails="mkdir a; echo 1 > a/one; echo 2 > z; echo; exit 7")
     sandbox.task("find . -type f", files={"z/given": "here"})
     assert await sandbox.run(**variables) == 0
@@ -276,7 +276,7 @@ async def test_attempt_starts_without_unavailable_parts(sandbox: Any, tmp_path: 
 
 
 async def test_invalid_offer_is_reported_and_ignored(sandbox: Any, tmp_path: Path) -> None:
-    """The attempt starts without the earlier one's work."""
+    """With an invalid offer the attempt starts without the earlier work."""
     (sandbox.state / "previous.json").write_text('{"attempt": "many"}')
     sandbox.task("echo here")
     variables = {"SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json"), "SANDHERD_PREVIOUS_DIR": str(tmp_path)}
@@ -286,7 +286,7 @@ async def test_invalid_offer_is_reported_and_ignored(sandbox: Any, tmp_path: Pat
 
 
 async def test_worker_is_stopped_during_a_fetch(sandbox: Any, desk: Any, tmp_path: Path, eventually: Any) -> None:
-    """The fetch of the previous work does not delay the stop."""
+    """The fetch of the previous work does not delay the worker's stop."""
     variables = await offered(sandbox, "offer", tmp_path)
     large = await sandbox.put_aside(os.urandom(512 * 1024))
     previous = json.loads((sandbox.state / "previous.json").read_text())

@@ -1,4 +1,4 @@
-"""Programs and scripts as agents: how each gets its task, and five lines of shell that report."""
+"""Programs and scripts as agents: how each gets its task, and how five lines of shell report events."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ def command(sandbox: Any, text: str = TEXT, /, **harness: Any) -> None:
     ],
 )
 async def test_program_gets_its_task(sandbox: Any, task_as: str, argv: list[str]) -> None:
-    """The task is a variable, the last argument, all of standard input, or a file: exactly as submitted."""
+    """The task is a variable, the last argument, the standard input, or a file: exactly as submitted."""
     command(sandbox, argv=argv, task_as=task_as)
     assert await sandbox.run() == 0
     assert await sandbox.output() == TEXT
@@ -39,7 +39,7 @@ async def test_program_gets_its_task(sandbox: Any, task_as: str, argv: list[str]
     ],
 )
 async def test_task_too_long_for_a_variable_is_a_file(sandbox: Any, text: str, argv: list[str]) -> None:
-    """Up to 128,000 bytes it is a variable; beyond that, the kernel would not start the program with it."""
+    """Up to 128,000 bytes the task is a variable; beyond that, the kernel would not start the program with it."""
     command(sandbox, text, argv=argv)
     assert await sandbox.run() == 0
     assert await sandbox.output() == text
@@ -54,7 +54,7 @@ async def test_task_too_long_for_a_variable_is_a_file(sandbox: Any, text: str, a
     ],
 )
 async def test_script_runs_with_its_arguments(sandbox: Any, script: str, shown: str) -> None:
-    """The shell, or the interpreter of its first line, runs it; it is no file of the work tree."""
+    """The shell, or the interpreter of its first line, runs a script, which is not a file of the work tree."""
     command(sandbox, script=script, argv=["a b"])
     assert await sandbox.run() == 0
     assert await sandbox.output() == shown
@@ -62,7 +62,7 @@ async def test_script_runs_with_its_arguments(sandbox: Any, script: str, shown: 
 
 
 async def test_failing_script_fails_its_task(sandbox: Any) -> None:
-    """The exit status decides."""
+    """The exit status of a script decides whether its task has failed."""
     command(sandbox, script="exit 7")
     assert await sandbox.run() == 0
     failed = (await sandbox.event("failed")).data
@@ -70,7 +70,7 @@ async def test_failing_script_fails_its_task(sandbox: Any) -> None:
 
 
 async def test_shell_script_reports_its_own_events(sandbox: Any) -> None:
-    """Tool calls, checks and usage of a five-line script become events, and the usage is in the result."""
+    """Tool calls, checks and usage of a five-line script become events, and the result has the usage."""
     command(
         sandbox,
         script="""

@@ -82,7 +82,7 @@ def _run(folder: Path, program: str = _PROGRAM) -> "subprocess.CompletedProcess[
 
 
 def test_rehearsal_leaves_nothing_behind(tmp_path: Path) -> None:
-    """It succeeds, also again. No file, thread, descriptor or signal handler is left, and nothing is logged."""
+    """A rehearsal succeeds, also repeatedly, without a file, thread, descriptor, signal handler or log line left."""
     done = _run(tmp_path)
     assert json.loads(done.stdout) == [[True, True], True, 1, True]
     assert done.stderr == ""
@@ -90,7 +90,7 @@ def test_rehearsal_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_rehearsal_without_a_place_for_files_is_left_out(tmp_path: Path) -> None:
-    """What can't be rehearsed fails nothing."""
+    """A rehearsal that is not possible, for lack of a place for files, is no failure."""
     done = _run(tmp_path, _PROGRAM.replace("found =", "import tempfile; tempfile.tempdir = '/nowhere'; found ="))
     assert json.loads(done.stdout)[0] == [False, False]
 

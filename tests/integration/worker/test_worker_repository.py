@@ -28,7 +28,7 @@ LOOKS = (
 
 @pytest.mark.parametrize("way", ["mirror", "bundle"])
 async def test_branch_is_checked_out_as_an_ordinary_clone(sandbox: Any, origin: Origin, way: str) -> None:
-    """On the branch, with the base known, a remote without credential, no hooks; nothing is reported as a change."""
+    """The clone is on its branch, knows the base, has a remote without credential, no hooks, and no reported change."""
     origin.continue_branch({"src/a.py": "a = 2\n"})
     field = origin.by_mirror(sandbox) if way == "mirror" else await origin.by_bundle(sandbox)
     sandbox.task(LOOKS, repository=field)
@@ -51,7 +51,7 @@ async def test_branch_is_checked_out_as_an_ordinary_clone(sandbox: Any, origin: 
 
 @pytest.mark.parametrize("way", ["mirror", "bundle"])
 async def test_commits_and_the_rest_come_back_in_a_bundle(sandbox: Any, origin: Origin, way: str) -> None:
-    """A bare clone of the base accepts it; it is published before the end."""
+    """A bare clone of the base accepts the bundle, which is published before the end."""
     field = origin.by_mirror(sandbox) if way == "mirror" else await origin.by_bundle(sandbox)
     script = "echo b > b; git add b; git commit -qm 'Add b'; echo c > c; rm README.md; mkdir build; echo o > build/o"
     sandbox.task(script, text="Add things\nand more", repository=field)
@@ -70,7 +70,7 @@ async def test_commits_and_the_rest_come_back_in_a_bundle(sandbox: Any, origin: 
 
 
 async def test_unchanged_branch_is_published_without_a_bundle(sandbox: Any, origin: Origin) -> None:
-    """One event, in which nothing is left out."""
+    """An unchanged branch is one event without a bundle, in which nothing is left out."""
     sandbox.task("git log", repository=origin.by_mirror(sandbox))
     assert await sandbox.run() == 0
     (saved,) = [event.data for event in await sandbox.events("branch_saved")]
@@ -78,7 +78,7 @@ async def test_unchanged_branch_is_published_without_a_bundle(sandbox: Any, orig
 
 
 async def test_rest_is_committed_only_if_wanted(sandbox: Any, origin: Origin) -> None:
-    """Otherwise the bundle has what the agent has committed."""
+    """Uncommitted changes are committed only if requested; otherwise the bundle has the agent's commits."""
     script = "echo b > b; git add b; git commit -qm 'Add b'; echo c > c"
     sandbox.task(script, repository=origin.by_mirror(sandbox, commit_rest=False))
     assert await sandbox.run() == 0
@@ -89,7 +89,7 @@ async def test_rest_is_committed_only_if_wanted(sandbox: Any, origin: Origin) ->
 
 
 async def test_failed_attempt_saves_its_branch(sandbox: Any, origin: Origin) -> None:
-    """Before its work tree is stored and its failure published; the bundle begins at the base, not at the checkout."""
+    """The branch is saved before work tree and failure; its bundle begins at the base, not at the checkout."""
     origin.continue_branch({"src/a.py": "a = 2\n"})
     sandbox.task("echo half > half; echo trying; exit 3", repository=origin.by_mirror(sandbox))
     assert await sandbox.run() == 0
@@ -107,7 +107,7 @@ async def test_failed_attempt_saves_its_branch(sandbox: Any, origin: Origin) -> 
 
 
 async def test_task_files_are_written_over_the_checkout(sandbox: Any, origin: Origin) -> None:
-    """Also where the repository has a link."""
+    """Files of the task replace those of the checkout, also a link of the repository."""
     (origin.source / "link").symlink_to("README.md")
     origin.commit()
     git(origin.source, "branch", "--force", BRANCH)
@@ -119,7 +119,7 @@ async def test_task_files_are_written_over_the_checkout(sandbox: Any, origin: Or
 
 
 async def test_missing_git_is_a_failure_that_names_the_fix(sandbox: Any, origin: Origin, tmp_path: Path) -> None:
-    """The agent does not start, and there is no traceback."""
+    """Without git the agent does not start, and the failure names the remedy, without a traceback."""
     sandbox.task("echo started", repository=origin.by_mirror(sandbox))
     assert await sandbox.run(PATH=str(tmp_path / "nowhere")) == 0
     failed = (await sandbox.event("failed")).data
@@ -130,7 +130,7 @@ async def test_missing_git_is_a_failure_that_names_the_fix(sandbox: Any, origin:
 
 
 async def test_missing_mount_is_a_failure_that_names_the_path(sandbox: Any, origin: Origin, tmp_path: Path) -> None:
-    """It is permanent."""
+    """The failure names the path, and is permanent."""
     sandbox.task("echo started", repository=origin.by_mirror(sandbox))
     sandbox.environment["SANDHERD_REPOSITORY"] = str(tmp_path / "none")
     assert await sandbox.run() == 0
@@ -139,7 +139,7 @@ async def test_missing_mount_is_a_failure_that_names_the_path(sandbox: Any, orig
 
 
 async def test_stopped_attempt_saves_its_branch(sandbox: Any, origin: Origin) -> None:
-    """Within the grace period, before its end is published; what a command has not finished is committed."""
+    """A stopped attempt saves its branch within the grace, before its end, with an unfinished command's changes."""
     sandbox.task("echo half > half; sleep 600", repository=origin.by_mirror(sandbox))
     await sandbox.start()
     await sandbox.event("file_edited")
@@ -152,7 +152,7 @@ async def test_stopped_attempt_saves_its_branch(sandbox: Any, origin: Origin) ->
 
 
 async def test_recovery_saves_the_branch_of_a_lost_attempt(sandbox: Any, origin: Origin) -> None:
-    """Before the loss of the worker is published; a secret is not in the commit's message."""
+    """The branch is saved before the worker's loss is published; the commit's message has no secret."""
     env = {"KEY": "hunter2-hunter2"}
     sandbox.task(
         "echo half > half; sleep 600",
@@ -176,7 +176,7 @@ async def test_recovery_saves_the_branch_of_a_lost_attempt(sandbox: Any, origin:
 async def test_worker_that_is_stopped_during_the_checkout_saves_nothing(
     sandbox: Any, origin: Origin, desk: Any, eventually: Any
 ) -> None:
-    """It does not delay the stop, and a half of a repository is not saved."""
+    """A checkout does not delay the stop, and an incomplete repository is not saved."""
     (origin.source / "large").write_bytes(os.urandom(512 * 1024))
     origin.commit()
     git(origin.source, "branch", "--force", BRANCH)
@@ -194,7 +194,7 @@ async def test_worker_that_is_stopped_during_the_checkout_saves_nothing(
 
 
 async def test_changes_while_a_sandbox_lingers_are_saved(sandbox: Any, origin: Origin) -> None:
-    """Again at the very end, if there are any."""
+    """Changes while the sandbox lingers are saved again at its end, if there are any."""
     sandbox.task("echo 1 > one", repository=origin.by_mirror(sandbox), linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")
@@ -208,7 +208,7 @@ async def test_changes_while_a_sandbox_lingers_are_saved(sandbox: Any, origin: O
 
 
 async def test_expired_bundle_is_a_permanent_failure(sandbox: Any, origin: Origin) -> None:
-    """Its text says what to do."""
+    """The failure's text states the remedy."""
     field = await origin.by_bundle(sandbox)
     field["checkout"]["bundle"] |= {"artifact": "art-none", "subject": "sandherd.v1.artifact.default.x.art-none"}
     sandbox.task("echo started", repository=field)
@@ -218,7 +218,7 @@ async def test_expired_bundle_is_a_permanent_failure(sandbox: Any, origin: Origi
 
 
 async def test_task_files_are_not_written_through_a_link_of_the_repository(sandbox: Any, origin: Origin) -> None:
-    """One that leads out of the work tree is a permanent failure."""
+    """A link of the repository that leads out of the work tree is a permanent failure."""
     (origin.source / "out").symlink_to("/tmp")
     origin.commit()
     git(origin.source, "branch", "--force", BRANCH)
@@ -232,7 +232,7 @@ async def test_task_files_are_not_written_through_a_link_of_the_repository(sandb
 
 @pytest.mark.parametrize("way", ["mirror", "bundle"])
 async def test_repository_of_sha256_is_checked_out_and_saved(sandbox: Any, tmp_path: Path, way: str) -> None:
-    """Its ids are longer."""
+    """A repository with the longer ids of SHA-256 is checked out and saved."""
     origin = Origin(tmp_path / "other", "sha256")
     field = origin.by_mirror(sandbox) if way == "mirror" else await origin.by_bundle(sandbox)
     sandbox.task("echo 1 > new", repository=field)
@@ -243,7 +243,7 @@ async def test_repository_of_sha256_is_checked_out_and_saved(sandbox: Any, tmp_p
 
 
 async def test_agents_git_has_no_credential_and_knows_tags(sandbox: Any, origin: Origin) -> None:
-    """A fetch fails at once; the configuration has the settings that the worker wrote, and none else."""
+    """A fetch of the agent fails at once; git's configuration has only the settings that the worker wrote."""
     git(origin.source, "tag", "v1.0", origin.base)
     git(origin.mirrored(), "fetch", "--quiet", str(origin.source), "refs/tags/*:refs/tags/*")
     sandbox.task("git describe --tags; git config --local --list | sort", repository=origin.by_mirror(sandbox))

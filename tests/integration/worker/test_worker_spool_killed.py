@@ -38,7 +38,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 async def killed_while_emitting(home: Path, lines: int) -> set[str]:
-    """Run a program that prints each event's name after `emit()` has returned; kill it after this number of events."""
+    """Run a program that prints each event's name after `emit()`, and kill it after this number of events."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", EMITS, str(home), stdout=asyncio.subprocess.PIPE, limit=1 << 24
     )
@@ -62,9 +62,9 @@ async def left_in(home: Path) -> list[SpoolRecord]:
 
 @pytest.mark.faults
 async def test_emitted_events_survive_kills_in_the_spool(tmp_path: Path) -> None:
-    """Killed at random moments, eight times over the same spool, no acknowledged event is missing.
+    """After kills at eight random moments, over the same spool, no emitted event is missing.
 
-    The sequence of all lives together has no gap and no number twice.
+    The sequence numbers of all runs together have no gap and no duplicate.
     """
     promised: list[str] = []
     chance = random.Random(7)

@@ -1,4 +1,4 @@
-"""The start of a worker: with permission, with or without a task, at once or after waiting warm."""
+"""The start of a worker: with or without permission, with or without a task, cold or after waiting warm."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def kinds(events: list[Any]) -> list[str]:
 
 
 async def test_attempt_without_permission_does_not_start(sandbox: Any, desk: Any) -> None:
-    """An attempt that is over does not run again, whichever process started its worker; there is nothing to recover."""
+    """An attempt that is over does not run again, whichever process started its worker; nothing is to be recovered."""
     desk.may_start = False
     sandbox.task("touch begun")
     assert await sandbox.run() == ExitCode.NOT_STARTED
@@ -46,7 +46,7 @@ async def test_refused_worker_does_not_start(sandbox: Any, desk: Any) -> None:
 
 
 async def test_worker_stopped_before_permission_publishes_nothing(sandbox: Any, desk: Any, eventually: Any) -> None:
-    """The attempt has never begun."""
+    """A worker that is stopped before it gets permission publishes nothing: the attempt has never begun."""
     desk.silent = True
     sandbox.task("touch begun", files={"laid-out": "x"})
     await sandbox.start()
@@ -72,7 +72,7 @@ async def test_permission_to_start_is_requested_once(sandbox: Any, desk: Any, ev
 
 
 async def test_new_joiner_credential_is_stored_and_used(sandbox: Any, desk: Any, herd: Any, eventually: Any) -> None:
-    """The file replaces the old one atomically, and only its owner may read it."""
+    """The new file replaces the old one atomically, and only its owner may read it."""
     fresh = herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name, life=7200).read_text()
     own = sandbox.state / "joiner.creds"
     own.write_text(herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name).read_text())
@@ -104,7 +104,7 @@ async def test_sandbox_without_a_task_lives_until_it_is_ended(sandbox: Any) -> N
 
 
 async def test_lost_worker_without_a_task_is_recovered(sandbox: Any) -> None:
-    """Only the shutdown event is published: there was no task to fail."""
+    """Only the shutdown event is published, as there was no task that could fail."""
     sandbox.bare()
     await sandbox.start()
     await sandbox.event("started")
@@ -116,7 +116,7 @@ async def test_lost_worker_without_a_task_is_recovered(sandbox: Any) -> None:
 
 
 async def _warm(sandbox: Any, eventually: Any) -> None:
-    """Start a worker that has no identity yet, and wait until it waits."""
+    """Start a worker that has no identity yet, and wait until it waits for one."""
     everything = sandbox.variables()
     sandbox.variables = lambda: {name: everything[name] for name in ("PATH", "PYTHONPATH", "SANDHERD_STATE_DIR")}
     (sandbox.state / "environment.json").write_text(json.dumps(everything))
@@ -125,7 +125,7 @@ async def _warm(sandbox: Any, eventually: Any) -> None:
 
 
 def _opened(pipe: Path) -> bool:
-    """Whether a process reads the pipe."""
+    """Whether a process has opened the pipe for reading."""
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:
@@ -134,7 +134,7 @@ def _opened(pipe: Path) -> bool:
 
 
 async def test_warm_worker_idles_until_it_is_assigned(sandbox: Any, eventually: Any) -> None:
-    """Opening its pipe is no sign; a byte is."""
+    """A warm worker begins only with a byte in its pipe; opening the pipe is no sign."""
     await _warm(sandbox, eventually)
     await eventually(lambda: _rests(sandbox.process.pid), "it has no more to do before it waits")
     spent = _cpu(sandbox.process.pid)
@@ -160,7 +160,7 @@ async def _assign(sandbox: Any, grant: CredentialGrant) -> None:
 async def test_warm_worker_connects_with_the_credential_of_its_assignment(
     sandbox: Any, desk: Any, herd: Any, eventually: Any
 ) -> None:
-    """For the key that it has stored; it requests nothing, until the credential has to be renewed."""
+    """A warm worker uses the credential for its stored key, and requests none until it has to be renewed."""
     sandbox.task("while ! test -e enough; do sleep 0.05; done")
     await _warm(sandbox, eventually)
     key = (sandbox.state / "worker.pub").read_text()
@@ -177,7 +177,7 @@ async def test_warm_worker_connects_with_the_credential_of_its_assignment(
 async def test_warm_worker_with_a_refused_credential_does_not_start(
     sandbox: Any, desk: Any, herd: Any, eventually: Any
 ) -> None:
-    """The broker refuses the credential, as that of an attempt that has ended; the request for another decides."""
+    """If the broker refuses the credential, as that of an ended attempt, the request for another one decides."""
     desk.may_start = False
     sandbox.task("touch begun")
     await _warm(sandbox, eventually)
@@ -192,7 +192,7 @@ async def test_warm_worker_with_a_refused_credential_does_not_start(
 async def test_warm_worker_with_an_expired_credential_requests_one(
     sandbox: Any, desk: Any, herd: Any, eventually: Any
 ) -> None:
-    """A worker that its host suspended before it began."""
+    """A worker that its host had suspended before it began requests a new credential."""
     sandbox.task("echo done")
     await _warm(sandbox, eventually)
     token, _ = herd.minter().mint_worker("default", sandbox.name, (sandbox.state / "worker.pub").read_text(), 3600)
@@ -204,7 +204,7 @@ async def test_warm_worker_with_an_expired_credential_requests_one(
 async def test_warm_worker_with_an_old_credential_requests_one(
     sandbox: Any, desk: Any, herd: Any, eventually: Any
 ) -> None:
-    """The attempt may have ended since the credential was issued, as while the spawner was stopped."""
+    """The attempt may have ended since the credential was issued, for example while the spawner was stopped."""
     desk.may_start = False
     sandbox.task("touch begun")
     await _warm(sandbox, eventually)
@@ -222,7 +222,7 @@ async def test_warm_worker_with_an_old_credential_requests_one(
 async def test_warm_worker_with_an_unreadable_credential_requests_one(
     sandbox: Any, desk: Any, eventually: Any, grant: str
 ) -> None:
-    """As if it had none; the text of the credential is not logged."""
+    """A worker with an unreadable credential acts as if it had none; the text of the credential is not logged."""
     sandbox.task("echo done")
     await _warm(sandbox, eventually)
     path = sandbox.state / "environment.json"
@@ -234,7 +234,7 @@ async def test_warm_worker_with_an_unreadable_credential_requests_one(
 
 
 async def test_stopped_warm_worker_publishes_nothing(sandbox: Any, eventually: Any) -> None:
-    """SIGTERM while it waits is a clean end."""
+    """SIGTERM ends a waiting worker normally, and it publishes nothing."""
     await _warm(sandbox, eventually)
     sandbox.signal(signal.SIGTERM)
     assert await sandbox.ended() == 0
@@ -242,7 +242,7 @@ async def test_stopped_warm_worker_publishes_nothing(sandbox: Any, eventually: A
 
 
 async def test_warm_worker_without_an_environment_fails(sandbox: Any, eventually: Any) -> None:
-    """The exit status is that of a usage error, and the log names the file."""
+    """An invalid environment file leads to the exit status of a usage error, and the log names the file."""
     await _warm(sandbox, eventually)
     (sandbox.state / "environment.json").write_text("[]")
     (sandbox.state / "begin").write_bytes(b"\n")
@@ -251,14 +251,14 @@ async def test_warm_worker_without_an_environment_fails(sandbox: Any, eventually
 
 
 async def test_agent_sees_its_attempt(sandbox: Any) -> None:
-    """The attempt's number is a variable; the first one has no previous one."""
+    """A variable has the attempt's number; if no earlier attempt is offered, the agent gets no folder of one."""
     sandbox.task("echo $SANDHERD_ATTEMPT-$SANDHERD_PREVIOUS_DIR")
     assert await sandbox.run(SANDHERD_ATTEMPT="3", SANDHERD_PREVIOUS_DIR="/x") == 0
     assert await sandbox.output() == "3-\n"
 
 
 async def test_early_command_is_answered_after_the_start(sandbox: Any) -> None:
-    """The reply follows `started`, however early the request was."""
+    """The reply to a command follows `started`, however early the request was."""
     sandbox.task("sleep 600")
     await sandbox.start()
     answer = await sandbox.ask(WorkerExec(exec=new_name("exc"), command=["/bin/true"]))
@@ -269,15 +269,15 @@ async def test_early_command_is_answered_after_the_start(sandbox: Any) -> None:
 
 
 def _cpu(process: int) -> int:
-    """Clock ticks that a process has worked for."""
+    """The CPU time of a process in clock ticks."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 async def _rests(process: int) -> bool:
-    """Whether it has not worked for a moment."""
+    """Whether a process uses no CPU time for a moment."""
     spent = _cpu(process)
-    await asyncio.sleep(0.2)  # the moment: what it does in it is what is looked at
+    await asyncio.sleep(0.2)  # the moment in which its CPU time is compared
     return _cpu(process) == spent
 
 

@@ -1,4 +1,4 @@
-"""The uplink at a full stream: it retries, and publishes nothing twice."""
+"""The uplink at a full stream retries, and publishes nothing twice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def sending(spool: Spool, bus: Bus) -> AsyncIterator[None]:
 
 
 async def ids(bus: Bus) -> list[str]:
-    """What the stream holds, by message id, in its order."""
+    """The message ids in the stream, in its order."""
     state = (await bus.js.stream_info("EVENTS")).state
     found = [await bus.js.get_msg("EVENTS", seq=seq) for seq in range(state.first_seq, state.last_seq + 1)]
     return [(message.headers or {})["Nats-Msg-Id"] for message in found]
@@ -48,7 +48,7 @@ async def until_stored(bus: Bus, wanted: set[str]) -> None:
 
 
 async def until_forgotten(bus: Bus) -> None:
-    """Until the broker no longer knows an id that it was given after all the others."""
+    """Wait until the broker no longer knows an id that it received after all others."""
     await bus.publish(SUBJECT, b"x", msg_id="probe")
     async with asyncio.timeout(PATIENCE):
         while (await bus.publish(SUBJECT, b"x", msg_id="probe")).duplicate:
@@ -57,9 +57,9 @@ async def until_forgotten(bus: Bus) -> None:
 
 @pytest.mark.own_broker
 async def test_messages_accepted_behind_a_refused_one_are_not_repeated(herd: Broker, tmp_path: Path) -> None:
-    """A large event is refused and smaller ones behind it are accepted: each is stored once.
+    """A refused large event and the accepted smaller ones behind it are each stored once.
 
-    By then the broker has forgotten the ids of the accepted ones.
+    By the time of the retry the broker no longer knows the ids of the accepted ones.
     """
     config = stream_config(replace(BY_STREAM["EVENTS"], max_bytes=1024 * 1024, duplicate_window=0.1))
     spool = Spool.open(tmp_path / "spool", limit=16 * 1024 * 1024)

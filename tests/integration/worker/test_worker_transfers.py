@@ -38,7 +38,7 @@ def sha256(content: bytes) -> str:
 
 
 async def upload(sandbox: Any, path: str, content: bytes, **fields: Any) -> FileWritten:
-    """Put it in, as the client does: asked again until it is done."""
+    """Upload as the client does: the request is repeated until it is done."""
     given: dict[str, Any] = {"data": content}
     if len(content) > INLINE_BYTES:
         given = {"artifact": await sandbox.put_aside(content)}
@@ -52,7 +52,7 @@ async def upload(sandbox: Any, path: str, content: bytes, **fields: Any) -> File
 
 
 async def download(sandbox: Any, path: str) -> tuple[FileRead, bytes]:
-    """Take it out, as the client does."""
+    """Download as the client does."""
     question = WorkerDownload(max_bytes=CAP, path=path, transfer=new_name("trf"))
     while not (answer := await sandbox.ask(question)).done:
         assert answer.data is None
@@ -68,7 +68,7 @@ async def refusal(asking: Any) -> Problem:
 
 
 def archive(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
-    """A tar archive of these files, of which some are links."""
+    """Create a tar archive of these files, some of which are links."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for name, content in files.items():
@@ -81,7 +81,7 @@ def archive(files: dict[str, bytes], links: dict[str, str] | None = None) -> byt
 
 
 async def test_file_of_any_size_is_transferred_unchanged(bare: Any, eventually: Any) -> None:
-    """Byte for byte, with its mode, in created folders, and published as events."""
+    """A file arrives byte for byte, with its mode, in created folders, and is published as events."""
     sizes = (0, 1, INLINE_BYTES, INLINE_BYTES + 1, 5 * MEBIBYTE, 5 * MEBIBYTE + 7)
     for size in sizes:
         content, name = os.urandom(size), f"deep/{size}/größe ✓.bin"
@@ -96,7 +96,7 @@ async def test_file_of_any_size_is_transferred_unchanged(bare: Any, eventually: 
         assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
         async def published(size: int = size, digest: str | None = answer.sha256, path: str = answer.path) -> bool:
-            """Both events of this file, once the broker has them."""
+            """Wait until the broker has both events of this file."""
             transfer_events = [event.data for event in await bare.events("file_uploaded", "file_downloaded")]
             about = [(data.type, data.size, data.sha256) for data in transfer_events if data.path == path]
             return about == [(f"agent.file_{what}", size, digest) for what in ("uploaded", "downloaded")]
@@ -105,7 +105,7 @@ async def test_file_of_any_size_is_transferred_unchanged(bare: Any, eventually: 
 
 
 async def test_transfer_runs_once_however_often_requested(bare: Any) -> None:
-    """Each reply is the same, with one event; other fields under its name are refused."""
+    """Repeated requests have the same reply and one event; other fields under the same name are refused."""
     question = WorkerUpload(max_bytes=CAP, path="a", data=b"x", sha256=sha256(b"x"), transfer="trf-1")
     answers = await asyncio.gather(*(bare.ask(question) for _ in range(5)))
     assert {answer.model_dump_json() for answer in answers} == {answers[0].model_dump_json()}
@@ -135,7 +135,7 @@ async def test_folder_is_transferred_as_an_archive(bare: Any) -> None:
 
 
 async def test_folder_with_links_that_lead_out_is_uploaded(bare: Any) -> None:
-    """The links exist in the sandbox, and nothing is written through any of them."""
+    """Links that lead out exist in the sandbox, and nothing is written through them."""
     files = {"a/one": b"1", "m/python": b"", "m/up": b"", "z/two": b"2"}
     links = {"m/python": "/usr/bin/python3", "m/up": "../.."}
     for _ in range(2):
@@ -149,7 +149,7 @@ async def test_folder_with_links_that_lead_out_is_uploaded(bare: Any) -> None:
 
 
 async def test_large_folder_is_downloaded_as_artifacts(bare: Any) -> None:
-    """Any content is transferred like a large file."""
+    """A large folder of any content is transferred like a large file."""
     for number in range(40):
         (bare.work / f"{number}.bin").write_bytes(os.urandom(MEBIBYTE // 10))
     answer, content = await download(bare, ".")
@@ -201,7 +201,7 @@ async def test_archive_that_leads_out_is_refused_whole(bare: Any) -> None:
 
 
 async def test_wrong_bytes_are_refused_and_leave_nothing(bare: Any) -> None:
-    """The digest decides, for small and large files; a missing chunk is refused too."""
+    """Content with a wrong digest, small or large, and content with a missing chunk are refused and leave nothing."""
     small = await refusal(upload(bare, "a", b"x", sha256=sha256(b"y")))
     assert (small.code, small.field) == ("invalid_field", "sha256")
     content = os.urandom(MEBIBYTE)
@@ -227,7 +227,7 @@ async def test_transfer_over_the_cap_is_refused_with_the_cap(bare: Any) -> None:
 
 
 async def test_impossible_transfer_states_why(bare: Any) -> None:
-    """A folder in the place of a file, a missing file, and neither file nor folder are refused."""
+    """A folder in the place of a file, a missing file, and neither file nor folder are refused with the reason."""
     (bare.work / "folder").mkdir()
     (bare.work / "file").write_text("x")
     os.mkfifo(bare.work / "pipe")
@@ -240,7 +240,7 @@ async def test_impossible_transfer_states_why(bare: Any) -> None:
 
 
 async def test_listing_has_all_kinds_of_files(bare: Any) -> None:
-    """Flat or recursive, sorted, bounded."""
+    """A listing is flat or recursive, sorted, and limited."""
     await upload(bare, "b/ü.txt", b"12345", mode=0o600)
     (bare.work / "a").symlink_to("b")
     (bare.work / "b/sub").mkdir()
@@ -256,7 +256,7 @@ async def test_listing_has_all_kinds_of_files(bare: Any) -> None:
 
 
 async def test_listing_of_very_long_names_is_truncated(bare: Any) -> None:
-    """The reply fits its limit and states the truncation."""
+    """The reply with very long names fits its limit and states that it is truncated."""
     deep = Path(*["d" * 200] * 15)
     (bare.work / deep).mkdir(parents=True)
     for number in range(200):
@@ -269,7 +269,7 @@ async def test_listing_of_very_long_names_is_truncated(bare: Any) -> None:
 @pytest.mark.own_broker
 @pytest.mark.faults
 async def test_upload_survives_a_restart_of_the_broker(bare: Any, herd: Any, desk: Any, eventually: Any) -> None:
-    """While fetching the chunks: it continues, and the file is whole."""
+    """A broker's restart during the fetch of the chunks does not stop an upload, and the file is complete."""
     content = os.urandom(5 * MEBIBYTE)
     reference = await bare.put_aside(content)
     question = WorkerUpload(
@@ -290,7 +290,7 @@ async def test_upload_survives_a_restart_of_the_broker(bare: Any, herd: Any, des
 @pytest.mark.own_broker
 @pytest.mark.faults
 async def test_download_survives_a_restart_of_the_broker(bare: Any, herd: Any, eventually: Any) -> None:
-    """While storing the chunks: they are all there afterwards."""
+    """After a broker's restart during the storing of the chunks all of them are stored."""
     content = os.urandom(12 * MEBIBYTE)
     (bare.work / "a").write_bytes(content)
     question = WorkerDownload(max_bytes=CAP, path="a", transfer="trf-1", wait_seconds=0.02)
@@ -303,7 +303,7 @@ async def test_download_survives_a_restart_of_the_broker(bare: Any, herd: Any, e
 
 
 async def test_upload_is_reported_as_a_change_once_complete(sandbox: Any) -> None:
-    """An upload is seen as a change of the work tree, once it is whole, and under its own name alone."""
+    """An upload is seen as one change of the work tree, once it is complete and under its own name."""
     sandbox.task("while ! test -e enough; do sleep 0.05; done")
     await sandbox.start()
     await sandbox.event("tool_use")

@@ -17,7 +17,7 @@ RANDOM = Random(os.environ.get("RECORDED_STEPS"))
 
 
 def steps() -> list[Json]:
-    """The steps that are left; read once, and removed, so that the agent's own tools do not find them."""
+    """The remaining steps; the file is read once, and removed, so that the agent's own tools do not find it."""
     path = Path(os.environ["RECORDED_STEPS"])
     found: list[Json] = json.loads(path.read_text())
     path.unlink()
@@ -26,14 +26,14 @@ def steps() -> list[Json]:
 
 def begin(step: Json) -> None:
     """Advance the recording's clock for a step."""
-    time.sleep(0.06)  # the worker stamps what was reported before
+    time.sleep(0.06)  # the worker first sets the times of what was reported before
     clock = step["clock"] if step["clock"] is not None else round(RANDOM.uniform(2.5, 11), 1)
     with CLOCK.open("a") as file:
         file.write(f"{time.time():.6f} {clock} {'fault' if step['at_fault'] else 'step'}\n")
 
 
 def published() -> int:
-    """How many edits the worker has published, as the recorder counts them."""
+    """The number of edits that the worker has published, as counted by the recorder."""
     try:
         return int(Path("/home/agent/.edited").read_text())
     except (OSError, ValueError):
@@ -41,12 +41,12 @@ def published() -> int:
 
 
 def perform(kind: str, act: Json) -> tuple[str, int | None]:
-    """Do it: the text of its result, and an exit status; -1 for an error without one.
+    """Perform a step; returns the text of its result and an exit status, -1 for an error without one.
 
     An edit ends when it is published, or after a while: a worker would join edits that follow each other so fast.
     """
     before = published()
-    time.sleep(0.06)  # the worker stamps the beginning, also if the call lets the clock go forward
+    time.sleep(0.06)  # the worker sets the time of the beginning, also if the call advances the clock
     done = _perform(kind, act)
     until = time.monotonic() + (1.5 if kind in {"Write", "Edit"} and done[1] is None else 0)
     while published() == before and time.monotonic() < until:

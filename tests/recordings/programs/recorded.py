@@ -20,19 +20,19 @@ def now() -> float:
 
 
 def stamp(form: str = "%Y-%m-%dT%H:%M:%S") -> str:
-    """The recording's time as text."""
+    """The recording's time as a text."""
     return time.strftime(form, time.gmtime(now()))
 
 
 def pause(seconds: float, word: str = "") -> None:
-    """Let the recording's clock go forward."""
-    time.sleep(0.5 if seconds >= 60 else 0)  # the worker stamps what was reported before a long pause
+    """Advance the recording's clock."""
+    time.sleep(0.5 if seconds >= 60 else 0)  # the worker first sets the times of what was reported before a long pause
     with open(CLOCK, "a") as file:
         file.write(f"{time.time():.6f} {seconds} {word}\n")
 
 
 def count(name: str) -> int:
-    """How often this was called with this name, with this call."""
+    """The number of calls with this name, including this one."""
     os.makedirs(COUNTERS, exist_ok=True)
     path = f"{COUNTERS}/{name}"
     with open(path, "a") as file:
@@ -41,7 +41,7 @@ def count(name: str) -> int:
 
 
 def duration(low: float, high: float, digits: int = 2) -> str:
-    """Seconds as tools print them, which the clock advances by."""
+    """Seconds as tools print them, by which the clock advances."""
     seconds = random.uniform(low, high)
     pause(seconds)
     return f"{seconds:.{digits}f}"
@@ -53,7 +53,7 @@ def digest(length: int = 16) -> str:
 
 
 def text_of(path: str) -> str:
-    """A file of the work tree, or an empty text."""
+    """The text of a file of the work tree; empty if there is none."""
     try:
         with open(path) as file:
             return file.read()

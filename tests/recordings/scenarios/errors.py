@@ -1,4 +1,4 @@
-"""Failing calls: streaks of errors, and failures that are none."""
+"""Failing calls: streaks of errors, and failures that are no streak."""
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 

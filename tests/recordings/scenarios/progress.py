@@ -1,4 +1,4 @@
-"""Work that does not advance: no edits, and contexts that are compacted again and again."""
+"""Work without progress: no edits, and contexts that are compacted repeatedly."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ TEST = {"tests/test_parts.py": "def test_parts():\n    assert True\n"}
 
 
 def wandering(count: int, seed: str) -> list[Step]:
-    """Reads and searches of the same few places, in an order without blocks."""
+    """Reads and searches in the same few places, in an order without repeated blocks."""
     random = Random(seed)
     places: list[Read | Run] = [
         Read("src/part_01.py"), Read("src/part_02.py"), Run("grep -rn SIZE src/part_01.py"), Run("ls src | head -5"),
@@ -89,7 +89,7 @@ def no_progress_openhands() -> Scenario:
 
 
 def reading(name: str, harness: Harness, kind: str | None, last: tuple[Step, ...], note: str) -> Scenario:
-    """Many reads, all of them new."""
+    """Many reads of different files."""
     return Scenario(
         name=name,
         harness=harness,

@@ -1,4 +1,4 @@
-"""Repeated calls: exact ones, and ones whose results differ."""
+"""Repeated calls: exact ones, and ones with different results."""
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 

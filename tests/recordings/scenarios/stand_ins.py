@@ -1,4 +1,4 @@
-"""Stand-ins of tools that are slow, or not installed where sessions are recorded: they print what the tools print."""
+"""Stand-ins of tools that are slow, or not installed where sessions are recorded; they print what the tools print."""
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
@@ -19,7 +19,7 @@ if sys.argv[1] == 'test':
 else:
     print(f'    Finished `dev` profile [unoptimized + debuginfo] target(s) in {duration(4, 60)}s', file=sys.stderr)
 """
-"""Errors are lines with a comment `/* BROKEN: text */`."""
+"""Lines with a comment `/* BROKEN: text */` are errors."""
 
 NPM = """
 script = ' '.join(sys.argv[1:])
@@ -47,7 +47,7 @@ targets = ['parser', 'lexer', 'ast', 'types', 'codegen', 'linker', 'runtime', 'g
 for n in range(min(lines * 2, 60)):
     print(f'[{n * 100 // 60:3}%] Building CXX object src/CMakeFiles/core.dir/{targets[n % 12]}_{n}.cpp.o')
 """
-"""A build's log that has two more lines each time."""
+"""A log of a build that grows by two lines each time."""
 
 PENDING = """
 n = count('pending')
@@ -64,7 +64,7 @@ print('ERROR config: key "region" is not set')
 print(f'finished in {duration(0.2, 1.9)}s')
 sys.exit(3)
 """
-"""Fails the same way with other times, numbers and hashes each time."""
+"""Fails in the same way with other times, numbers and hashes each time."""
 
 RANDOM = """
 a, b = random.gauss(0.71, 0.04), random.gauss(12, 2)

@@ -1,4 +1,4 @@
-"""Traps that real sessions have: calls of several sub-agents, bisections, polls by new ids, and relapses."""
+"""Difficult cases from real sessions: calls of several sub-agents, bisections, polls by new ids, and relapses."""
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 

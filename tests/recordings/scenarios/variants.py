@@ -1,4 +1,4 @@
-"""More true cases, in other words and by other tools than those of the first ones."""
+"""Further true cases, with other texts and tools than the first ones."""
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 

@@ -1,4 +1,4 @@
-"""The ACP driver with little patience for what `HASTY` names, so that a test need not have more."""
+"""The ACP driver with short time limits for what `HASTY` names, so that a test need not wait long."""
 
 import os
 

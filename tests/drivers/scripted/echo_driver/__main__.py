@@ -1,10 +1,10 @@
 """An agent that executes its commands, one after the other.
 
 The task and each message are lines of words: `say TEXT`, `print TEXT`, `usage IN OUT COST`, `use TOOL`, `raw JSON`,
-`wait` (until it is interrupted), `spawn SCRIPT` (and leave it be), `hang` (responds to nothing), `die` (by SIGKILL),
-`exit N`, `raise`, `fail TEXT` (as the outcome). A message given while it waits is reported as `heard`, and the
-turn goes on; one given while it awaits an approval is held until that is decided, which is reported by `holds`; any
-other one is a turn of its own.
+`wait` (until it is interrupted), `spawn SCRIPT` (without waiting for it), `hang` (responds to nothing), `die` (by
+SIGKILL), `exit N`, `raise`, `fail TEXT` (as the outcome). A message during `wait` is reported as `heard`, and the turn
+continues; one during an approval is held until the decision, which is reported by `holds`; any other message is a
+separate turn.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""The network of sandboxes of the process runtime, on a host and an internet that a test makes for itself."""
+"""Tests of the process runtime's network, on a host and an internet that each test creates in namespaces."""

@@ -1,4 +1,4 @@
-"""A sandbox on a host of the test's own, and code that is run in it."""
+"""A sandbox on a host that the test has created, and code that is run in it."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def net(tmp_path: Path) -> Iterator[Internet]:
 
 @pytest.fixture
 async def sandbox(net: Internet, open_process: Open, plan_for: PlanFor) -> Sandbox:
-    """Starts `sbx-one` with this network."""
+    """A function that starts `sbx-one` with this network."""
     net.use()
 
     async def start(unit: str = "sbx-one", **networks: Any) -> ProcessRuntime:
@@ -55,7 +55,7 @@ async def sandbox(net: Internet, open_process: Open, plan_for: PlanFor) -> Sandb
 
 
 async def inside(runtime: ProcessRuntime, code: str, unit: str = "sbx-one", seconds: float = PATIENCE) -> Any:
-    """What this Python code reports from inside the sandbox."""
+    """The report of this Python code, run inside the sandbox."""
     command = Command(argv=[sys.executable, "-I", "-c", PRELUDE + code], seconds=seconds)
     ran = await runtime.run(unit, command)
     assert ran.code == 0, ran

@@ -1,4 +1,4 @@
-"""A host with an internet, in network namespaces of a test: nothing leaves them, and they end with their holders."""
+"""A host with an internet, in network namespaces of one test: no packet leaves them, and they end with the test."""
 
 import asyncio
 import ctypes
@@ -64,21 +64,21 @@ _HOST_PREFIX: Final = (*_WORLD_PREFIX, *PRIVATE_MOUNTS)
 
 @dataclass
 class Internet:
-    """`host` is the process in whose namespaces the test's host is."""
+    """A test's host and internet. `host` is the process whose namespaces are the host's."""
 
     host: subprocess.Popen[str]
     folder: Path
-    """What the public web server serves."""
+    """The folder that the public web server serves."""
     log: Path
     requested: Path
 
     @property
     def hits(self) -> list[str]:
-        """Everything that was connected to beyond the host, as `address port`."""
+        """Every connection that was made beyond the host, as `address port`."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def enter(self) -> None:
-        """Move the calling thread to the host of the test. What it starts is started there."""
+        """Move the calling thread to the test's host; processes that it starts are started there."""
         if _LIBC.unshare(_FS) != 0:
             raise OSError(ctypes.get_errno(), "unshare")
         for name, kind in (("net", _NETWORK), ("mnt", _MOUNTS)):
@@ -88,13 +88,13 @@ class Internet:
             os.close(descriptor)
 
     def use(self) -> None:
-        """From now on what this event loop does in threads, as starting sandboxes, is done on the host of the test."""
+        """Run what this event loop does in threads, such as starting sandboxes, on the test's host from now on."""
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2, initializer=self.enter))
 
 
 @contextmanager
 def internet(folder: Path) -> Iterator[Internet]:
-    """Made for one test."""
+    """Create an internet for one test."""
     served = folder / "served"
     served.mkdir()
     resolv, table = folder / "resolv.conf", folder / "names.json"
@@ -125,7 +125,7 @@ def internet(folder: Path) -> Iterator[Internet]:
 
 @contextmanager
 def _held(script: str, *words: Any, prefix: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
-    """A process in namespaces of its own. It ends when its standard input does."""
+    """A process in its own namespaces. It ends when its standard input ends."""
     command = [*prefix, "sh", "-c", script, "sh", *map(str, words)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -18,7 +18,7 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 async def main() -> None:
-    """Until standard input ends."""
+    """Run until standard input ends."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         print("visitor tcp", flush=True)

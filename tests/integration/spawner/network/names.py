@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class Names(asyncio.DatagramProtocol):
-    """Answers A and AAAA."""
+    """The table; it answers queries for A and AAAA records."""
 
     def __init__(self, table: dict[str, list[list[str]]], log: Path) -> None:
         self._table, self._log = table, log
@@ -47,7 +47,7 @@ class Names(asyncio.DatagramProtocol):
 
 
 async def main() -> None:
-    """Until standard input ends."""
+    """Run until standard input ends."""
     table = json.loads(Path(sys.argv[1]).read_text())
     loop = asyncio.get_running_loop()
     await loop.create_datagram_endpoint(lambda: Names(table, Path(sys.argv[2])), ("127.0.0.53", 53))

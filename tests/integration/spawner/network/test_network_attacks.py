@@ -27,7 +27,7 @@ WAYS = (
     "::ffff:127.0.0.1", "::ffff:10.99.0.1", "::127.0.0.1", "64:ff9b::a63:1", "2130706433", "0x7f.1", "0177.0.0.1",
     "127.1", "10.25344001", "loop.test",
 )  # fmt: skip
-"""Other ways of writing the host's addresses."""
+"""Other notations of the host's addresses."""
 NEIGHBOURS = ("10.99.0.2", "10.1.515", "0x0a.1.2.3", "inner.test", "meta.test", "169.254.43518", "2002:a01:203::1")
 
 
@@ -42,7 +42,7 @@ class Services:
 
 @pytest.fixture
 async def services(net: Internet) -> AsyncIterator[Services]:
-    """On every address of the host of the test."""
+    """Start services on every address of the test's host."""
     net.use()
     command = [sys.executable, "-u", str(HERE / "listeners.py")]
     process = await asyncio.to_thread(
@@ -62,16 +62,16 @@ async def visited(services: Services) -> str:
 
 
 async def sees(services: Services, visitor: str) -> bool:
-    """Whether the service reports this visitor, sooner or later: it reads a datagram when it has time."""
+    """Whether the service reports this visitor; a datagram may be read later."""
     lines = services.process.stdout
     assert lines is not None
     return await asyncio.wait_for(asyncio.to_thread(lambda: any(line.strip() == visitor for line in lines)), PATIENCE)
 
 
 def everything(services: Services, seconds: int = 20) -> str:
-    """Code that tries every address at the host's service, and every private one at the world's.
+    """Code that tries every address of the host's service, and every private address of the world's.
 
-    `seconds` limits the time of those that may lead nowhere.
+    `seconds` limits each attempt that may get no response.
     """
     return f"""
 at = {{}}
@@ -93,9 +93,10 @@ tell(at=at)
 
 
 async def test_host_and_private_networks_are_unreachable(sandbox: Sandbox, services: Services, net: Internet) -> None:
-    """It refuses loopback, the host's own, private, link-local and metadata addresses, however they are written.
+    """A sandbox reaches no loopback, private, link-local or metadata address, nor the host's own, in any notation.
 
-    Over IPv4 and IPv6; also abstract sockets, and datagrams, to one, to many and to all. Nothing is left to hang.
+    This holds over IPv4 and IPv6, for abstract sockets, and for datagrams to one, to many and to all. No attempt is
+    left hanging.
     """
     found = await inside(await sandbox(), everything(services))
     assert {host: reply for host, reply in found["at"].items() if not reply.startswith("refused")} == {}
@@ -104,17 +105,17 @@ async def test_host_and_private_networks_are_unreachable(sandbox: Sandbox, servi
 
 
 async def test_same_attacks_succeed_in_the_hosts_network(sandbox: Sandbox, services: Services, net: Internet) -> None:
-    """Mode `host` exposes the host, and the attacks of the other test are effective."""
+    """Mode `host` exposes the host, which shows that the attacks of the other test are effective."""
     found = await inside(await sandbox(mode="host"), everything(services, seconds=5))
     reached = {host for host, reply in found["at"].items() if reply in {"reached\n", "welcome\n"}}
     assert {*HOST, *PRIVATE, *PRIVATE6, "::ffff:127.0.0.1", "2130706433", "inner.test"} <= reached
     assert await sees(services, "visitor udp")
     hits = {"10.1.2.3 13", "169.254.169.254 13", "fd00:ec2::254 13", "udp 9999"}
-    await eventually(lambda: hits <= set(net.hits), lambda: f"{net.hits}")  # a datagram is read when there is time
+    await eventually(lambda: hits <= set(net.hits), lambda: f"{net.hits}")  # a datagram may be read later
 
 
 async def test_rebound_name_is_judged_by_its_address(sandbox: Sandbox, net: Internet) -> None:
-    """The first reply is a public address, the next one private: each connection is judged, not the reply."""
+    """Each connection is checked by its address: the first reply has a public address, the next one a private one."""
     found = await inside(
         await sandbox(),
         'tell(first=ask("rebound.test", 13), then=ask("rebound.test", 13), inner=ask("inner.test", 13))',
@@ -125,7 +126,7 @@ async def test_rebound_name_is_judged_by_its_address(sandbox: Sandbox, net: Inte
 
 
 async def test_allowed_name_leads_to_no_private_address(sandbox: Sandbox, net: Internet) -> None:
-    """The allow-list permits public addresses only, whatever the resolver returns for an allowed name."""
+    """The allow-list permits only public addresses, whatever the resolver returns for an allowed name."""
     runtime = await sandbox(mode="allow", allow=frozenset({"rebound.test", "inner.test", "meta.test", "10.1.2.3"}))
     found = await inside(
         runtime,
@@ -138,7 +139,7 @@ async def test_allowed_name_leads_to_no_private_address(sandbox: Sandbox, net: I
 
 
 async def test_sandbox_does_not_reach_another(sandbox: Sandbox, plan_for: PlanFor, eventually: Eventually) -> None:
-    """The other sandbox's port and the host's port that leads to it are unreachable; the host reaches it."""
+    """A sandbox reaches neither another's port nor the host's port that leads to it; the host reaches that port."""
     runtime = await sandbox()
     await runtime.create(plan_for("sbx-two"))
     serve = "one = socket.create_server(('127.0.0.1', 8000))\nwhile True:\n    c, _ = one.accept(); c.sendall(b'two')"
@@ -169,7 +170,7 @@ def _first(port: int) -> bytes:
 
 
 async def test_network_namespace_cannot_be_changed_from_inside(sandbox: Sandbox, net: Internet) -> None:
-    """No raw or packet socket, route, address, rule, transparent socket or other namespace is available."""
+    """A sandbox can create no raw or packet socket, route, address, rule, transparent socket or other namespace."""
     found = await inside(
         await sandbox(),
         f"""
@@ -211,7 +212,7 @@ tell(allowed=[name for name, act in dict(
 
 
 async def test_sandbox_cannot_use_up_the_hosts_connections(sandbox: Sandbox, plan_for: PlanFor) -> None:
-    """Beyond its limit further ones are reset; another sandbox and its own next one connect."""
+    """Connections beyond a sandbox's limit are reset; another sandbox can connect, and later it can, too."""
     runtime = await sandbox()
     await runtime.create(plan_for("sbx-two"))
     flood = f"""
@@ -255,7 +256,7 @@ tell(after=ask("public.test", 13))
 
 
 async def test_killed_forwarder_is_restarted(sandbox: Sandbox, eventually: Eventually) -> None:
-    """The forwarder's connections are lost; new ones succeed, and a private address is refused all the time."""
+    """The connections of a killed forwarder are lost; new ones succeed, and private addresses are always refused."""
     runtime = await sandbox()
     (forwarder,) = await eventually(lambda: _forwarders(runtime))
     await asyncio.to_thread(subprocess.run, ["kill", "-9", str(forwarder)], check=True)
@@ -278,14 +279,14 @@ def _forwarders(runtime: ProcessRuntime) -> list[int]:
 
 
 def _parent(pid: int) -> int | None:
-    """None for a process that has just ended."""
+    """The parent of a process; None if it has just ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return None
 
 
 def _command_line(pid: int) -> list[bytes]:
-    """Empty for a process that has just ended."""
+    """The command line of a process; empty if it has just ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return [b""]

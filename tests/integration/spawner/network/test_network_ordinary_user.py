@@ -1,4 +1,4 @@
-"""The network of a spawner that is not root: the forwarder needs no right beyond its own user namespace."""
+"""The network of a spawner that is not root: the forwarder needs no permission beyond its own user namespace."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ tell(public=ask("public.test", 13), six=ask("{PUBLIC6}", 13), private=ask("10.1.
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter, as pytest's own may not."""
+    """A folder that every user may enter; pytest's own folders are closed to others."""
     with tempfile.TemporaryDirectory(prefix="sandherd-user-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -41,7 +41,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.mark.skipif(not Path(PYTHON).exists(), reason="the interpreter of these tests is root's alone")
 async def test_sandbox_of_an_ordinary_user_has_the_same_network(net: Internet, open_folder: Path) -> None:
-    """Public and declared destinations are reachable, and no private ones; under a uid without an account."""
+    """A uid without an account reaches public and declared destinations and no private ones, as root's sandboxes do."""
     net.use()
     folder = open_folder / "run"
     folder.mkdir()

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 async def test_internet_is_reachable_by_name_and_address(sandbox: Sandbox) -> None:
-    """IPv4 and IPv6 work, also where the server sends first; names come from the host's resolver."""
+    """A sandbox reaches the internet over IPv4 and IPv6, also if the server sends first; the host resolves names."""
     found = await inside(
         await sandbox(),
         f"""
@@ -35,7 +35,7 @@ tell(name=get("http://public.test/"), address=get("http://{PUBLIC}/"), six=get("
 
 
 async def test_large_transfer_arrives_with_a_half_closed_connection(sandbox: Sandbox) -> None:
-    """128 MiB each way; the server responds to an upload only when the sandbox has ended its half."""
+    """A sandbox transfers 128 MiB each way; the server responds to an upload only once its half is closed."""
     found = await inside(
         await sandbox(),
         f"""
@@ -57,7 +57,7 @@ tell(size=size, down=digest.hexdigest(), up=back.decode())
 
 
 async def test_two_hundred_connections_are_separate(sandbox: Sandbox) -> None:
-    """All are open together, idle for a while, and each receives its own bytes."""
+    """Two hundred connections that are open and idle together each receive their own bytes."""
     found = await inside(
         await sandbox(),
         f"""
@@ -71,7 +71,7 @@ tell(right=sum(one.recv(100).decode() == str(number) for number, one in enumerat
 
 
 async def test_git_clones_over_http(sandbox: Sandbox, net: Internet, tmp_path: Path) -> None:
-    """A repository of the internet's, with the host's own git."""
+    """The host's own git clones a repository from the internet."""
     source, own = tmp_path / "source", ["-c", "user.name=a", "-c", "user.email=a@b"]
     steps = (
         ["git", "init", "-q", str(source)],
@@ -88,7 +88,7 @@ async def test_git_clones_over_http(sandbox: Sandbox, net: Internet, tmp_path: P
 
 
 async def test_only_declared_endpoints_are_reached(sandbox: Sandbox) -> None:
-    """A private address by address and by name, and a port of the host's loopback: exactly these ports."""
+    """A sandbox reaches exactly the declared ports: of a private address, a private name, and the host's loopback."""
     runtime = await sandbox(endpoints=frozenset({"10.1.2.3:13", "db.corp.test:7", "127.0.0.1:4711", "[fd12::1]:13"}))
     server = await asyncio.to_thread(_greeting_server)
     try:
@@ -120,7 +120,7 @@ def _greeting_server() -> "subprocess.Popen[str]":
 
 
 async def test_allow_list_is_exclusive(sandbox: Sandbox, net: Internet) -> None:
-    """Names are pinned to the resolver's addresses, with their ports; other names are not even resolved."""
+    """Allowed names are pinned to the resolver's addresses and their ports; other names are not even resolved."""
     runtime = await sandbox(mode="allow", allow=frozenset({"public.test:80", "rebound.test"}))
     found = await inside(
         runtime,
@@ -140,7 +140,7 @@ tell(before=before, named=ask("public.test", 80, b"GET / HTTP/1.0\\r\\n\\r\\n"),
 
 
 async def test_without_a_network_only_declared_endpoints_are_reached(sandbox: Sandbox, net: Internet) -> None:
-    """No address, no name and no query to the host's resolver succeeds."""
+    """Without a network no address, no name and no query to the host's resolver succeeds, except declared endpoints."""
     found = await inside(
         await sandbox(mode="none", endpoints=frozenset({"10.1.2.3:13"})),
         f"""

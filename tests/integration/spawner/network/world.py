@@ -15,7 +15,7 @@ BLOCK = bytes(range(256)) * 256
 
 
 async def main() -> None:
-    """Until standard input ends."""
+    """Run until standard input ends."""
     log, folder = Path(sys.argv[1]), Path(sys.argv[2])
 
     def hit(host: str, port: int) -> None:
@@ -66,7 +66,7 @@ async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _fol
 
 
 async def _digest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _folder: Path) -> None:
-    """Reads until the other side has ended its half, and only then answers."""
+    """Read until the other side has closed its half, and only then respond."""
     digest = hashlib.sha256()
     while data := await reader.read(1 << 20):
         digest.update(data)
@@ -74,7 +74,7 @@ async def _digest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _f
 
 
 async def _greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _folder: Path) -> None:
-    """Sends first."""
+    """Send first."""
     writer.write(b"welcome\n")
     await reader.readline()
 

@@ -1,4 +1,4 @@
-"""The real broker, as one spawner sees it: through its gate, and with every write noted in the order it was taken."""
+"""The real broker as one spawner sees it: each request passes its gate, and writes are noted in the broker's order."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -12,14 +12,14 @@ from tests.integration.spawner.scripted.gate import Gate
 
 
 class Noted(Protocol):
-    """Called with what the broker was requested to store, and with its reply."""
+    """A function that is called with a request to store something, and with the broker's reply."""
 
     def note(self, subject: str, payload: bytes, headers: Mapping[str, str], answer: bytes) -> None:
-        """One request over the connection."""
+        """Send one request over the connection."""
 
 
 class GatedClient:
-    """A connection of which every request passes a gate. The rest of it is the real one."""
+    """The real connection, but every request passes a gate."""
 
     def __init__(self, real: Client, gate: Gate, noted: Noted) -> None:
         self._real = real
@@ -41,7 +41,7 @@ class GatedClient:
 
 
 def gated(real: Bus, gate: Gate, noted: Noted) -> Bus:
-    """A bus over the same connection, through this gate."""
+    """A bus over the same connection, whose requests pass this gate."""
     bus = Bus(real.name, ConnectionCallbacks())
     bus.client = GatedClient(real.client, gate, noted)  # type: ignore[assignment]  # the real one, gated
     bus.js = JetStreamContext(bus.client, timeout=5)

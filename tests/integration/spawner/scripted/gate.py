@@ -1,6 +1,6 @@
-"""Where a spawner touches the world: every await on the broker, a runtime or a lease passes here, and may be its last.
+"""The gate of a spawner: every await on the broker, a runtime or a lease passes it; the spawner may be killed there.
 
-One such act at a time in the whole world, in the order of asking: so the same history goes the same way again.
+Only one such act happens at a time in all spawners, in the order of the calls, so that a history can be repeated.
 """
 
 import asyncio
@@ -11,27 +11,27 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 _STILL: Final = 8
-"""The number of turns of the loop without an act, after which nothing is in progress any more."""
+"""The number of turns of the loop without an act after which nothing is in progress any more."""
 
 
-class Died(BaseException):  # not an error to be handled: the process is gone
-    """The spawner was killed here; nothing of it goes on."""
+class Died(BaseException):  # not an error to be handled: the process has ended
+    """The spawner was killed here; none of its code continues."""
 
 
 class Kind(StrEnum):
     """What happens to a spawner at one of its acts."""
 
     CRASH = "crash"
-    """It is killed."""
+    """The spawner is killed."""
     SLOW = "slow"
-    """This one answer is long in coming, while all else goes on."""
+    """The reply to this one act is delayed, while everything else continues."""
     STOP = "stop"
     """The whole process is stopped (SIGSTOP) until it is thawed."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What happens at the n-th point, counted from now: there is one before and one after each act."""
+    """An event at the n-th point from now; there is a point before and after each act."""
 
     kind: Kind
     at: int
@@ -46,7 +46,7 @@ class Traffic:
         self._idle = asyncio.Event()
 
     async def act(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do it, after all that were asked for before."""
+        """Do an act, after all acts that were requested before it."""
         self._going += 1
         self._idle.clear()
         try:
@@ -58,7 +58,7 @@ class Traffic:
                 self._idle.set()
 
     async def quiet(self) -> None:
-        """Return when nothing goes on any more, but what waits to be thawed."""
+        """Return when nothing is in progress, except acts that wait to be thawed."""
         still = 0
         while still < _STILL:
             if self._going:
@@ -69,13 +69,13 @@ class Traffic:
 
 
 class Gate:
-    """The way of one spawner to the world."""
+    """The gate between one spawner and the world."""
 
     def __init__(self, name: str, traffic: Traffic) -> None:
         self.name = name
         self.dead = False
         self.met: list[str] = []
-        """What befell it, and where."""
+        """The fates that it has met, with their places."""
         self._traffic = traffic
         self._fate: Fate | None = None
         self._passed = 0
@@ -84,15 +84,15 @@ class Gate:
 
     @property
     def stopped(self) -> bool:
-        """Whether the process stands still."""
+        """Whether the process is stopped."""
         return self._stopped is not None
 
     def destine(self, fate: Fate | None) -> None:
-        """From here on its points are counted, and this happens."""
+        """Count points from here, and apply this fate when its point is reached."""
         self._fate, self._passed = fate, 0
 
     async def act(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """One act. It may fail before it is done, and after it is done and before it knows."""
+        """Do one act. The spawner may be killed before the act, or after it and before it knows the result."""
         await self._point(f"before {what}")
         try:
             return await self._traffic.act(work)
@@ -100,12 +100,12 @@ class Gate:
             await self._point(f"after {what}")
 
     def die(self) -> None:
-        """Killed. What waits inside goes on only to find that out."""
+        """Kill the spawner. Acts that wait continue only to raise `Died`."""
         self.dead = True
         self.thaw_all()
 
     def thaw(self) -> bool:
-        """Let the process, or else its oldest slow act, go on. Returns whether there was one."""
+        """Let the process continue, or else its oldest slow act. Returns whether there was one."""
         if self._stopped:
             self._stopped.set()
             self._stopped = None
@@ -116,7 +116,7 @@ class Gate:
         return False
 
     def thaw_all(self) -> None:
-        """Let everything go on."""
+        """Let everything continue."""
         while self.thaw():
             pass
 

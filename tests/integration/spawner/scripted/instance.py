@@ -51,7 +51,7 @@ _PATIENCE: Final = 60.0
 
 
 class ScriptedSpawner(spawner.main.Spawner):
-    """The program's composition, with leases that the world gives."""
+    """The program's composition, with leases of the scripted world."""
 
     def __init__(self, world: "World", gate: Gate) -> None:
         self._world = world
@@ -96,13 +96,13 @@ class ScriptedSpawner(spawner.main.Spawner):
 
 
 class Instance:
-    """A spawner, and what of it goes on."""
+    """A spawner, and its tasks that are in progress."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.name = name
         self.gate = Gate(name, world.traffic)
         self.lags = False
-        """Whether its watch is behind: it knows its own writes alone."""
+        """Whether its watch is behind: it then knows only its own writes."""
         self._world = world
         self._fed = 0
         self._going: set[asyncio.Task[None]] = set()
@@ -117,13 +117,13 @@ class Instance:
             index._seen = world.stage.floors[bucket]
             index.complete.set()
             index.catch_up = self._catch_up
-        # Time is the history's: nothing waits by the real clock.
+        # The clock is the history's: nothing waits by the real clock.
         self._spawner.core.admission._patience = 0.0
         self._watch(self._spawner.core.reconciler)
         self.catch_up()
 
     def _watch(self, keeper: SandboxReconciler) -> None:
-        """What leading a sandbox raises that was not foreseen breaks the history."""
+        """Record in the history an unexpected error of a sandbox's steps."""
         lead = keeper._steps.run
 
         async def watched(key: str) -> datetime | None:
@@ -140,7 +140,7 @@ class Instance:
     # --- what it does --------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """What the scheduler does each time it is woken."""
+        """Do what the scheduler does each time it is woken."""
         scheduler = self._spawner.scheduler
         await scheduler.tick()
         if scheduler._late.is_set():
@@ -148,7 +148,7 @@ class Instance:
             await scheduler._reaper.end_overdue_attempts(scheduler._changing(scheduler._fence))
 
     async def sweep(self) -> None:
-        """The clearing of outboxes, a pass of the sweep, which wakes the keeper for all that live, and the filler's."""
+        """Clear the outboxes, sweep (which wakes the keeper of every live sandbox), and fill the pool."""
         for store in (self._spawner.core.live.tasks, self._spawner.core.live.sandboxes):
             for key in list(store._outboxes._published):
                 await store._clear(key)
@@ -156,26 +156,26 @@ class Instance:
         await self._spawner.filler.fill(_PATIENCE)
 
     async def grant(self, requested: IncomingRequest[GetCredential]) -> CredentialGrant:
-        """Answer a worker."""
+        """Reply to a worker."""
         return cast("CredentialGrant", await self.parts.answers[GetCredential](requested))
 
     async def prune(self) -> None:
-        """Answer an operator who wants all orphans removed, now."""
+        """Reply to an operator who requests that all orphans are removed now."""
         await self.parts.answers[Prune](IncomingRequest(Prune(now=True), {"project": "fleet"}))
 
     def take_schedule(self) -> None:
-        """The scheduler's lease is this one's from now on."""
+        """Give this spawner the scheduler's lease."""
         cast("Any", self._spawner.schedule_lease).take()
 
     def take_sweep(self) -> None:
-        """The sweep's lease is."""
+        """Give this spawner the sweep's lease."""
         cast("Any", self._spawner.core.lease).take()
 
     # --- that it does it -----------------------------------------------------------------------------------------
 
     @property
     def works(self) -> bool:
-        """Whether it can be given something to do."""
+        """Whether it can do something: it is neither killed nor stopped."""
         return not self.gate.dead and not self.gate.stopped
 
     async def _catch_up(self, _bus: Bus) -> None:
@@ -199,11 +199,11 @@ class Instance:
             index._receive(KeyValue.Entry(write.bucket, write.key, write.value, write.revision, 0, 0, gone))
 
     def is_at(self, what: str) -> bool:
-        """Whether it has begun this and not come to its end."""
+        """Whether it has begun this work and has not ended it."""
         return any(task.get_name() == what for task in self._going)
 
     def begin(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        """Let it do this; it may never come to its end."""
+        """Begin this work, which may never end."""
         task = asyncio.get_running_loop().create_task(self._guarded(work), name=what)
         self._going.add(task)
         task.add_done_callback(self._going.discard)
@@ -219,7 +219,7 @@ class Instance:
             self._world.unforeseen(self.name, error)
 
     async def bury(self) -> None:
-        """End what is left of one that has died."""
+        """End what is left of a killed spawner."""
         self.gate.die()
         await self._spawner.core.reconciler.close()
         for task in list(self._going):

@@ -1,4 +1,4 @@
-"""Every write of every spawner, in the order in which the broker took them; what must hold is checked at each."""
+"""Every write of every spawner, in the order of the broker; the invariants are checked at each write."""
 
 import json
 from collections import defaultdict
@@ -21,12 +21,12 @@ from spawner.tasks.task_record import TaskRecord
 
 
 class BrokenRuleError(AssertionError):
-    """Something happened that must never happen."""
+    """An invariant was violated."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """One write that the broker took. No value: the key was removed."""
+    """One write that the broker has stored. `value` is None if the key was removed."""
 
     bucket: str
     key: str
@@ -36,7 +36,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many sandboxes may live."""
+    """The limits of the number of live sandboxes."""
 
     total: int
     project: int
@@ -45,26 +45,26 @@ class Limits:
 
 @dataclass
 class Journal:
-    """What the broker holds, how it came to be, and what was published."""
+    """The records of the broker, their history, and the published events."""
 
     limits: Limits
     stale: int = 0
-    """How many acts were slow: each may be one sandbox that was begun when there was capacity."""
+    """The number of slow acts: during each, a sandbox that was admitted earlier may be created."""
     writes: list[Write] = field(default_factory=list)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)
     granted: dict[str, tuple[str, datetime]] = field(default_factory=dict)
-    """For each public key: whose it was, and when its token runs out by itself."""
+    """For each public key, its owner and the time at which its token expires."""
     pool: dict[str, WarmRecord] = field(default_factory=dict)
     past_tasks: dict[str, TaskRecord] = field(default_factory=dict)
-    """As they were when they were purged."""
+    """The last versions of purged task records."""
     past_sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)
     published: dict[str, dict[int, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     """Events, by source and sequence."""
     broken: list[str] = field(default_factory=list)
 
     def note(self, subject: str, payload: bytes, headers: Mapping[str, str], answer: bytes) -> None:
-        """One request: a write of a record, an event, or something else."""
+        """Note one request: a write of a record, an event, or something else."""
         if subject.startswith("$KV."):
             ack = json.loads(answer)
             if "error" not in ack:
@@ -73,7 +73,7 @@ class Journal:
             self._event(json.loads(payload))
 
     def check(self) -> None:
-        """Raise `BrokenRuleError` with what went wrong by now."""
+        """Raise `BrokenRuleError` with all violations so far."""
         if self.broken:
             raise BrokenRuleError("; ".join(self.broken))
 
@@ -144,7 +144,7 @@ class Journal:
         self._require((before.task, before.attempt) == (after.task, after.attempt), f"{key} changed its task")
 
     def _begun(self, key: str, new: SandboxRecord) -> None:
-        """The one before has ended, and there is capacity."""
+        """Check that the sandbox before has ended, and that there is capacity."""
         others = [record for record in self.live() if record.key != key]
         if new.task:
             same = [record.sandbox for record in others if (record.project, record.task) == (new.project, new.task)]
@@ -169,7 +169,7 @@ class Journal:
         self._require(known["id"] == event["id"], f"{event['source']} published two events as {event['sequence']}")
 
     def check_events(self) -> None:
-        """Every source counts from 1 without a gap, and has published all that its record states."""
+        """Check that every source counts from 1 without a gap, and has published all that its record states."""
         for source, numbers in self.published.items():
             self._require(sorted(numbers) == list(range(1, len(numbers) + 1)), f"{source} published {sorted(numbers)}")
         records: list[Record] = [*self.tasks.values(), *self.sandboxes.values()]
@@ -183,7 +183,7 @@ class Journal:
         self.check()
 
     def types(self, source: str) -> list[str]:
-        """What a source has published, in order."""
+        """The types of a source's events, in order."""
         numbers = self.published.get(source, {})
         return [numbers[number]["type"] for number in sorted(numbers)]
 
@@ -193,7 +193,7 @@ class Journal:
 
 
 def _task_may(before: TaskRecord, after: TaskRecord) -> bool:
-    """Whether the table allows it. A failed attempt that is tried again is two moves in one write."""
+    """Whether the table allows this change. A failed attempt that is retried is two transitions in one write."""
     if before.state is after.state and before.attempt == after.attempt:
         return True
     if after.state is not TaskState.PENDING:
@@ -206,7 +206,7 @@ def _task_may(before: TaskRecord, after: TaskRecord) -> bool:
 
 
 def _sandbox_may(before: SandboxState, after: SandboxState) -> bool:
-    """Whether the table allows it, if need be by way of one state in between: a fast worker publishes first."""
+    """Whether the table allows this change, possibly through one state in between: a fast worker publishes first."""
     if before is after or (before, after) in SANDBOX_TRANSITIONS:
         return True
     return before is SandboxState.REQUESTED and after is SandboxState.RUNNING

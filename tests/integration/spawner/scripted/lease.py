@@ -1,6 +1,6 @@
-"""Leases that a history passes from one spawner to another. What they promise is proven where the real one is.
+"""Leases that a history passes from one spawner to another. The tests of the real lease prove what leases promise.
 
-The one before knows at once, as it does by its own clock; but what it had begun goes on.
+The former holder knows at once that it has lost the lease, as it would by its own clock; what it had begun continues.
 """
 
 from typing import Any
@@ -10,20 +10,20 @@ from tests.integration.spawner.scripted.gate import Gate
 
 
 class Leases:
-    """Who holds each lease, and with which fencing token."""
+    """The holder of each lease, and its fencing token."""
 
     def __init__(self) -> None:
         self._holders: dict[str, ScriptedLease] = {}
         self._fence = 0
 
     def give(self, lease: "ScriptedLease") -> None:
-        """From now on this one holds it."""
+        """Give the lease to this spawner."""
         if self._holders.get(lease.key) is not lease:
             self._fence += 1
             self._holders[lease.key], lease.fence = lease, self._fence
 
     def holds(self, lease: "ScriptedLease") -> bool:
-        """Whether this one does."""
+        """Whether this spawner holds the lease."""
         return self._holders.get(lease.key) is lease
 
 
@@ -48,7 +48,7 @@ class ScriptedLease:
         return None
 
     def take(self) -> None:
-        """The one before has not renewed it, or has given it back."""
+        """Take the lease, as when the former holder has not renewed it or has given it back."""
         self._leases.give(self)
 
     async def wait_held(self) -> None:

@@ -1,7 +1,7 @@
-"""A provider of sandboxes that does what a history says, and the runtime through which a spawner asks it.
+"""A provider of sandboxes that acts as a history says, and the runtime through which a spawner uses it.
 
-The provider outlives every spawner. It may refuse, do what it is asked without saying so, do it twice, or do it much
-later; it may lose sandboxes, and have some that were not requested.
+The provider outlives every spawner. It may refuse a request, or carry it out without a reply, twice, or much later; it
+may lose sandboxes, and have some that were not requested.
 """
 
 from collections.abc import Callable, Collection
@@ -28,41 +28,41 @@ _KILLED: Final = 137
 
 
 class Fault(StrEnum):
-    """How the provider answers a request."""
+    """A fault of one request to the provider."""
 
     LOST = "lost"
-    """It did nothing, and says nothing."""
+    """The request has no effect and no reply."""
     UNTOLD = "untold"
-    """It did it, and says nothing."""
+    """The request takes effect, and has no reply."""
     TWICE = "twice"
-    """It did it, and will do it again, later."""
+    """The request takes effect now, and again later."""
     LATER = "later"
-    """It says nothing, and will do it later."""
+    """The request has no reply, and takes effect later."""
     QUOTA = "quota"
-    """It has no capacity."""
+    """The request is refused for lack of capacity."""
     REFUSED = "refused"
-    """It will never do that."""
+    """The request is refused permanently."""
 
 
 class Doing(StrEnum):
-    """What a worker is at."""
+    """The state of a worker."""
 
     WAITING = "waiting"
-    """Started beforehand; it has no identity yet."""
+    """The worker was started in advance, and has no identity yet."""
     JOINING = "joining"
-    """It has not been given its credential."""
+    """The worker has no credential yet."""
     SERVING = "serving"
-    """It exists for its creator, and runs no agent."""
+    """The worker serves the creator of its sandbox, and runs no agent."""
     AGENT = "agent"
     """Its agent runs."""
     PUBLISHED_END = "said end"
-    """Its agent has ended and that was published, or will be when it is recovered."""
+    """Its agent has ended, and that is published now or by the recovery."""
     RECOVERING = "recovering"
 
 
 @dataclass(eq=False)
 class Box:
-    """A sandbox as it really is. Every run of a worker in it is distinguished by `runs`."""
+    """A sandbox as it really is. `runs` distinguishes the runs of its worker."""
 
     unit: str
     project: str | None
@@ -70,26 +70,26 @@ class Box:
     plan: SandboxPlan | None = None
     doing: Doing = Doing.JOINING
     key: str = ""
-    """The public key of a worker that was started beforehand; it is that of each later run, too."""
+    """The public key of a worker that was started in advance; each later run has the same key."""
     runs: int = 1
     alive: bool = True
     paused: bool = False
     end: RunEnd | None = None
     spool: list[Any] = field(default_factory=list)
-    """What its worker has written down and not published yet."""
+    """The events that its worker has stored and not published yet."""
     ended_published: bool = False
 
     @property
     def runs_agent(self) -> bool:
-        """Whether an agent is at work in it."""
+        """Whether an agent runs in it."""
         return self.alive and self.doing is Doing.AGENT
 
     def finish(self, code: int | None) -> None:
-        """Its worker has ended."""
+        """End its worker."""
         self.alive, self.paused, self.end = False, False, RunEnd(code)
 
     def seen(self) -> ObservedSandbox:
-        """What a runtime reports of it."""
+        """The sandbox as a runtime reports it."""
         return ObservedSandbox(
             self.unit,
             alive=self.alive,
@@ -102,27 +102,27 @@ class Box:
 
 
 class Provider:
-    """All boxes of one runtime. `drain(box)` says what is in a box's spool."""
+    """All boxes of one runtime. `drain(box)` publishes a box's spool."""
 
     def __init__(self, name: str, drain: Callable[[Box], None], now: Callable[[], float]) -> None:
         self.name = name
         self.boxes: dict[str, Box] = {}
         self.quarantined: dict[str, Box] = {}
         self.faults: dict[str, Fault] = {}
-        """What goes wrong with the next request of each kind."""
+        """The fault of the next request of each kind."""
         self.late: list[Callable[[], None]] = []
-        """What will be done later."""
+        """The effects that come later."""
         self._drain = drain
         self._now = now
 
     def catch_up(self) -> None:
-        """Do the first of what was to be done later. If it can't be done any more, there is no one to be notified."""
+        """Apply the first of the later effects. If that is no longer possible, nothing happens."""
         if self.late:
             with suppress(RuntimeFailedError):
                 self.late.pop(0)()
 
     def request(self, verb: str, effect: Callable[[], None]) -> None:
-        """Do what is asked, or what comes of it. Raises `RuntimeFailedError`."""
+        """Apply a request, or its fault. Raises `RuntimeFailedError`."""
         fault = self.faults.pop(verb, None)
         if fault in {None, Fault.UNTOLD, Fault.TWICE}:
             effect()
@@ -166,7 +166,7 @@ class Provider:
         if box is None or not box.alive:
             return
         if box.doing in {Doing.WAITING, Doing.JOINING, Doing.RECOVERING}:
-            box.finish(_KILLED)  # it can't say anything yet
+            box.finish(_KILLED)  # it has no replies yet
             return
         box.paused = False
         self._drain(box)
@@ -204,7 +204,7 @@ class ScriptedRuntime:
         self._gate = gate
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
-        """A history says itself when a spawner learns of an exit: by its sweep."""
+        """Do nothing: in a history a spawner learns of an exit by its sweep."""
 
     async def prepare(self, plan: WarmPlan) -> str | None:
         await self._ask("prepare", lambda: self._provider.prepare(plan))

@@ -1,4 +1,4 @@
-"""What becomes of a history in the end: left alone with a spawner that lives and providers that answer, all ends."""
+"""The end of a history: with one live spawner, and providers that reply, everything ends."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,7 +16,7 @@ from tests.integration.spawner.scripted.workers import OUTCOMES
 from tests.integration.spawner.scripted.world import World
 
 _PATIENCE: Final = timedelta(minutes=1)
-"""So long after its time a sandbox may be waited for: what its agent has published at the end may be on its way."""
+"""How long a sandbox may exist after its time: the last events of its agent may be on their way."""
 _ROUNDS: Final = 150
 _PASSES: Final = 40
 _FIRST_LEAP: Final = 3.0
@@ -24,7 +24,7 @@ _LONGEST_LEAP: Final = 6 * 3600.0
 
 
 async def settle(world: World) -> None:
-    """Bring everything to its end, and check what must hold then. Raises `BrokenRuleError`."""
+    """Let everything end, and check the invariants that hold then. Raises `BrokenRuleError`."""
     for provider in world.providers.values():
         provider.faults.clear()
         while provider.late:
@@ -48,7 +48,7 @@ async def settle(world: World) -> None:
 
 
 async def go_on(world: World, spawner: Instance, *, agents_end: bool, fate: Fate | None = None) -> None:
-    """One round of all that a spawner and its workers do, as far as the spawner comes."""
+    """Do one round of everything that a spawner and its workers do, as far as the spawner gets."""
     spawner.gate.destine(fate)
     for waiting in list(world.waiting):
         await world.deliver(waiting, spawner)
@@ -64,7 +64,7 @@ async def go_on(world: World, spawner: Instance, *, agents_end: bool, fate: Fate
 
 
 async def until_still(world: World, leader: Instance) -> None:
-    """Rounds until nothing changes by itself any more."""
+    """Do rounds until nothing changes any more."""
     for _ in range(_PASSES):
         before = _mark(world)
         await go_on(world, leader, agents_end=True)
@@ -80,22 +80,22 @@ def _mark(world: World) -> tuple[int, ...]:
 
 
 def is_over(world: World) -> bool:
-    """Whether nothing is left to be done."""
+    """Whether nothing is left to do."""
     tasks = all(task.ended for task in world.journal.tasks.values())
     return tasks and not any(world.journal.live()) and not left(world) and not world.waiting
 
 
 def left(world: World) -> list[tuple[Provider, Box]]:
-    """What providers have that is not the pool's: as many wait there as are to be kept."""
+    """The boxes of providers, without as many waiting ones as the pool has to hold."""
     pooled = {record.unit for record in world.journal.pool.values() if record.state is WarmState.READY}
     waiting = [box for _, box in world.boxes() if box.doing is Doing.WAITING and box.alive and box.unit in pooled]
     return [(provider, box) for provider, box in world.boxes() if box not in waiting[:WARM]]
 
 
 def check_now(world: World, begun: datetime) -> None:
-    """No sandbox outlives its task or its time, and none that runs stands still, once its spawner had its turn.
+    """Check that no sandbox outlives its task or its time, and that none is frozen that runs, after its spawner's turn.
 
-    `begun`: since when a spawner leads without interruption, as deadlines do not run without one.
+    `begun` is the time since which a spawner leads without interruption: without one, deadlines are not enforced.
     """
     now = world.now()
     frozen = {box.unit for _, box in world.boxes() if box.alive and box.paused}
@@ -123,7 +123,7 @@ def _should_end(world: World, sandbox: SandboxRecord, now: datetime, begun: date
 
 
 def check_end(world: World) -> None:
-    """Everything has ended as it should have, and all that was published is complete."""
+    """Check that everything has ended as it should have, and that all events are published."""
     journal = world.journal
     for task in journal.tasks.values():
         if not task.ended:
@@ -142,7 +142,7 @@ def check_end(world: World) -> None:
 
 
 def _check_outcome(world: World, task: TaskRecord) -> None:
-    """It has ended as its last attempt did, and was tried as often as it may be."""
+    """Check that the task has ended like its last attempt, and had no more attempts than it may have."""
     came_to = world.workers.outcomes.get(task.sandbox or "")
     if task.state is TaskState.COMPLETED and came_to != "agent.completed":
         world.journal.broken.append(f"{task.key} is completed, but its last agent came to {came_to}")
@@ -154,7 +154,7 @@ def _check_outcome(world: World, task: TaskRecord) -> None:
 
 
 def _check_submitted(world: World) -> None:
-    """Every task that was submitted is there, or was, or was refused."""
+    """Check that every submitted task exists, existed, or was refused."""
     refused = {source.split("/")[3] for source, events in world.journal.published.items() for event in events.values()
                if event["type"] == "task.rejected"}  # fmt: skip
     for command in world.given:
@@ -166,7 +166,7 @@ def _check_submitted(world: World) -> None:
 
 
 def _check_revoked(world: World) -> None:
-    """No key is good that a sandbox had which is gone, but those that have expired."""
+    """Check that no key of an ended sandbox is valid, unless it has expired."""
     now = world.now()
     for public_key, (sandbox, until) in world.journal.granted.items():
         record = world.journal.sandboxes.get(sandbox)

@@ -1,4 +1,4 @@
-"""Where histories take place: one broker and one loop for all of them, and a tally of what they have seen."""
+"""The environment of all histories: one broker, one loop, and a tally of what has happened in them."""
 
 import asyncio
 from collections import Counter
@@ -20,7 +20,7 @@ from tests.integration.spawner.scripted.gate import Died
 from tests.integration.spawner.scripted.world import Stage, World
 
 ENOUGH: Final = 100
-"""The number of histories after which it is checked whether all that is to be proven has happened in some."""
+"""The number of histories after which each of `EXPECTED` must have happened in one of them."""
 BUCKETS: Final = ("tasks", "sandboxes", "pool", "projects")
 STREAMS: Final = ("EVENTS", *(f"KV_{name}" for name in BUCKETS))
 EXPECTED: Final = {
@@ -28,14 +28,14 @@ EXPECTED: Final = {
     "task.retry_scheduled", "task.rejected", "task.timed_out", "sandbox.paused", "sandbox.refused", "sandbox.failed",
     "sandbox.orphan_found", "sandbox.orphan_removed",
 }  # fmt: skip
-"""What a good number of histories has to have seen."""
+"""What must have happened in `ENOUGH` histories."""
 RARE: Final = {"sandbox.resumed", "sandbox.extended"}
 MANY: Final = 1000
-"""After that number of histories, they too."""
+"""The number of histories after which each of `RARE` must have happened, too."""
 
 
 class Theatre:
-    """One broker and one loop for all histories; before each the broker is emptied."""
+    """One broker and one loop for all histories; the broker is emptied before each."""
 
     def __init__(self, directory: Path) -> None:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
@@ -58,7 +58,7 @@ class Theatre:
             loop.default_exception_handler(context)
 
     async def empty(self) -> World:
-        """A new world on an empty broker."""
+        """Empty the broker; returns a new world."""
         for stream in STREAMS:
             await self._provisioner.js.purge_stream(stream)
         states = {name: (await self._provisioner.js.stream_info(f"KV_{name}")).state for name in BUCKETS}
@@ -67,7 +67,7 @@ class Theatre:
         )
 
     def count(self, world: World) -> None:
-        """Note what happened in a world that is over."""
+        """Count what has happened in a world that is over."""
         tally = self.tally
         tally["histories"] += 1
         tally.update(met.partition(" ")[0] for instance in world.gone + world.instances for met in instance.gate.met)
@@ -79,7 +79,7 @@ class Theatre:
         tally.update(event["type"] for events in world.journal.published.values() for event in events.values())
 
     def check_that_all_happened(self) -> None:
-        """Of a good number of histories, everything that is proven by them has happened in some."""
+        """Check that everything that histories are to prove has happened in some of them, if there were enough."""
         print(dict(sorted(self.tally.items())))
         if self.tally["histories"] >= ENOUGH:
             expected = EXPECTED | RARE if self.tally["histories"] >= MANY else EXPECTED
@@ -95,7 +95,7 @@ class Theatre:
 
 
 def _provisioner(broker: Broker) -> AbstractAsyncContextManager[Bus]:
-    """A connection with every right to the streams, for as long as it takes."""
+    """A connection with all permissions on streams."""
     path = broker.home / "creds" / "histories.creds"
     write_secret(path, Registrar(broker.identity).mint_stream_admin(life=86_400))
     return Bus.open(broker.url, name="histories", identity=ConnectionIdentity.file(path), inbox=f"_INBOX_{PROVISIONER}")

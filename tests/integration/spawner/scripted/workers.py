@@ -1,4 +1,4 @@
-"""The workers in the boxes: they ask for their credential, run an agent if they may, and say what comes of it."""
+"""The workers in the boxes: they request their credential, run an agent if they may, and publish its end."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -29,20 +29,20 @@ OUTCOMES: Final[tuple[EventData, ...]] = (
 
 @dataclass
 class Workers:
-    """What workers do, whatever box they are in."""
+    """The behaviour of workers, the same in every box."""
 
     world: "World"
     outcomes: dict[str, str] = field(default_factory=dict)
-    """What each sandbox's agent came to, by the type of its first end."""
+    """The type of the first end of each sandbox's agent."""
     _published: int = 0
 
     async def join(self, box: Box, spawner: "Instance") -> None:
-        """Use the credential that came with the identity, or ask for one, and go on as the answer says."""
+        """Use the credential that came with the identity, or request one, and continue as the reply says."""
         plan, run = box.plan, box.runs
         if plan is None or not box.alive or box.paused or box.doing not in {Doing.JOINING, Doing.RECOVERING}:
             return
         issued = box.doing is Doing.JOINING and plan.grant is not None and run == 1
-        if issued and box.key not in self.world.revoked:  # as the broker checks when it connects
+        if issued and box.key not in self.world.revoked:  # the broker checks this when the worker connects
             self._answered(box, run, may_start=True)
             return
         requested: IncomingRequest[Any] = IncomingRequest(
@@ -58,7 +58,7 @@ class Workers:
 
     def _answered(self, box: Box, run: int, *, may_start: bool | None) -> None:
         if not box.alive or box.runs != run or box.paused:
-            return  # there is no subscriber any more, or it is requested again
+            return  # no subscriber exists any more, or it is requested again
         if may_start is None:
             box.finish(_REFUSED)
         elif box.doing is Doing.RECOVERING:
@@ -86,7 +86,7 @@ class Workers:
         box.finish(_DRAINED)
 
     def agent_ends(self, box: Box, outcome: EventData, *, published: bool) -> None:
-        """The agent is done. What its worker has not published by now, it publishes when stopped, or recovered."""
+        """End the agent. Events that its worker has not published are published when it is stopped, or recovered."""
         if not box.runs_agent or box.paused:
             return
         self._end(box, outcome)
@@ -95,7 +95,7 @@ class Workers:
             self.publish_next(box)
 
     def stop(self, box: Box) -> None:
-        """Asked to end: its agent is ended, and all is published."""
+        """End the worker on request: its agent is ended, and all events are published."""
         if box.runs_agent:
             self._end(box, AgentFailed(error="it was stopped", error_type="stopped"))
             box.doing = Doing.PUBLISHED_END
@@ -103,7 +103,7 @@ class Workers:
         self.publish_next(box)
 
     def publish_next(self, box: Box) -> None:
-        """Give the broker what is in the spool."""
+        """Publish the events in the spool."""
         self.world.received.extend(box.spool)
         self.world.waiting_events.extend(box.spool)
         box.spool.clear()

@@ -1,4 +1,4 @@
-"""A small world around real spawners: users, workers, providers, a clock. A history says what happens in it."""
+"""A small world around real spawners: users, workers, providers and a clock. A history decides what happens in it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from tests.integration.spawner.scripted.workers import Workers
 T = TypeVar("T")
 BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 LIMITS: Final = Limits(total=3, project=2, runtimes={"docker": 1})
-"""As in `SETTINGS`."""
+"""The same limits as in `SETTINGS`."""
 RUNTIMES: Final = ("process", "docker")
 REPLICAS: Final = 2
 _SOON: Final = timedelta(hours=1)
@@ -35,7 +35,7 @@ _SOON: Final = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a history takes place: the connection to the broker, and metrics without a reader."""
+    """The surroundings of a history: the connection to the broker, and metrics without a reader."""
 
     bus: Bus
     keys: SpawnerKeys
@@ -51,11 +51,11 @@ class Waiting:
     delivery: Delivery
     command: Envelope[Any]
     first_at: datetime | None = None
-    """When it was delivered first."""
+    """The time of its first delivery."""
 
 
 class Revoked:
-    """Takes keys back, and remembers which."""
+    """Revokes keys, and remembers them."""
 
     def __init__(self, keys: set[str], gate: Gate) -> None:
         self._keys = keys
@@ -69,7 +69,7 @@ class Revoked:
 
 
 class World:
-    """Everything around the spawners, and the spawners. Each method is something that may happen."""
+    """The spawners and everything around them. Each method is something that may happen."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -83,17 +83,17 @@ class World:
         self.instances: list[Instance] = []
         self.gone: list[Instance] = []
         self.waiting: list[Waiting] = []
-        """Commands that are not done."""
+        """Commands that are not done yet."""
         self.given: list[Envelope[Any]] = []
-        """All commands that were ever given."""
+        """All commands that were sent."""
         self._in_hand: list[datetime] = []
-        """Since when spawners handle commands, also ones that stand still meanwhile."""
+        """The times at which spawners began to handle commands, including spawners that are stopped since."""
         self.done: dict[UUID, datetime] = {}
-        """When each command was done, of those that are."""
+        """The time at which each command was done."""
         self.dead: list[tuple[Envelope[Any], Dead]] = []
         self.waiting_events: list[Envelope[Any]] = []
         self.received: list[Envelope[Any]] = []
-        """All that workers have published."""
+        """All events that workers have published."""
         self._clock = BEGIN
         self._sequence = 0
         self._started = 0
@@ -101,7 +101,7 @@ class World:
     # --- time and fate -------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """The time; a little later each time, as it really is."""
+        """The time, which advances a little with each call."""
         self._clock += timedelta(microseconds=10)
         return self._clock
 
@@ -109,7 +109,7 @@ class World:
         return self.now().timestamp()
 
     def pass_time(self, seconds: float) -> None:
-        """The clock jumps. What is published again is published soon, while the first time is still deduplicated."""
+        """Advance the clock, but not so far that a command in progress is published again after its deduplication."""
         # What was delivered and is not done comes again in seconds, and a spawner that stands still in a handler
         # continues within the hour: not when its task was purged.
         begun = [at + _SOON for at in (*self._in_hand, *(it.first_at for it in self.waiting)) if at]
@@ -121,44 +121,44 @@ class World:
         return done is None or self.now() - done < _SOON
 
     def ask_again(self, number: int) -> None:
-        """A command that was done is delivered again: its acknowledgement was lost, or it was given twice."""
+        """Deliver a command again that was done, as if its acknowledgement was lost or it was sent twice."""
         done = [command for command in self.given if command.id in self.done and self._fresh(command)]
         if done:
             self.ask(done[number % len(done)])
 
     def unforeseen(self, where: str, error: BaseException) -> None:
-        """Something was raised that no part says it raises."""
+        """Record an error that its part does not declare."""
         self.journal.broken.append(f"{where}: {error!r}")
 
     def revoker(self, gate: Gate) -> Revoked:
         return Revoked(self.revoked, gate)
 
     async def settled(self) -> bool:
-        """Whether every agent event was taken in."""
+        """Whether every agent event was consumed."""
         return not self.waiting_events
 
     # --- spawners ------------------------------------------------------------------------------------------------
 
     def spawner(self, number: int) -> Instance | None:
-        """One of those that work; one is started if none does."""
+        """Choose one of the spawners that work; one is started if none does."""
         able = [instance for instance in self.instances if instance.works]
         if not able and len(self.instances) >= REPLICAS:
             return None
         return able[number % len(able)] if able else self.start()
 
     def start(self) -> Instance:
-        """Another spawner."""
+        """Start another spawner."""
         self._started += 1
         self.instances.append(Instance(self, f"spawner {self._started}"))
         return self.instances[-1]
 
     def _count_stale(self) -> None:
-        """A process that waits or stands still may do so between being admitted and making what it was admitted for."""
+        """Count slow and stopped acts: each may delay a spawner between an admission and the creation of a sandbox."""
         met = [what for instance in self.gone + self.instances for what in instance.gate.met]
         self.journal.stale = sum(what.startswith((Kind.SLOW, Kind.STOP)) for what in met)
 
     async def step(self, spawner: Instance, what: str, work: Any, fate: Fate | None = None) -> None:
-        """Let this spawner do something, until it is done or goes on no more. It may be past doing anything."""
+        """Let a spawner do something until it ends or stops. Nothing happens if it does not work any more."""
         if not spawner.works:
             work.close()
             return
@@ -174,7 +174,7 @@ class World:
             spawner.gate.destine(None)
 
     async def still(self) -> None:
-        """Wait until nothing goes on; bury who has died."""
+        """Wait until nothing is in progress; remove spawners that were killed."""
         while True:
             await self.traffic.quiet()
             for instance in [instance for instance in self.instances if instance.gate.dead]:
@@ -190,27 +190,27 @@ class World:
                 return
 
     async def tick(self, spawner: Instance, fate: Fate | None = None) -> None:
-        """The scheduler's turn: this spawner has its lease now."""
+        """Let this spawner, which gets the lease, do a turn of the scheduler."""
         if not spawner.is_at("tick"):
             spawner.take_schedule()
             await self.step(spawner, "tick", spawner.tick(), fate)
 
     async def sweep(self, spawner: Instance, fate: Fate | None = None) -> None:
-        """The sweep's turn, likewise; it wakes the keeper for all that live."""
+        """Let this spawner, which gets the lease, do a sweep; it wakes the keeper of every live sandbox."""
         if not spawner.is_at("sweep"):
             spawner.take_sweep()
             await self.step(spawner, "sweep", spawner.sweep(), fate)
 
     async def prune(self, spawner: Instance, fate: Fate | None = None) -> None:
-        """A sweep of everything is requested, now."""
+        """Let this spawner sweep everything on request, now."""
         await self.step(spawner, "prune", spawner.prune(), fate)
 
     # --- users ---------------------------------------------------------------------------------------------------
 
     def command(self, data: Command, project: str, entity: str) -> None:
-        """A user sends a request."""
+        """Send a command of a user."""
         now, number = self.now(), len(self.given) + 1
-        # Named by what came before and not at random: the same history goes the same way again.
+        # Ids depend on what came before and are not random, so that a history can be repeated.
         envelope = wrap(
             data, data.type, source="/sandherd/client/test", sequence=number, project=project,
             subject=entity, time=now, id=derived_uuid(now, "command", number),
@@ -219,7 +219,7 @@ class World:
         self.ask(envelope)
 
     def ask(self, envelope: Envelope[Any]) -> None:
-        """The command is to be delivered, perhaps again."""
+        """Queue a command for delivery, perhaps again."""
         subject = command_subject(envelope.type, envelope.project)
         delivery = Delivery(subject, envelope.to_json(), "COMMANDS", self.next_sequence(), 1, envelope.time)
         self.waiting.append(Waiting(delivery, envelope))
@@ -229,7 +229,7 @@ class World:
         return self._sequence
 
     async def deliver(self, waiting: Waiting, spawner: Instance, fate: Fate | None = None) -> None:
-        """A command reaches this spawner. It comes again until it is done."""
+        """Deliver a command to this spawner. It is delivered again until it is done."""
 
         async def handle() -> None:
             began = self.now()
@@ -249,7 +249,7 @@ class World:
         await self.step(spawner, "handle", handle(), fate)
 
     async def receive(self, event: Envelope[Any], spawner: Instance, fate: Fate | None = None) -> None:
-        """An agent's event reaches this spawner, for the first time or again."""
+        """Deliver an agent's event to this spawner, for the first time or again."""
         subject = event_subject(event.project, event.subject, event.type)
         delivery = Delivery(subject, event.to_json(), "EVENTS", self.next_sequence(), 1, event.time)
 
@@ -272,15 +272,15 @@ class World:
     # --- what really is there ------------------------------------------------------------------------------------
 
     def boxes(self) -> list[tuple[Provider, Box]]:
-        """All that any provider has."""
+        """All boxes of all providers."""
         return [(provider, box) for provider in self.providers.values() for box in provider.boxes.values()]
 
     def orphan(self, provider: Provider, name: str, project: str | None) -> None:
-        """Something appears that was not requested."""
+        """Add a box that was not requested."""
         provider.boxes[name] = Box(name, project, self._seconds())
 
     def agent_begins(self, box: Box, plan: SandboxPlan) -> None:
-        """An agent starts: no other of its task may be at work."""
+        """Start an agent: no other agent of its task may run."""
         others = [
             other.plan.sandbox
             for _, other in self.boxes()
@@ -291,11 +291,11 @@ class World:
             self.journal.broken.append(f"{plan.task} runs twice at once: in {plan.sandbox} and {others}")
 
     async def join(self, box: Box, spawner: Instance, fate: Fate | None = None) -> None:
-        """A worker asks this spawner for its credential."""
+        """Let a worker request its credential from this spawner."""
         await self.step(spawner, "join", self.workers.join(box, spawner), fate)
 
     async def close(self) -> None:
-        """End everything of this world."""
+        """End everything in this world."""
         for instance in list(self.instances):
             await instance.bury()
         await asyncio.sleep(0)

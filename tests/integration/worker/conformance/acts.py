@@ -1,11 +1,11 @@
-"""What a test of the conformance suite may want of an agent, of whatever kind."""
+"""The acts that a test of the conformance suite can request of an agent of any kind."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Write a file of the work tree, with its own tool: this text, and a line feed."""
+    """Write a file of the work tree with the agent's own tool: this text, and a line feed."""
 
     path: str
     text: str
@@ -13,28 +13,28 @@ class Edit:
 
 @dataclass(frozen=True)
 class Run:
-    """Run a command of the shell, to its end."""
+    """Run a shell command to its end."""
 
     command: str
 
 
 @dataclass(frozen=True)
 class Receive:
-    """Continue to work until it has received this; an agent that can't receive in the middle of a turn ignores it."""
+    """Continue to work until it has received this text; an agent that can't receive within a turn ignores this act."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Say:
-    """Say this. It is the last thing that an agent does in a turn."""
+    """Say this text; it is the last act of an agent in a turn."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Be known to remember; it comes before messages."""
+    """Show what it remembers; this act comes before messages."""
 
 
 Act = Edit | Run | Receive | Say | Recall

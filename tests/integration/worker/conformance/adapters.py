@@ -1,4 +1,4 @@
-"""How each kind of agent is made to do what a test of the conformance suite wants, and what it can't do."""
+"""How each kind of agent is made to do the acts of the conformance suite, and which of them it can't do."""
 
 import json
 import sys
@@ -25,43 +25,43 @@ _NUMBERS: Final = count(1)
 
 @dataclass
 class Adapter:
-    """One kind of agent in one sandbox. The properties of a kind hold for all agents of that kind, and is asserted."""
+    """One kind of agent in one sandbox. Its class variables hold for all agents of the kind; the tests check them."""
 
     sandbox: Any
     kind: ClassVar[str]
     edits_with: ClassVar[str]
-    """Its tool that edits a file, as its events call it."""
+    """The name of its tool that edits a file, as in its events."""
     victims: ClassVar[dict[str, str]]
-    """Its processes whose death is the agent's death, and a part of the command line of each."""
+    """The processes whose end is the agent's end, each with a part of its command line."""
     receives_mid_turn: ClassVar[bool] = True
-    """Whether a message reaches it in the middle of a turn; else when the turn is over."""
+    """Whether a message reaches it within a turn, rather than after the turn."""
     follows_up: ClassVar[bool] = True
-    """Whether it takes a message when its task is done; else that is refused, with the reason."""
+    """Whether it accepts a message after its task is done; otherwise the message is refused with the reason."""
     has_turns: ClassVar[bool] = True
-    """Whether an interrupt ends a turn of its own; else the turn is its whole life, and goes on."""
+    """Whether an interrupt ends one of its turns; otherwise its only turn, which is its whole life, continues."""
     stopped_as: ClassVar[str] = "interrupted"
-    """How the end of a turn that was interrupted is reported."""
+    """The outcome that is reported for an interrupted turn."""
     keeps_session: ClassVar[bool] = True
-    """Whether its session is a file, which is kept as an artifact at each turn's end."""
+    """Whether its session is a file, which is stored as an artifact at the end of each turn."""
 
     def harness(self) -> dict[str, Any]:
-        """What the task says of it."""
+        """The task's settings of the harness."""
         return {"kind": self.kind}
 
     def variables(self) -> dict[str, str]:
-        """The variables of its task."""
+        """The environment variables of the task."""
         return {}
 
     def words(self, *acts: Act) -> str:
-        """The messages that make it do this, one after the other."""
+        """The messages that make it do these acts, one after the other."""
         raise NotImplementedError
 
     async def remembers(self, text: str) -> bool:
-        """Whether it knows, when it was last requested to recall, that it has received this before."""
+        """Whether it knew, when it was last asked to recall, that it had received this text before."""
         raise NotImplementedError
 
     def begins(self, *acts: Act, secrets: dict[str, str] | None = None, **fields: Any) -> None:
-        """Its task is to do this; the secrets are variables of it."""
+        """Write the task, which is to do these acts; the secrets are variables of it."""
         secret = secrets or {}
         spec = {
             "text": self.words(*acts),
@@ -76,12 +76,12 @@ class Adapter:
         self.sandbox.environment |= {"SANDHERD_TOOLCHAINS": str(TOOLCHAINS), "HOME": str(home)}
 
     def processes(self) -> list[psutil.Process]:
-        """All living processes of its sandbox but the worker, however far they have gone."""
+        """All living processes of its sandbox except the worker, also those that have left their session."""
         found: list[psutil.Process] = self.sandbox.processes()
         return found
 
     def running(self, part: str) -> list[psutil.Process]:
-        """Those of its processes whose command line has this in it; others may end while they are looked at."""
+        """Its processes whose command line contains this part; others may end during the search."""
         found = []
         for process in self.processes():
             with suppress(psutil.Error):
@@ -90,7 +90,7 @@ class Adapter:
         return found
 
     def victim(self, which: str) -> psutil.Process:
-        """The process of that name."""
+        """The process of that name in `victims`."""
         (found,) = self.running(self.victims[which])
         return found
 
@@ -112,7 +112,7 @@ class Program(Adapter):
 
 
 class Command(Program):
-    """Any program. Its one turn is its whole life: what comes after that is refused. It has no session but itself."""
+    """Any program. Its only turn is its whole life: later messages are refused. It has no session."""
 
     kind = "command"
     edits_with = "edit"
@@ -140,9 +140,9 @@ class Command(Program):
 
 
 class Acp(Program):
-    """An agent behind the Agent Client Protocol, which has no way to say a word in the middle of a turn.
+    """An agent behind the Agent Client Protocol, which can't receive messages within a turn.
 
-    Its session is its own: the protocol has its name, and no file.
+    The agent stores its session itself: the protocol has its name, but no file.
     """
 
     kind = "acp"
@@ -174,11 +174,11 @@ class Acp(Program):
             case Say(text):
                 return [f"say {text}"]
             case Recall():
-                return ["prompts", "think and"]  # its words would be one text with the next ones
+                return ["prompts", "think and"]  # its texts would be joined with the next ones
 
 
 class Modelled(Adapter):
-    """An agent that does what its model says: real, but for the model. Its messages are sent to the model."""
+    """An agent that does what its model says: everything but the model is real. Its messages are sent to the model."""
 
     model: Any
 
@@ -188,11 +188,11 @@ class Modelled(Adapter):
         return f"Do this, in {len(steps)} steps, number {next(_NUMBERS)}."
 
     def step(self, act: Act) -> Any:
-        """What the model answers."""
+        """The response of the model."""
         raise NotImplementedError
 
     def until_received(self, text: str, meanwhile: Callable[[], Any]) -> Callable[[Any], Any]:
-        """A step of the script that is made again and again until the model is shown this."""
+        """A step of the script that is repeated until the model receives this text."""
         script = self.model._common
 
         def step(requested: Any) -> Any:
@@ -238,7 +238,7 @@ class Claude(Modelled):
 
 
 class OpenHands(Modelled):
-    """OpenHands, by its SDK. It is in the driver: there is no program of its own."""
+    """OpenHands, by its SDK. It runs in the driver: it has no program."""
 
     kind = "openhands"
     edits_with = "file_editor"

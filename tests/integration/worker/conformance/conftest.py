@@ -1,4 +1,4 @@
-"""One sandbox with an agent of each kind, and what the tests of all kinds ask of it."""
+"""One sandbox with an agent of each kind, and fixtures of the tests of all kinds."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ interrupts, ends) is tested in tests/drivers for every kind, and a whole task of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every test is one of each kind; one about a victim is one of each process whose death is the agent's."""
+    """Run every test for each kind; run a test about a victim for each process whose end is the agent's end."""
     if "which" in metafunc.fixturenames:
         victims = [(kind, which) for kind, one in KINDS.items() for which in one.victims]
         marked = [pytest.param(*victim, marks=_marks(metafunc, victim[0])) for victim in victims]
@@ -58,7 +58,7 @@ async def agent(kind: str, sandbox: Any) -> AsyncIterator[Adapter]:
 
 @pytest.fixture
 async def group(eventually: Any) -> AsyncIterator[Group]:
-    """The control groups of one sandbox; at the end all that is in them is killed."""
+    """The control groups of one sandbox; every process in them is killed at the end."""
     groups = find(f"sandherd-{new_name('test')}")
     assert None not in {groups.memory, groups.freezer}, "we may make no control groups here: run the tests as root"
     group = Group(groups, "sandbox")
@@ -76,7 +76,7 @@ async def relay(herd: Broker) -> AsyncIterator[Bus]:
 
 @pytest.fixture
 def letter() -> Callable[..., InboxMessage]:
-    """Makes messages."""
+    """Creates messages."""
 
     def make(content: str, kind: Any = "user_message") -> InboxMessage:
         now = datetime.now(UTC)

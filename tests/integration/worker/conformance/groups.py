@@ -1,4 +1,4 @@
-"""The control groups of one sandbox, made as a runtime makes them: how much memory it may have, and freezing it."""
+"""The control groups of one sandbox, created as a runtime creates them: its memory limit, and freezing."""
 
 import os
 from contextlib import suppress
@@ -15,7 +15,7 @@ PROCESSES: Final = 4096
 
 @dataclass
 class Group:
-    """The groups of one sandbox, with limits without effect."""
+    """The groups of one sandbox, whose limits have no effect yet."""
 
     groups: ControlGroups
     sandbox: str
@@ -25,32 +25,32 @@ class Group:
 
     @property
     def memory(self) -> Path:
-        """The one that holds its memory."""
+        """The group that limits its memory."""
         assert self.groups.memory is not None
         return self.groups.memory / self.sandbox
 
     def take_in(self, process: int) -> None:
-        """This process belongs to it, and all that it will start."""
+        """Put this process, and all that it will start, into the groups."""
         for folder in self.groups.of(self.sandbox):
             (folder / "cgroup.procs").write_text(str(process))
 
     def tighten(self, extra_bytes: int) -> None:
-        """It may use this number of bytes in addition to its current use."""
+        """Limit the memory to its current use and this number of bytes."""
         file = "memory.current" if self.groups.version == 2 else "memory.usage_in_bytes"
         limit = int((self.memory / file).read_text()) + extra_bytes
         self.groups.make(self.sandbox, GroupLimits(memory_bytes=limit, processes=PROCESSES))
 
     def freeze(self) -> bool:
-        """Whether all of it stands still; it is frozen or thawed each time."""
+        """Request a freeze of all processes. Returns whether all of them are frozen."""
         self.groups.set_frozen(self.sandbox, frozen=True)
         return self.groups.is_frozen(self.sandbox)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Thaw all processes."""
         self.groups.set_frozen(self.sandbox, frozen=False)
 
     def end(self) -> bool:
-        """Whether it is gone, with all that is in it."""
+        """Kill all processes and remove the groups. Returns whether they are removed."""
         self.thaw()
         for process in self.groups.members(self.sandbox):
             with suppress(ProcessLookupError):

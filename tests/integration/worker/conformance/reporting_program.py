@@ -1,8 +1,8 @@
 """A program as an agent, for the `command` harness: it does what its task says, line by line, and reports it.
 
 `say TEXT`; `edit PATH TEXT` and `run COMMAND`, published as tool calls with begin and end; `spend` publishes usage;
-`hear TEXT` waits for that line on standard input; `prompts` publishes all that it has received. A SIGINT stops it:
-it goes on with the next line of its standard input, which is one message.
+`hear TEXT` waits for that line on standard input; `prompts` publishes all that it has received. A SIGINT stops it: it
+continues with the next line of its standard input, which is one message.
 """
 
 import json
@@ -29,7 +29,7 @@ def publish_text(text: str) -> None:
 
 
 def use(tool: str, rest: str) -> None:
-    """One tool call, from its begin to its end."""
+    """Publish one tool call from its begin to its end."""
     call = f"call-{os.urandom(4).hex()}"
     publish("tool_use", tool=tool, tool_use_id=call, input={"of": rest})
     if tool == "edit":
@@ -79,7 +79,7 @@ def main() -> None:
         except KeyboardInterrupt:
             PROMPTS.append(RECEIVED.get())
     EVENTS.close()
-    os._exit(0)  # the thread still reads
+    os._exit(0)  # the other thread is still reading
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tests.integration.worker.conformance.adapters import KINDS
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_capabilities_of_a_kind_match_its_adapter(kind: str) -> None:
-    """Each capability is shown by a test of this suite, or stands for a field of the harness."""
+    """Each published capability is shown by a test of this suite, or stands for a field of the harness."""
     adapter, fields = KINDS[kind], HARNESSES[kind].model_fields
     assert asdict(CAPABILITIES[kind]) == {
         "accepts_messages_mid_turn": adapter.receives_mid_turn,
@@ -24,5 +24,5 @@ def test_capabilities_of_a_kind_match_its_adapter(kind: str) -> None:
 
 
 def test_every_kind_has_capabilities() -> None:
-    """No other kind has any."""
+    """Every kind has capabilities, and there are no others."""
     assert CAPABILITIES.keys() == HARNESSES.keys()

@@ -1,4 +1,4 @@
-"""Agents of every kind end exactly once in a real worker, whichever process is killed, and leave nothing."""
+"""Agents of every kind end exactly once in a real worker, whichever process is killed, and leave no process."""
 
 import asyncio
 import signal
@@ -16,13 +16,13 @@ pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(900)]
 HIDES = "env -i setsid /bin/sh -c 'echo $$ >hidden; exec sleep 4715' &"
 SPAWNS = f"(setsid sleep 4715 &); ({HIDES}); until test -s hidden; do sleep 0.05; done; touch began; sleep 4715"
 GRACE = 10.0
-"""What a runtime gives by itself."""
+"""The grace of a runtime by default, in seconds."""
 
 
 async def busy(agent: Adapter, sandbox: Any, eventually: Any) -> None:
-    """Start it, and wait until it is in a command that has put processes of its own out of reach.
+    """Start the agent, and wait until it runs a command that has hidden two of its processes.
 
-    One of them has gone out of its session, another one has forgotten its whole environment, too.
+    One has left its session; the other has also cleared its environment.
     """
     agent.begins(Run(SPAWNS))
     await sandbox.start(SANDHERD_STOP_GRACE=str(GRACE))
@@ -31,7 +31,7 @@ async def busy(agent: Adapter, sandbox: Any, eventually: Any) -> None:
 
 
 def hidden(sandbox: Any) -> bool:
-    """Whether the process that has forgotten its environment still lives."""
+    """Whether the process with the cleared environment still lives."""
     try:
         status = psutil.Process(int((sandbox.work / "hidden").read_text())).status()
     except psutil.NoSuchProcess:
@@ -40,7 +40,7 @@ def hidden(sandbox: Any) -> bool:
 
 
 async def test_killed_agent_has_one_end(agent: Adapter, which: str, sandbox: Any, eventually: Any) -> None:
-    """After a SIGKILL there is one failure with its signal, no process, not even an orphan; the session is stored."""
+    """A killed agent has one failure with the signal and a stored session; no process is left, not even an orphan."""
     await busy(agent, sandbox, eventually)
     if agent.keeps_session:
         await eventually(lambda: any((sandbox.state / "driver").rglob("*.jsonl")), "the session is on the disk")
@@ -56,7 +56,7 @@ async def test_killed_agent_has_one_end(agent: Adapter, which: str, sandbox: Any
 
 
 async def test_killed_worker_leaves_nothing(agent: Adapter, sandbox: Any, eventually: Any) -> None:
-    """After a SIGKILL the recovery ends the agent with all its children, and reports the lost worker once."""
+    """After a SIGKILL of the worker the recovery ends the agent with all its children, and reports the loss once."""
     await busy(agent, sandbox, eventually)
     sandbox.signal(signal.SIGKILL)
     await sandbox.ended()
@@ -68,12 +68,12 @@ async def test_killed_worker_leaves_nothing(agent: Adapter, sandbox: Any, eventu
     assert events[-1].type == "agent.shutdown"
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert agent.processes() == []
-    # Only a control group could still find it.
+    # Only a control group could find it.
     psutil.Process(int((sandbox.work / "hidden").read_text())).kill()
 
 
 async def test_stopped_worker_drains_within_its_grace(agent: Adapter, sandbox: Any, eventually: Any) -> None:
-    """The kill at the end of the grace is not needed: there is one end, the shutdown event, and the session."""
+    """A stopped worker publishes one end, the shutdown event and the session within its grace, without being killed."""
     await busy(agent, sandbox, eventually)
     sandbox.signal(signal.SIGTERM)
     kill = asyncio.get_running_loop().call_later(GRACE, sandbox.process.kill)

@@ -1,4 +1,4 @@
-"""Agents of every kind whose process the kernel kills for memory, in a control group as a runtime makes one."""
+"""In a control group as a runtime creates it, the kernel kills agents of every kind that exceed the memory."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,15 +16,15 @@ from tests.integration.worker.conformance.groups import AMPLE, Group
 pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(900)]
 
 EXTRA_BYTES: Final = 256 << 20
-"""How much the greedy command may take before the kernel has to kill, in bytes.
+"""The bytes that the greedy command may use before the kernel kills.
 
-Each CPU may retain some tens of MiB of a killed process for a while: with little memory the kernel would have to
-kill the worker as well.
+Each CPU may retain some tens of MiB of a killed process for a while: with little memory the kernel would have to kill
+the worker as well.
 """
 FIRST, SECOND = "1000", "0"
-"""Whom of a group the kernel chooses (proc(5), `oom_score_adj`), so that its choice is no matter of chance.
+"""Values of `oom_score_adj` (proc(5)) that determine the process that the kernel chooses.
 
-What the second has taken counts as well: with a higher score it would come first.
+The memory of the second counts as well: with a higher value it would be chosen first.
 """
 GREEDY: Final = f"""
 import mmap, os, time
@@ -42,7 +42,7 @@ for page in range(0, size, mmap.PAGESIZE):
 async def test_oom_kill_is_reported_with_its_figures(
     agent: Adapter, which: str, sandbox: Any, group: Group, eventually: Any
 ) -> None:
-    """Whichever process the kernel kills: out of memory, how much there was, and one end."""
+    """Whichever process the kernel kills, the agent has one end: out of memory, with the amount of memory."""
     (sandbox.work / "greedy.py").write_text(GREEDY)
     agent.begins(Run(f"{sys.executable} greedy.py"))
     await sandbox.start(SANDHERD_CGROUP=str(group.memory))
@@ -61,7 +61,7 @@ async def test_oom_kill_is_reported_with_its_figures(
 
 
 async def test_agents_are_killed_before_their_worker(agent: Adapter, sandbox: Any, eventually: Any) -> None:
-    """When memory is short the kernel chooses any process of an agent, of any kind, before the worker."""
+    """When memory is short, the kernel kills every process of an agent, of any kind, before the worker."""
     agent.begins(Run("touch began; sleep 300"))
     await sandbox.start()
     await eventually((sandbox.work / "began").exists, "the agent is at it")
@@ -72,7 +72,7 @@ async def test_agents_are_killed_before_their_worker(agent: Adapter, sandbox: An
 
 
 def _scores(pids: Iterable[int]) -> Iterator[int]:
-    """The scores of those processes that have not ended: an agent starts and ends some of its own at any time."""
+    """The scores of those processes that have not ended: an agent starts and ends processes at any time."""
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
             yield int(Path(f"/proc/{pid}/oom_score_adj").read_text())

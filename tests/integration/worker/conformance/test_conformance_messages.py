@@ -1,4 +1,4 @@
-"""Agents of every kind get messages in a real worker, are interrupted, and get messages after the end."""
+"""Agents of every kind in a real worker get messages, are interrupted, and get messages after the end."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ HOLD = "touch began; until test -e go; do sleep 0.05; done"
 async def test_message_reaches_the_working_agent(
     agent: Adapter, sandbox: Any, relay: Bus, letter: Any, eventually: Any
 ) -> None:
-    """The message is acknowledged once, within the turn, or else as a turn of its own after it."""
+    """A message is acknowledged once: within the turn, or else as a turn of its own afterwards."""
     agent.begins(Receive("mind the gap"), Run(HOLD), Say("So be it."), linger_seconds=600)
     await sandbox.start()
     if not agent.receives_mid_turn:
@@ -45,7 +45,7 @@ async def test_message_reaches_the_working_agent(
 async def test_interrupt_keeps_the_session(
     agent: Adapter, sandbox: Any, relay: Bus, letter: Any, eventually: Any
 ) -> None:
-    """The work stops and the agent continues, knowing its task; a message after the end is a turn, or refused."""
+    """After an interrupt the agent remembers its task; a message after the end starts a turn, or is refused."""
     agent.begins(Run("echo the first task; touch began; sleep 4714"), linger_seconds=600)
     await sandbox.start()
     await eventually((sandbox.work / "began").exists, "the agent is at it")

@@ -1,4 +1,4 @@
-"""Agents of every kind are frozen during their work, as `pause` does it, and continue."""
+"""Agents of every kind are frozen during their work, as `pause` does, and continue."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,7 @@ HOLD = "touch began; until test -e go; do sleep 0.05; done; echo over"
 
 
 async def test_frozen_agent_continues_its_turn(agent: Adapter, sandbox: Any, group: Group, eventually: Any) -> None:
-    """A frozen agent publishes nothing and replies to nothing; then the same turn completes."""
+    """A frozen agent publishes nothing and replies to nothing; then it completes the same turn."""
     agent.begins(Run(HOLD), Say("Done."))
     await sandbox.start(HEARTBEAT_INTERVAL="0.2")
     group.take_in(sandbox.process.pid)
@@ -27,7 +27,7 @@ async def test_frozen_agent_continues_its_turn(agent: Adapter, sandbox: Any, gro
     await eventually(group.freeze, "it stands still")
     frozen = datetime.now(UTC)
     (sandbox.work / "go").touch()
-    with pytest.raises((RequestTimeoutError, NoResponderError)):  # it may not have subscribed before
+    with pytest.raises((RequestTimeoutError, NoResponderError)):  # it may not have subscribed yet
         await sandbox.desk.bus.ask(
             WorkerExec(exec=new_name("exc"), command=["true"]), "default", sandbox=sandbox.name, timeout=2
         )

@@ -21,7 +21,7 @@ NEW = {"b": "new\n"}
 
 
 async def left(agent: Adapter, sandbox: Any, **fields: Any) -> dict[str, Any]:
-    """What the task that has just ended can be continued from, as a client would name it."""
+    """The references with which a client continues the task that has just ended."""
     ended = (await sandbox.events("completed", "failed"))[-1].data
     saved = [event.data for event in await sandbox.events("transcript_saved") if event.data.session_id]
     if saved:
@@ -33,7 +33,7 @@ async def left(agent: Adapter, sandbox: Any, **fields: Any) -> dict[str, Any]:
 
 
 async def packed(sandbox: Any, *names: str) -> Any:
-    """An archive of these files of the work tree, stored as a worker does."""
+    """Store an archive of these files of the work tree as a worker does."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         for name in names:
@@ -42,7 +42,7 @@ async def packed(sandbox: Any, *names: str) -> Any:
 
 
 def move(sandbox: Any, home: Path) -> None:
-    """Another sandbox, in which nothing is yet."""
+    """Another sandbox, which is empty."""
     sandbox.name = new_name("sbx")
     sandbox.work, sandbox.state = home / "work", home / "state"
     sandbox.work.mkdir(parents=True)
@@ -50,7 +50,7 @@ def move(sandbox: Any, home: Path) -> None:
 
 
 async def test_task_resumes_an_earlier_session(agent: Adapter, sandbox: Any, tmp_path: Path) -> None:
-    """A fork and a resumed session know the earlier conversation, the fork under another id.
+    """A fork and a resumed session know the earlier conversation; the fork has another id.
 
     The fork leaves its source unchanged and can be resumed itself. The earlier work tree is restored before the agent
     starts, below the task's files, and is reported as no change.
@@ -85,7 +85,7 @@ async def test_task_resumes_an_earlier_session(agent: Adapter, sandbox: Any, tmp
 
 
 async def test_missing_session_fails_the_attempt_permanently(agent: Adapter, sandbox: Any) -> None:
-    """The agent does not start; the failure names the task and the remedy and is not retried."""
+    """Without the session the agent does not start; the failure names the task and the remedy and is not retried."""
     if agent.kind in {"command", "acp"}:
         return
     subject = f"sandherd.v1.artifact.default.{sandbox.name}.art-gone"

@@ -1,4 +1,4 @@
-"""Agents of every kind complete their task in a real worker, and all of their actions are reported."""
+"""Agents of every kind complete their task in a real worker, which reports all of their actions."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ PLAIN, AWKWARD = "correct-horse-battery", 'pÿthon "staple" \\ one'
 
 
 async def test_task_is_completed_and_reported(agent: Adapter, sandbox: Any) -> None:
-    """Events are in order without a gap from the start to the one end: edit, tool call, texts, cost."""
+    """From the start to the one end all events are in order without a gap: edit, tool call, texts and cost."""
     agent.begins(Edit("made.txt", "one"), Run("cat made.txt"), Say("Done."))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -38,7 +38,7 @@ async def test_task_is_completed_and_reported(agent: Adapter, sandbox: Any) -> N
 
 
 def _calls(events: list[Any]) -> list[str]:
-    """The tools that were called; each call has one begin, and an end behind it."""
+    """The tools that were called; each call has one begin, and an end after it."""
     begun = {event.data.tool_use_id: event for event in events if event.type == "agent.tool_use"}
     assert len(begun) == len([event for event in events if event.type == "agent.tool_use"])
     for end in ("agent.tool_result", "agent.tool_completed"):
@@ -49,7 +49,7 @@ def _calls(events: list[Any]) -> list[str]:
 
 
 async def test_heartbeats_come_during_a_long_turn(agent: Adapter, sandbox: Any, eventually: Any) -> None:
-    """The agent is in one tool call all the while."""
+    """Heartbeats are published while the agent is in one long tool call."""
     agent.begins(Run("touch began; until test -e go; do sleep 0.05; done"), Say("Done."))
     await sandbox.start(HEARTBEAT_INTERVAL="0.2")
     await eventually((sandbox.work / "began").exists, "the agent is at it")
@@ -88,5 +88,5 @@ async def test_secrets_are_redacted(agent: Adapter, sandbox: Any) -> None:
 
 
 def test_every_kind_has_an_adapter() -> None:
-    """A new kind of agent needs one."""
+    """Every kind has an adapter, so that a new kind is tested as well."""
     assert KINDS.keys() == HARNESSES.keys()
