@@ -41,15 +41,15 @@ class Attempt:
 
     def __init__(self, parts: WorkerResources, spec: TaskSpec, uplink: Uplink, access: AccessServer) -> None:
         self._parts, self._spec, self._access = parts, spec, access
-        self._who, self._spool, self._emitter = parts.who, parts.spool, parts.emitter
+        self._assignment, self._spool, self._emitter = parts.assignment, parts.spool, parts.emitter
         self._inbox, self._stop = parts.inbox, parts.stop
-        who, emitter = parts.who, parts.emitter
-        self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
+        assignment, emitter = parts.assignment, parts.emitter
+        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
         self._tracker = FileTracker(
-            who.work_dir, who.state_dir / "shadow", emitter.redactor, self.publish, emitter.store_artifact
+            assignment.work_dir, assignment.state_dir / "shadow", emitter.redactor, self.publish, emitter.store_artifact
         )
-        self._transcript = OutputTranscript(who.state_dir)
-        self._work_saver = WorkSaver(who, emitter, parts.spool)
+        self._transcript = OutputTranscript(assignment.state_dir)
+        self._work_saver = WorkSaver(assignment, emitter, parts.spool)
         self._branch = BranchSaver(spec, parts)
         self._calls = CallAnnotations()
         self._failure: AgentEnd | None = None
@@ -61,7 +61,7 @@ class Attempt:
     async def prepare(self) -> None:
         """Write the spec's files, before the worker is admitted. An error becomes the attempt's failure."""
         try:
-            await asyncio.to_thread(write_files, self._spec, self._who.work_dir)
+            await asyncio.to_thread(write_files, self._spec, self._assignment.work_dir)
         except (OSError, ValueError, ContractError) as error:
             self._failure = AgentEnd(
                 error_type="start", error=f"the task's files can't be written into the work tree: {error}"
@@ -85,7 +85,7 @@ class Attempt:
 
     async def show(self, text: str) -> None:
         """Publish terminal output, once the backlog for the broker is small enough."""
-        limit = min(_OUTPUT_BACKLOG, self._who.spool_limit // 2)
+        limit = min(_OUTPUT_BACKLOG, self._assignment.spool_limit // 2)
         await self._spool.until(lambda: self._spool.backlog <= limit or self._spool.trouble is not None)
         shown = text.encode("utf-8", "surrogateescape")
         self._transcript.add(shown)
@@ -94,7 +94,7 @@ class Attempt:
     # --- the work
 
     async def _work(self) -> None:
-        await self._emitter.emit(started(self._spec, self._who.attempt, self._who.work_dir))
+        await self._emitter.emit(started(self._spec, self._assignment.attempt, self._assignment.work_dir))
         await self._access.open()
         beating = asyncio.create_task(self._heartbeat.beat())
         try:
@@ -113,7 +113,7 @@ class Attempt:
         if self._failure is not None:
             return self._failure
         spec = self._spec
-        left = self._who.previous_file or spec.resume or spec.work or spec.inputs or spec.repository
+        left = self._assignment.previous_file or spec.resume or spec.work or spec.inputs or spec.repository
         if left and (failure := await self._inherit()) is not None:
             return failure
         await self._tracker.start()
@@ -156,7 +156,7 @@ class Attempt:
 
     @property
     def _grace(self) -> float:
-        return self._who.stop_grace * _AGENTS_SHARE_OF_GRACE
+        return self._assignment.stop_grace * _AGENTS_SHARE_OF_GRACE
 
     async def _end_agent(self, harness: Harness) -> None:
         """End the agent, if it still runs; it gets no more messages, and its files are scanned a last time."""
@@ -182,7 +182,7 @@ class Attempt:
 
     async def _save_work(self, *, wanted: bool) -> None:
         if wanted:
-            await self._work_saver.save_work(time_to_save(self._who, self._stop))
+            await self._work_saver.save_work(time_to_save(self._assignment, self._stop))
 
     async def _linger(self) -> None:
         """Stay until the worker must end. An agent that takes follow-ups continues with each message."""
@@ -243,4 +243,6 @@ class Attempt:
 
     def _end(self, ended: AgentEnd) -> AgentCompleted | AgentFailed:
         seconds, files = asyncio.get_running_loop().time() - self._began, len(self._tracker.changed)
-        return terminal_event(ended, self._spec.harness.kind, seconds=seconds, files=files, cgroup=self._who.cgroup)
+        return terminal_event(
+            ended, self._spec.harness.kind, seconds=seconds, files=files, cgroup=self._assignment.cgroup
+        )

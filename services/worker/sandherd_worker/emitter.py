@@ -55,7 +55,7 @@ class Emitter:
     ) -> None:
         self.redactor: Final = redactor
         self._spool = spool
-        self._who = assignment
+        self._assignment = assignment
         self._clock = clock
         self._envelopes = EnvelopeWriter(
             source=assignment.source,
@@ -98,13 +98,13 @@ class Emitter:
 
     async def store_artifact(self, content: bytes) -> ArtifactRef:
         """Store text, redacted by the caller, as an artifact, and return its reference. Raises `SpoolError`."""
-        artifact = make_artifact(content, self._who.project, self._who.sandbox)
+        artifact = make_artifact(content, self._assignment.project, self._assignment.sandbox)
         await _all([self._spool.append(record) for record in artifact.records])
         return artifact.reference
 
     async def store_file(self, file: IO[bytes], media_type: str) -> ArtifactRef:
         """Store a file's content unchanged as an artifact, a part of it at a time. Raises `SpoolError`."""
-        pieces = ArtifactRecords(self._who.project, self._who.sandbox, media_type)
+        pieces = ArtifactRecords(self._assignment.project, self._assignment.sandbox, media_type)
         waiting: list[asyncio.Future[None]] = []
         for record in pieces.cut(file):
             waiting.append(self._spool.append(record))
@@ -173,7 +173,7 @@ class Emitter:
         artifacts: list[SpoolRecord] = []
 
         def store(content: bytes, media_type: str) -> dict[str, Any]:
-            artifact = make_artifact(content, self._who.project, self._who.sandbox, media_type)
+            artifact = make_artifact(content, self._assignment.project, self._assignment.sandbox, media_type)
             artifacts.extend(artifact.records)
             return artifact.reference.model_dump()
 

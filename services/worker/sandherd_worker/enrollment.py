@@ -80,7 +80,7 @@ class Enrollment:
     """Keeps a connection to the broker as long as the sandbox may have one."""
 
     def __init__(self, assignment: Assignment, session: Session, granted: Granted) -> None:
-        self._who = assignment
+        self._assignment = assignment
         self._session = session
         self._granted = granted
         self._jwt = ""
@@ -104,9 +104,9 @@ class Enrollment:
 
     def _check_not_too_late(self) -> None:
         """Raise `EnrollmentRefusedError` if the joiner's credentials have expired: no request can succeed any more."""
-        if self._who.credentials is None:
+        if self._assignment.credentials is None:
             return
-        expires_at = bearer(self._who.credentials.read_text()).expires_at
+        expires_at = bearer(self._assignment.credentials.read_text()).expires_at
         if expires_at is not None and expires_at < now():
             raise EnrollmentRefusedError(f"the sandbox's joiner credential expired at {expires_at.isoformat()}")
 
@@ -115,10 +115,10 @@ class Enrollment:
 
         The joiner's connection is closed while the main one is opened.
         """
-        if self._who.credentials is None:
+        if self._assignment.credentials is None:
             await self._stay(ConnectionIdentity.anonymous(), None)
             return
-        pair = own_key(self._who.state_dir)
+        pair = own_key(self._assignment.state_dir)
         closing: asyncio.Task[None] | None = None
         try:
             grant = issued = self._take_issued()
@@ -153,10 +153,10 @@ class Enrollment:
         watch = ConnectionCallbacks()
         watch.closed = closed.set
         async with Bus.open(
-            self._who.nats_url,
-            name=f"worker {self._who.sandbox}",
+            self._assignment.nats_url,
+            name=f"worker {self._assignment.sandbox}",
             identity=identity,
-            inbox=self._who.inbox,
+            inbox=self._assignment.inbox,
             watch=watch,
             patience=_PATIENCE,
         ) as bus:
@@ -176,7 +176,7 @@ class Enrollment:
         if grant is None:
             await asyncio.Event().wait()
             return
-        pair = own_key(self._who.state_dir)
+        pair = own_key(self._assignment.state_dir)
         key = pair.public_key.decode()
         pair.wipe()
         while True:
@@ -196,17 +196,17 @@ class Enrollment:
 
         Raises `EnrollmentRefusedError` and `BusError`.
         """
-        credentials = self._who.credentials
+        credentials = self._assignment.credentials
         if credentials is None:
             raise BusError("there are no credentials to join with")
         self._check_not_too_late()
-        subject = CREDENTIAL.fill(project=self._who.project, sandbox=self._who.sandbox)
-        question = GetCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
+        subject = CREDENTIAL.fill(project=self._assignment.project, sandbox=self._assignment.sandbox)
+        question = GetCredential(public_key=public_key, fence=self._assignment.fence).model_dump_json().encode()
         opening = Bus.open(
-            self._who.nats_url,
-            name=f"joiner {self._who.sandbox}",
+            self._assignment.nats_url,
+            name=f"joiner {self._assignment.sandbox}",
             identity=ConnectionIdentity.file(credentials),
-            inbox=f"{self._who.inbox}-join",
+            inbox=f"{self._assignment.inbox}-join",
             patience=_PATIENCE,
         )
         bus = await joiner.enter_async_context(opening)

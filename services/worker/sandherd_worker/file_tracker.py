@@ -64,7 +64,7 @@ class FileTracker:
         self._watching: list[asyncio.Task[None]] = []
         self._cost = 0.0
         """CPU time of the last scan, in seconds."""
-        self._reported_too_many = self._reported_unseen = False
+        self._reported_too_many = self._reported_unreadable = False
         self.changed: set[str] = set()
         """Every path for which a change was published."""
 
@@ -111,9 +111,9 @@ class FileTracker:
         if self._tree.too_many and not self._reported_too_many:
             self._reported_too_many = True
             await self._report(f"there are more than {MAX_FILES} files in the work tree; changes of the others")
-        if (unseen := self._tree.unseen) is not None and not self._reported_unseen:
-            self._reported_unseen = True
-            path = valid_text(unseen)
+        if (unreadable := self._tree.unreadable) is not None and not self._reported_unreadable:
+            self._reported_unreadable = True
+            path = valid_text(unreadable)
             await self._report(f"the directory {path!r} can't be read; changes in such directories")
         return count
 

@@ -70,23 +70,23 @@ def _run(environ: Mapping[str, str], *, recovering: bool) -> int:
     from sandherd_worker.harness_factory import read_spec
 
     try:
-        who = Assignment.read(environ)
-        logs.configure("worker", who.log_level)
-        spec = None if recovering else read_spec(who)
+        assignment = Assignment.read(environ)
+        logs.configure("worker", assignment.log_level)
+        spec = None if recovering else read_spec(assignment)
     except (AssignmentError, ContractError, OSError) as error:
         sys.stderr.write(f"sandherd-worker: {error}\n")
         return ExitCode.USAGE
-    return _live(who, spec)
+    return _live(assignment, spec)
 
 
-def _live(who: "Assignment", spec: "SandboxSpec | None") -> int:
+def _live(assignment: "Assignment", spec: "SandboxSpec | None") -> int:
     from sandherd.telemetry import logs
     from sandherd_worker.spool_disk import SpoolBusyError, SpoolError
     from sandherd_worker.worker_lifecycle import live
 
     end_start()
     try:
-        return asyncio.run(live(who, spec))
+        return asyncio.run(live(assignment, spec))
     except SpoolBusyError as error:
         logs.get("main").error("state directory is in use by another worker", error=str(error))
         return ExitCode.BUSY

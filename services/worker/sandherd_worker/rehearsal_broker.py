@@ -1,4 +1,4 @@
-"""A broker that has one client: it accepts what a worker sends at its start, and replies as a herd does."""
+"""A minimal NATS server for one client: it accepts what a worker sends at its start, and replies as a herd does."""
 
 import asyncio
 import json
@@ -16,13 +16,15 @@ _INFO: Final = {
     "nonce": "rehearsal",
 }
 _MAX_BYTES: Final = 64 * 1024
-"""Maximum size of a message: where the loopback interface is the host's, other processes can connect, too."""
-_STORED: Final = b'{"stream":"EVENTS","seq":1}'
+"""How many bytes of a message are read at most. The sandbox may share the host's loopback interface, so that other
+processes can connect, too."""
+_ACKNOWLEDGEMENT: Final = b'{"stream":"EVENTS","seq":1}'
+"""JetStream's reply to a stored message."""
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    """Serve on a port of the loopback interface; its URL. Raises `OSError`, as where that interface is down."""
+    """Serve on a port of the loopback interface, and yield the URL. Raises `OSError`, as if that interface is down."""
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     try:
         yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -33,7 +35,7 @@ async def serving() -> AsyncIterator[str]:
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve a connection until the client closes it (https://docs.nats.io/reference/reference-protocols)."""
     writer.write(b"INFO %s\r\n" % json.dumps(_INFO).encode())
-    subscriptions: dict[bytes, bytes] = {}
+    subscriptions: dict[bytes, bytes] = {}  # the client's subscription ids, by the beginning of their subjects
     try:
         while line := await reader.readline():
             verb, *arguments = line.split()
@@ -45,14 +47,15 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                 await reader.readexactly(min(int(arguments[-1]), _MAX_BYTES) + len(b"\r\n"))
                 _reply(writer, subscriptions, arguments)
     except (OSError, ValueError, LookupError, asyncio.IncompleteReadError):
-        pass  # what is no message of a worker ends its connection
+        pass  # the connection has failed, or the client is not a worker: it is closed
     finally:
         writer.close()
 
 
 def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], arguments: list[bytes]) -> None:
-    """To a message that was published with these arguments: subject, reply subject, sizes."""
-    inbox = arguments[1]
-    number = next((number for prefix, number in subscriptions.items() if inbox.startswith(prefix)), None)
-    if number is not None:
-        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (inbox, number, len(_STORED), _STORED))
+    """Acknowledge a message that was published with these arguments: subject, reply subject, sizes."""
+    reply_subject = arguments[1]
+    ids = (sid for prefix, sid in subscriptions.items() if reply_subject.startswith(prefix))
+    if (subscription := next(ids, None)) is not None:
+        reply = (reply_subject, subscription, len(_ACKNOWLEDGEMENT), _ACKNOWLEDGEMENT)
+        writer.write(b"MSG %s %s %d\r\n%s\r\n" % reply)

@@ -30,8 +30,8 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class SessionStore:
     """Stores the sessions of one agent."""
 
-    def __init__(self, who: Assignment, emitter: Emitter, spool: Spool) -> None:
-        self._who, self._emitter, self._spool = who, emitter, spool
+    def __init__(self, assignment: Assignment, emitter: Emitter, spool: Spool) -> None:
+        self._assignment, self._emitter, self._spool = assignment, emitter, spool
         self._stored: dict[str, str] = {}
 
     async def store(self, path: Path, session: str) -> None:
@@ -40,7 +40,7 @@ class SessionStore:
         Raises `SpoolError`.
         """
         try:
-            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
                 digest = await asyncio.to_thread(self._copy, path, file)
                 if self._stored.get(session) == digest:
                     return
@@ -59,10 +59,12 @@ class SessionStore:
         Raises `OSError` if it is not a regular file, is too large, or is outside the directories where an agent may
         store one.
         """
-        home = self._who.inherited.get("HOME")
-        roots = [self._who.state_dir / DRIVER, self._who.work_dir, *([Path(home)] if home else [])]
+        home = self._assignment.inherited.get("HOME")
+        roots = [self._assignment.state_dir / DRIVER, self._assignment.work_dir, *([Path(home)] if home else [])]
         whole = _resolved(path)
-        if not any(whole.is_relative_to(root.resolve()) for root in roots) or _within(whole, self._who.state_dir):
+        if not any(whole.is_relative_to(root.resolve()) for root in roots) or _within(
+            whole, self._assignment.state_dir
+        ):
             raise PermissionError(errno.EACCES, "it is outside the directories where an agent may store one")
         digest, limit = hashlib.sha256(), min(_LARGEST, int(self._spool.free_bytes * _SHARE_OF_FREE_SPACE))
         for piece in self._redacted(whole):

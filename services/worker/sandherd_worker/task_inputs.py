@@ -55,7 +55,7 @@ class PathPatterns:
 
 
 async def place_inputs(
-    inputs: Sequence[TaskInput], who: Assignment, line: CurrentConnection, *, restored: bool
+    inputs: Sequence[TaskInput], assignment: Assignment, line: CurrentConnection, *, restored: bool
 ) -> None:
     """Fetch the results of the dependencies, one after the other, and unpack the wanted files into the work tree.
 
@@ -65,23 +65,23 @@ async def place_inputs(
     """
     for one in inputs:
         try:
-            await _place(one, who, line, restored=restored)
+            await _place(one, assignment, line, restored=restored)
         except ContractError as error:
             expired = error.problem.code is Code.NOT_FOUND
             passes = error.problem.code is Code.UNAVAILABLE
             raise NoInputError(one.task, f"{error}; {_EXPIRED}" if expired else str(error), passes=passes) from None
 
 
-async def _place(one: TaskInput, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
+async def _place(one: TaskInput, assignment: Assignment, line: CurrentConnection, *, restored: bool) -> None:
     if one.work is None or one.sandbox is None:
         raise NoInputError(one.task, "the spawner has not named its result")
     patterns = PathPatterns(one.paths)
-    lacks = await asyncio.to_thread(missing_ignored_inputs, who.work_dir) if restored else _everything
-    with tempfile.TemporaryFile(dir=who.state_dir) as file:
-        await ArtifactClient(who, line).fetch(one.work, one.sandbox, file)
+    lacks = await asyncio.to_thread(missing_ignored_inputs, assignment.work_dir) if restored else _everything
+    with tempfile.TemporaryFile(dir=assignment.state_dir) as file:
+        await ArtifactClient(assignment, line).fetch(one.work, one.sandbox, file)
         file.seek(0)
         await asyncio.to_thread(
-            extract_work, file, one.work, who, who.work_dir, outward=False, keeps=_wanted(patterns, lacks)
+            extract_work, file, one.work, assignment, assignment.work_dir, outward=False, keeps=_wanted(patterns, lacks)
         )
     if patterns.unmatched:
         missing = patterns.unmatched[0]

@@ -25,14 +25,14 @@ class TasklessSandbox:
 
     def __init__(self, parts: WorkerResources, spec: SandboxSpec, uplink: Uplink, access: AccessServer) -> None:
         self._parts, self._spec, self._access = parts, spec, access
-        who, emitter = parts.who, parts.emitter
-        self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
+        assignment, emitter = parts.assignment, parts.emitter
+        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
         self._trouble: Exception | None = None
 
     async def prepare(self) -> None:
         """Write the spec's files, before the worker is admitted. An error is published later."""
         try:
-            await asyncio.to_thread(write_files, self._spec, self._parts.who.work_dir)
+            await asyncio.to_thread(write_files, self._spec, self._parts.assignment.work_dir)
         except (OSError, ValueError, ContractError) as error:
             self._trouble = error
 
@@ -61,5 +61,5 @@ class TasklessSandbox:
             worker_version=version("sandherd-worker"),
             task="",
             task_description_length=0,
-            attempt=self._parts.who.attempt,
+            attempt=self._parts.assignment.attempt,
         )

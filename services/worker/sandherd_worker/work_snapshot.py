@@ -26,9 +26,9 @@ which is on disk twice for a moment.
 _LONGEST_TRANSCRIPT: Final = 4 * 1024 * 1024
 
 
-def time_to_save(who: Assignment, stop: StopRequest) -> Callable[[], bool]:
+def time_to_save(assignment: Assignment, stop: StopRequest) -> Callable[[], bool]:
     """A function that returns whether it is too late to continue an archive. Thread-safe."""
-    return lambda: stop.past(who.stop_grace * SHARE_OF_GRACE)
+    return lambda: stop.past(assignment.stop_grace * SHARE_OF_GRACE)
 
 
 class OutputTranscript:
@@ -71,15 +71,15 @@ class OutputTranscript:
 class WorkSaver:
     """Stores the work tree and the transcript as artifacts through the spool, and publishes events for them."""
 
-    def __init__(self, who: Assignment, emitter: Emitter, spool: Spool) -> None:
-        self._who, self._emitter, self._spool = who, emitter, spool
+    def __init__(self, assignment: Assignment, emitter: Emitter, spool: Spool) -> None:
+        self._assignment, self._emitter, self._spool = assignment, emitter, spool
 
     async def save_work(self, late: Callable[[], bool]) -> None:
         """Store the work tree, or publish why not; nothing if it is empty or disabled. Raises `SpoolError`."""
-        if self._who.max_work_bytes == 0:
+        if self._assignment.max_work_bytes == 0:
             return
         try:
-            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
                 event = await self._work(file, late)
         except OSError as error:
             event = AgentWorkSaved(left_out=f"it could not be packed: {error.strerror or error}")
@@ -94,9 +94,9 @@ class WorkSaver:
         await self._emitter.emit(AgentTranscriptSaved(artifact=reference))
 
     async def _work(self, file: IO[bytes], late: Callable[[], bool]) -> AgentWorkSaved | None:
-        limit = min(self._who.max_work_bytes, int(self._spool.free_bytes * SHARE_OF_FREE_SPACE))
+        limit = min(self._assignment.max_work_bytes, int(self._spool.free_bytes * SHARE_OF_FREE_SPACE))
         try:
-            packed = await asyncio.to_thread(_pack, self._who.work_dir, file, limit, late)
+            packed = await asyncio.to_thread(_pack, self._assignment.work_dir, file, limit, late)
         except ArchiveTooLargeError:
             return AgentWorkSaved(left_out=f"compressed it is larger than the limit of {limit} bytes")
         except DeadlinePassedError:

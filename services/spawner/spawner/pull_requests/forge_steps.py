@@ -13,7 +13,7 @@ from spawner.live_state import LiveState
 from spawner.pull_requests import pull_request_transitions
 from spawner.pull_requests.pull_request_facts import PullRequestTask, draft_of, issue_of
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
-from spawner.pull_requests.pull_request_steps import TaskWork, target_of, wants_ready, work_on
+from spawner.pull_requests.pull_request_steps import TaskWork, is_ready_wanted, target_of, task_work
 from spawner.repositories.branch_diff import changed_lines, shown_path
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import Decide
@@ -38,7 +38,7 @@ class ForgeSteps:
         `tasks`: the records of the branch's tasks that still exist.
         """
         pull, forge = pull_request_transitions.pull_of(record), self._forge(record)
-        ready, about = wants_ready(pull, terms, work), PullRequestTask.of(record, tasks)
+        ready, about = is_ready_wanted(pull, terms, work), PullRequestTask.of(record, tasks)
         mirror = await self._mirrors.with_branch(record)
         changed = await changed_lines(mirror, record.base_commit, record.commit)
         issue = issue_of(record.ticket)
@@ -107,7 +107,7 @@ class ForgeSteps:
         return tuple(path for path in paths if path not in approved)
 
     def _is_worked_on(self, record: BranchRecord) -> bool:
-        return work_on(record, self._live.task_facts).active
+        return task_work(record, self._live.task_facts).active
 
     async def _as_merged(self, record: BranchRecord, found: PullRequest) -> PullRequest:
         """The pull request, with the branch's commit as its head if it was merged with that and later commits.

@@ -44,8 +44,8 @@ class TransferProgress:
 class ArtifactClient:
     """Fetches and stores artifacts for one sandbox."""
 
-    def __init__(self, who: Assignment, line: CurrentConnection) -> None:
-        self._who, self._line = who, line
+    def __init__(self, assignment: Assignment, line: CurrentConnection) -> None:
+        self._assignment, self._line = assignment, line
 
     async def fetch(
         self, reference: ArtifactRef, owner: str, file: IO[bytes], moved: Moved = lambda _bytes: None
@@ -68,7 +68,7 @@ class ArtifactClient:
 
     async def upload(self, file: IO[bytes], size: int, media_type: str, moved: Moved) -> ArtifactRef:
         """Store `size` bytes of a file as an artifact, or fewer if it has shrunk. Raises `BusError`, `OSError`."""
-        builder = ArtifactBuilder(self._who.project, self._who.sandbox, new_name("dwn"), media_type)
+        builder = ArtifactBuilder(self._assignment.project, self._assignment.sandbox, new_name("dwn"), media_type)
         while (
             chunk := await asyncio.to_thread(_read, file, min(size - builder.size, CHUNK_BYTES))
         ) or builder.chunks == 0:
@@ -83,7 +83,9 @@ class ArtifactClient:
         while True:
             try:
                 bus = await self._line.bus()
-                return await bus.ask(question, self._who.project, sandbox=self._who.sandbox, timeout=_REPLY_SECONDS)
+                return await bus.ask(
+                    question, self._assignment.project, sandbox=self._assignment.sandbox, timeout=_REPLY_SECONDS
+                )
             except RefusedError as error:
                 if error.problem.code not in {Code.UNAVAILABLE, Code.BUSY}:
                     raise _refusal(error, reference, receiver) from None

@@ -90,7 +90,7 @@ class UserCommands:
                 remedy="send it with exec_input",
             )
         folder = self._tree.folder(request.cwd, field="cwd")
-        log = CommandLog(self._parts.who.state_dir, request.exec, self._free_output)
+        log = CommandLog(self._parts.assignment.state_dir, request.exec, self._free_output)
         command = self._known[request.exec] = UserCommand(request, log, self._parts.ownership)
         environment = {**self._environment, **request.env, **self._marks(request.exec)}
         command_launch = CommandLaunch(
@@ -125,11 +125,12 @@ class UserCommands:
     def _find(self, name: str) -> UserCommand:
         command = self._known.get(name)
         if command is None:
+            sandbox = self._parts.assignment.sandbox
             raise ContractError(
                 Code.NOT_FOUND,
                 f"there is no command {name} in this sandbox, or it was deleted",
                 field="exec",
-                remedy=f"list the commands of {self._parts.who.sandbox}: their events have the type agent.exec_started",
+                remedy=f"list the commands of {sandbox}: their events have the type agent.exec_started",
             )
         command.requested()
         return command

@@ -37,7 +37,7 @@ class Transfers:
     """Handles requests about files. Raises `ContractError`, also for each repeat of a request."""
 
     def __init__(self, parts: WorkerResources, tree: WorkTreePaths) -> None:
-        artifacts = ArtifactClient(parts.who, parts.line)
+        artifacts = ArtifactClient(parts.assignment, parts.line)
         self._uploads = Uploads(parts, tree, artifacts)
         self._downloads = Downloads(parts, tree, artifacts)
         self._known: dict[str, _Transfer] = {}

@@ -26,7 +26,7 @@ _LIFE: Final = timedelta(days=1)
 def make_rounds(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
     """The harness of a task with iterations."""
     turns = IterationTurns()
-    iteration_events = IterationEvents(sink, terms.completion_signal, shown=spec.harness.kind == _COMMAND)
+    iteration_events = IterationEvents(sink, terms.completion_signal, search_output=spec.harness.kind == _COMMAND)
 
     async def on_turn(turn: int, working: bool) -> None:  # noqa: FBT001  # the harness's signature
         turns.note(working=working)
@@ -36,7 +36,7 @@ def make_rounds(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink:
         return make_once(for_iteration(spec, terms, iteration, feedback), parts, iteration_events, on_turn)
 
     runs = IterationRuns(
-        make, lambda feedback: _message(parts.who, next_prompt(terms, feedback)), iteration_events, turns
+        make, lambda feedback: _message(parts.assignment, next_prompt(terms, feedback)), iteration_events, turns
     )
     rounds = IterationLoop(
         terms,
@@ -64,8 +64,8 @@ def _validator(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: 
     if terms.validation is None:
         return None
     place = ValidationContext(
-        work_dir=parts.who.work_dir,
-        environment=environment(spec, parts.who),
+        work_dir=parts.assignment.work_dir,
+        environment=environment(spec, parts.assignment),
         sink=sink,
         redactor=parts.emitter.redactor,
         reaper=parts.reaper,
@@ -74,12 +74,12 @@ def _validator(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: 
     return Validator(terms.validation, place)
 
 
-def _message(who: Assignment, content: str) -> InboxMessage:
+def _message(assignment: Assignment, content: str) -> InboxMessage:
     """A message from the worker itself to the agent."""
     return IterationPrompt(
         message=new_name("msg"),
-        project=who.project,
-        sandbox=who.sandbox,
+        project=assignment.project,
+        sandbox=assignment.sandbox,
         content=content,
         message_type="user_message",
         sent_at=now(),

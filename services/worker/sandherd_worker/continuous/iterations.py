@@ -61,7 +61,7 @@ class IterationLoop:
         loop = asyncio.get_running_loop()
         self._now = loop.time
         self._state = IterationState(began=loop.time())
-        iteration_events.listen(self._spend)
+        iteration_events.on_cost(self._spend)
         self._feedback = ""
         self._last = AgentEnd()
         self._cut: asyncio.Future[StopReason] = loop.create_future()

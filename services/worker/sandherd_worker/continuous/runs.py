@@ -111,7 +111,7 @@ class IterationRuns:
     async def _run(self, iteration: int, feedback: str) -> AgentEnd:
         if self._harness is not None:
             await self._harness.ended()
-        self._iteration_events.run_begins()
+        self._iteration_events.start_run()
         self._turns.reset()
         try:
             harness = self._make(iteration, feedback)

@@ -36,8 +36,8 @@ class ToolUser:
 class HerdTools:
     """The tools of one sandbox's agent."""
 
-    def __init__(self, who: Assignment, line: CurrentConnection) -> None:
-        self._who, self._line = who, line
+    def __init__(self, assignment: Assignment, line: CurrentConnection) -> None:
+        self._assignment, self._line = assignment, line
 
     async def use(self, agent: ToolUser, tool: str, arguments: dict[str, Any]) -> str:
         """Run one tool. Raises `CallRefusedError`."""
@@ -58,7 +58,7 @@ class HerdTools:
             safe_name(recipient, "recipient")
         except UnsafeNameError:
             raise CallRefusedError("recipient: this is not a valid sandbox name; list_peers lists them") from None
-        if recipient == self._who.sandbox:
+        if recipient == self._assignment.sandbox:
             raise CallRefusedError("recipient: this is your own sandbox")
         found = await self._peers(ListPeers(sandbox=recipient))
         if found is not None and not found.peers:
@@ -80,7 +80,9 @@ class HerdTools:
         try:
             async with asyncio.timeout(_PATIENCE):
                 bus = await self._line.bus()
-                return await bus.ask(question, self._who.project, sandbox=self._who.sandbox, timeout=_PATIENCE)
+                return await bus.ask(
+                    question, self._assignment.project, sandbox=self._assignment.sandbox, timeout=_PATIENCE
+                )
         except (BusError, TimeoutError):
             return None
 

@@ -40,12 +40,12 @@ class BranchSaver:
 
     def __init__(self, spec: TaskSpec, parts: WorkerResources, redactor: Redactor | None = None) -> None:
         """The redactor must know the task's secrets; by default it is that of the emitter."""
-        self._parts, self._who, self._emitter = parts, parts.who, parts.emitter
+        self._parts, self._assignment, self._emitter = parts, parts.assignment, parts.emitter
         self._wanted = spec.repository
         self._checkout = None if spec.repository is None else spec.repository.checkout
         self._identity = identity_of(spec)
         text = (redactor or parts.emitter.redactor).text(spec.text)
-        self._message = message_of(text, parts.who.task, self._identity)
+        self._message = message_of(text, parts.assignment.task, self._identity)
         values = [spec.env[name].encode() for name in spec.secret_env]
         self._secrets = tuple(value for value in values if len(value) >= _LONG_ENOUGH)
         self._last: AgentBranchSaved | None = None
@@ -56,10 +56,10 @@ class BranchSaver:
 
         Returns the event that was published last. Raises `SpoolError`.
         """
-        if self._checkout is None or not (self._who.state_dir / MARK).exists():
+        if self._checkout is None or not (self._assignment.state_dir / MARK).exists():
             return None
         async with self._one_at_a_time:
-            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
                 event = await self._in_time(self._checkout, file)
                 if event.commit is not None and event.bundle is None:
                     file.seek(0)
@@ -77,7 +77,7 @@ class BranchSaver:
             async with Git(self._parts) as git, asyncio.timeout(SECONDS):
                 found.append(await _Saving(self, git, checkout, file).run())
 
-        late = self._parts.stop.terminated(self._who.stop_grace * SHARE_OF_GRACE)
+        late = self._parts.stop.terminated(self._assignment.stop_grace * SHARE_OF_GRACE)
         try:
             await run_until_first(save(), late, again_after=SHORT_CLEANUP_SECONDS)
         except TimeoutError:
@@ -89,7 +89,7 @@ class BranchSaver:
     @property
     def limit(self) -> int:
         """The maximum size of a bundle."""
-        return min(self._who.max_work_bytes, int(self._parts.spool.free_bytes * SHARE_OF_FREE_SPACE))
+        return min(self._assignment.max_work_bytes, int(self._parts.spool.free_bytes * SHARE_OF_FREE_SPACE))
 
     @property
     def commits_rest(self) -> bool:
@@ -123,7 +123,7 @@ class BranchSaver:
     @property
     def repository(self) -> GitRepository:
         """The agent's repository."""
-        return repository_in(self._who.work_dir)
+        return repository_in(self._assignment.work_dir)
 
 
 class _Saving:

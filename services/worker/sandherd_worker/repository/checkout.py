@@ -61,7 +61,7 @@ async def check_out(
             problem = await run.continue_restored() if restored else None
             if problem is not None:
                 await publish(AgentError(error=f"the restored work tree can't be continued: {problem}", phase=PHASE))
-                await asyncio.to_thread(_move_contents, parts.who.work_dir, parts.who.previous_dir)
+                await asyncio.to_thread(_move_contents, parts.assignment.work_dir, parts.assignment.previous_dir)
             if not restored or problem is not None:
                 await run.check_out()
         except NoGitError as error:
@@ -70,7 +70,7 @@ async def check_out(
             raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", passes=True) from None
         except ContractError as error:
             raise _no_bundle(wanted.checkout, error) from None
-    (parts.who.state_dir / MARK).touch()
+    (parts.assignment.state_dir / MARK).touch()
     return restored and problem is None
 
 
@@ -79,9 +79,9 @@ class _Run:
         self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, parts: WorkerResources, git: Git
     ) -> None:
         self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
-        self._parts, self._who = parts, parts.who
-        self._folder = parts.who.work_dir / ".git"
-        self._own = GitRepository(git_dir=self._folder, work_tree=parts.who.work_dir)
+        self._parts, self._assignment = parts, parts.assignment
+        self._folder = parts.assignment.work_dir / ".git"
+        self._own = GitRepository(git_dir=self._folder, work_tree=parts.assignment.work_dir)
 
     async def check_out(self) -> None:
         """Create the repository, and write the branch's files; they replace what is there."""
@@ -107,7 +107,7 @@ class _Run:
         await asyncio.to_thread(self._configure, refs)
         copying = asyncio.create_task(self._copy(failed.is_set))
         try:
-            await self._write_files(GIT_ALTERNATE_OBJECT_DIRECTORIES=str(self._who.repository / "objects"))
+            await self._write_files(GIT_ALTERNATE_OBJECT_DIRECTORIES=str(self._assignment.repository / "objects"))
         except BaseException:  # raised again, after the thread of the copy has ended
             failed.set()
             await asyncio.wait([copying])
@@ -151,9 +151,9 @@ class _Run:
             refs = await self._mirror_refs()
             await self._copy()
             return refs
-        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
-            client = ArtifactClient(self._who, self._parts.line)
-            await client.fetch(self._checkout.bundle, self._checkout.owner or self._who.sandbox, file)
+        with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
+            client = ArtifactClient(self._assignment, self._parts.line)
+            await client.fetch(self._checkout.bundle, self._checkout.owner or self._assignment.sandbox, file)
             file.seek(0)
             return _refs(await self._git.run(self._own, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
 
@@ -161,24 +161,24 @@ class _Run:
         """Add the objects of Git LFS that were stored for this checkout."""
         if self._checkout.lfs is None:
             return
-        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
-            client = ArtifactClient(self._who, self._parts.line)
-            await client.fetch(self._checkout.lfs, self._checkout.owner or self._who.sandbox, file)
+        with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
+            client = ArtifactClient(self._assignment, self._parts.line)
+            await client.fetch(self._checkout.lfs, self._checkout.owner or self._assignment.sandbox, file)
             file.seek(0)
             await asyncio.to_thread(lfs.unpack, file, self._folder)
 
     async def _copy(self, failed: Callable[[], bool] = lambda: False) -> None:
         stop, objects = self._parts.stop, self._folder / "objects"
         await asyncio.to_thread(
-            copy_objects, self._who.repository, objects, lambda: stop.reason is not None or failed()
+            copy_objects, self._assignment.repository, objects, lambda: stop.reason is not None or failed()
         )
 
     async def _mirror_refs(self) -> Mapping[str, str]:
         """The refs of the mirror that a clone would have. Raises `CheckoutError` if the mirror is not mounted."""
-        mirror = self._who.repository
+        mirror = self._assignment.repository
         if not (mirror / "objects").is_dir():
             raise CheckoutError(f"the repository is not mounted at {mirror}", passes=False)
-        place = GitRepository(git_dir=mirror, work_tree=self._who.work_dir)
+        place = GitRepository(git_dir=mirror, work_tree=self._assignment.work_dir)
         base = self._checkout.base
         patterns = ("refs/tags", f"{_ORIGIN}{base}", f"{_HEADS}{base}")
         shown = await self._git.run(place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
@@ -201,10 +201,12 @@ class _Run:
         with (self._folder / "config").open("a") as file:
             file.write(settings_of(self._identity, self._wanted.url))
             mounted = self._checkout.bundle is None
-            if mounted and any((self._who.repository / "objects" / "pack").glob("*.promisor")):
+            if mounted and any((self._assignment.repository / "objects" / "pack").glob("*.promisor")):
                 file.write(PARTIAL)
             if self._wanted.lfs:
-                file.write(lfs.enable(self._folder, self._who.repository / "lfs" / "objects" if mounted else None))
+                file.write(
+                    lfs.enable(self._folder, self._assignment.repository / "lfs" / "objects" if mounted else None)
+                )
         if self._identity.co_author is not None:
             hook = self._folder / "hooks" / "prepare-commit-msg"
             hook.parent.mkdir(exist_ok=True)
