@@ -16,7 +16,7 @@ from sandherd_worker.worker_exit import REFUSED, ExitCode, StopRequest
 
 
 class CurrentConnection:
-    """Holds the current connection."""
+    """The worker's current connection to the broker, if any."""
 
     def __init__(self) -> None:
         self._bus: Bus | None = None
@@ -48,7 +48,7 @@ Serve = Callable[[Bus], Awaitable[None]]
 
 
 class BrokerSession:
-    """Runs in the background from the worker's start to its end."""
+    """The worker's connection to the herd, which a background task keeps until the worker's end."""
 
     def __init__(
         self, assignment: Assignment, spool: Spool, stop: StopRequest, serving: Sequence[Serve], line: CurrentConnection

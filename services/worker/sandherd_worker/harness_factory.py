@@ -90,7 +90,7 @@ def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Tur
     state.mkdir(exist_ok=True)
     herd = McpConfig(HerdTools(assignment, parts.line), state) if tools.herd_tools else None
     own = {HERD_SERVER: herd.server(launch.python, launch.packages)} if herd else {}
-    around = HarnessContext(
+    context = HarnessContext(
         sink=sink,
         redactor=parts.emitter.redactor,
         reaper=parts.reaper,
@@ -115,7 +115,7 @@ def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Tur
         work_dir=assignment.work_dir,
         prompt=spec.text,
     )
-    return DriverHarness(program, task, around)
+    return DriverHarness(program, task, context)
 
 
 def environment(spec: SandboxSpec, assignment: Assignment) -> dict[str, str]:

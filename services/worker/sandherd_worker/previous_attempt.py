@@ -1,4 +1,4 @@
-"""Fetches what the previous attempt stored, and places it beside or into the work tree before the agent starts."""
+"""Fetches the results that the previous attempt stored, and places them beside or in the work tree before the start."""
 
 import asyncio
 import os
@@ -22,8 +22,8 @@ from sandherd_worker.worker_exit import StopRequest
 
 PHASE: Final = "previous"
 _SESSION: Final = "session.previous"
-_SHARE: Final = 20
-"""An unpacked work tree may be this many times as large as the limit of its archive."""
+_UNPACKED_FACTOR: Final = 20
+"""The maximum size of an unpacked work tree, as a multiple of the limit of its archive."""
 
 Publish = Callable[[EventData], Awaitable[object]]
 
@@ -49,7 +49,7 @@ async def restore_previous(
 
 
 def restored_session(assignment: Assignment) -> dict[str, Any] | None:
-    """The session for the agent to resume, in the driver's format, if one was taken over."""
+    """The previous attempt's session for the agent to resume, in the driver's format, if it was restored."""
     transcript = assignment.state_dir / _SESSION
     if assignment.previous_file is None or not transcript.exists():
         return None
@@ -67,12 +67,13 @@ def extract_work(
     outward: bool = True,
     keeps: Callable[[str], bool] | None = None,
 ) -> None:
-    """Extract a stored work tree as `name` in a folder; without `outward`, no links that lead out of it.
+    """Extract a stored work tree as `name` in a folder.
 
-    If `keeps` is set, only the files for whose paths it returns True. Raises `ContractError`, `OSError`.
+    `outward`: whether links that lead out of the work tree are extracted. `keeps`: if set, only files for whose paths
+    it returns True are extracted. Raises `ContractError`, `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    limit = max(work.size, assignment.max_work_bytes) * _SHARE
+    limit = max(work.size, assignment.max_work_bytes) * _UNPACKED_FACTOR
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         unpack_staged(file, descriptor, name, "work", limit, outward=outward, keeps=keeps)
@@ -81,7 +82,7 @@ def extract_work(
 
 
 def copy(file: IO[bytes], path: Path) -> None:
-    """Copy the file's content to this path; nothing if it is empty. Raises `OSError`."""
+    """Copy the file's content to this path, if it is not empty. Raises `OSError`."""
     content = file.read()
     if content:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,10 @@ _log: Final = logs.get("recovery")
 
 
 async def recover(parts: WorkerResources) -> None:
-    """Publish the events that the lost worker did not store; none if its last event was stored. Raises `SpoolError`."""
+    """Publish the final events that the lost worker did not store; none if it stored its last event.
+
+    Raises `SpoolError`.
+    """
     assignment, spool, emitter = parts.assignment, parts.spool, parts.emitter
     await end(lambda: orphans(assignment.place) - {os.getpid()}, grace=0)
     if spool.closed:
@@ -45,7 +48,7 @@ async def recover(parts: WorkerResources) -> None:
 
 
 async def _save_work(parts: WorkerResources) -> None:
-    """Store what the next attempt may use, if this failure ends the attempt and the spool has space for it."""
+    """Store the results that the next attempt may use, unless the attempt has ended before or the spool is full."""
     assignment, spool = parts.assignment, parts.spool
     if spool.ended or spool.trouble is not None:
         return
@@ -72,9 +75,9 @@ async def _save_branch(parts: WorkerResources) -> None:
 
 
 def loss(signal: int | None, *, memory: bool = False) -> AgentFailed:
-    """The end of an attempt whose worker was lost; `signal` is the signal that ended the worker, if known.
+    """The end of an attempt whose worker was lost. `signal`: the signal that ended the worker, if known.
 
-    SIGTERM only ends a worker that has not installed its handler yet: the attempt was stopped while it started.
+    SIGTERM ends only a worker that has not installed its handler yet, so that the attempt was stopped at its start.
     """
     if signal == SIGTERM:
         return AgentFailed(error="it was stopped while its worker was starting", error_type=STOPPED, signal=signal)

@@ -32,37 +32,42 @@ from sandherd_worker.worker_resources import WorkerResources
 
 _SESSION: Final = "session.resumed"
 _EXPIRED_REMEDY: Final = "it is stored for some days only: start again without `resume`"
-_ANEW: Final = "start again without `resume`"
+_NEW_START_REMEDY: Final = "start again without `resume`"
 
 
 class NothingToResumeError(Exception):
-    """The earlier task can't be resumed. The text gives cause and remedy; `passes` if another attempt may succeed."""
+    """The earlier task can't be resumed. The text gives cause and remedy.
+
+    `is_temporary`: whether another attempt may succeed.
+    """
 
     def __init__(self, resume: Resume, part: str, why: ContractError | OSError) -> None:
         problem = why.problem if isinstance(why, ContractError) else None
-        self.passes = problem is None or problem.code is Code.UNAVAILABLE
+        self.is_temporary = problem is None or problem.code is Code.UNAVAILABLE
         remedy = (
-            _EXPIRED_REMEDY if problem and problem.code is Code.NOT_FOUND else (problem and problem.remedy) or _ANEW
+            _EXPIRED_REMEDY
+            if problem and problem.code is Code.NOT_FOUND
+            else (problem and problem.remedy) or _NEW_START_REMEDY
         )
         super().__init__(f"{part} of {resume.task} in {resume.sandbox} can't be resumed: {why}; {remedy}")
 
 
 class NoWorkError(Exception):
-    """The files that the task begins with can't be unpacked. `passes` if another attempt may succeed."""
+    """The files that the task begins with can't be unpacked. `is_temporary`: whether another attempt may succeed."""
 
     def __init__(self, why: ContractError) -> None:
-        self.passes = why.problem.code is Code.UNAVAILABLE
+        self.is_temporary = why.problem.code is Code.UNAVAILABLE
         super().__init__(f"can't unpack the files that the task begins with: {why}")
 
 
 async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> AgentEnd | None:
-    """Take over what the previous attempt and earlier tasks have stored, and the files that the task begins with.
+    """Restore the files and the session of the previous attempt or an earlier task, and unpack the task's own files.
 
-    A repository's branch is checked out first. The task's `files` overwrite all of it. In a restored work tree of the
-    previous attempt only those files are added that git ignores there: they were not stored. If it can't be restored,
-    the attempt begins as the first one did.
+    A repository's branch is checked out first. The task's `files` overwrite all others. If the work tree of the
+    previous attempt was restored, only files that git ignores are added, because they were not stored. If it can't be
+    restored, the attempt begins like a first attempt.
 
-    Returns the attempt's end if that fails. Raises `SpoolError`.
+    Returns the attempt's end if something can't be restored. Raises `SpoolError`.
     """
     assignment, restored = parts.assignment, False
     if assignment.previous_file is not None:
@@ -74,7 +79,7 @@ async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> A
         if _begins_with_files(spec) and not restored:
             await asyncio.to_thread(write_files, spec, assignment.work_dir)
     except (CheckoutError, NothingToResumeError, NoWorkError, NoInputError) as error:
-        return AgentEnd(error_type="internal" if error.passes else "start", error=str(error))
+        return AgentEnd(error_type="internal" if error.is_temporary else "start", error=str(error))
     except (OSError, ContractError) as error:
         return AgentEnd(error_type="start", error=f"can't write the task's files to the work tree: {error}")
     return None
@@ -86,7 +91,7 @@ def _begins_with_files(spec: TaskSpec) -> bool:
 
 
 async def _place(spec: TaskSpec, parts: WorkerResources, *, restored: bool) -> None:
-    """Place what earlier tasks have stored, and the uploaded files."""
+    """Place the results of earlier tasks and the uploaded files in the work tree."""
     assignment, line, stop = parts.assignment, parts.line, parts.stop
     if spec.resume is not None:
         await resume_session(spec.resume, assignment, line, stop, restored=restored)
@@ -99,17 +104,18 @@ async def _place(spec: TaskSpec, parts: WorkerResources, *, restored: bool) -> N
 async def _check_out(
     spec: TaskSpec, repository: Repository, parts: WorkerResources, publish: Publish, *, restored: bool
 ) -> bool:
-    """Check the branch out, unless the worker must end first; returns whether the tree still is the restored one.
+    """Check the branch out, unless the worker must end first. Returns whether a restored work tree is still in use.
 
     Raises `CheckoutError`, `OSError`.
     """
-    still: list[bool] = []
+    is_restored = False
 
     async def run() -> None:
-        still.append(await check_out(repository, identity_of(spec), parts, publish, restored=restored))
+        nonlocal is_restored
+        is_restored = await check_out(repository, identity_of(spec), parts, publish, restored=restored)
 
     await run_until_first(run(), parts.stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
-    return bool(still and still[0])
+    return is_restored
 
 
 async def _unpack_work(work: ArtifactRef, assignment: Assignment, line: CurrentConnection, *, restored: bool) -> None:
@@ -135,9 +141,9 @@ async def _unpack_work(work: ArtifactRef, assignment: Assignment, line: CurrentC
 async def resume_session(
     resume: Resume, assignment: Assignment, line: CurrentConnection, stop: StopRequest, *, restored: bool
 ) -> None:
-    """Fetch and restore what `resume` names, unless the worker must end first. Raises `NothingToResumeError`.
+    """Fetch and restore the session and work tree that `resume` names, unless the worker must end first.
 
-    What was restored from the previous attempt, a session or a work tree, is used instead.
+    A session or a work tree that was restored from the previous attempt is not replaced. Raises `NothingToResumeError`.
     """
     restoration = _Restoration(resume, assignment, line, restored=restored)
     await run_until_first(restoration.run(), stop.wait(), again_after=SHORT_CLEANUP_SECONDS)

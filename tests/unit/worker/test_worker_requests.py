@@ -62,7 +62,7 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
     reaper.start()
     inbox = Inbox(who, emitter, DeliveredMessages(tmp_path / "injected"))
     parts = WorkerResources(
-        who=who,
+        assignment=who,
         spool=spool,
         emitter=emitter,
         inbox=inbox,

@@ -1,4 +1,4 @@
-"""Checks a task's branch out as the work tree: a separate repository without credentials and without others' hooks."""
+"""Checks a task's branch out as the work tree: in its own repository, without credentials and without others' hooks."""
 
 import asyncio
 import os
@@ -39,11 +39,11 @@ Publish = Callable[[EventData], Awaitable[object]]
 
 
 class CheckoutError(Exception):
-    """The branch can't be checked out. The text gives the reason; `passes` if another attempt may succeed."""
+    """The branch can't be checked out. The text gives the reason; `is_temporary` if another attempt may succeed."""
 
-    def __init__(self, why: str, *, passes: bool) -> None:
-        self.passes = passes
-        super().__init__(why)
+    def __init__(self, reason: str, *, is_temporary: bool) -> None:
+        self.is_temporary = is_temporary
+        super().__init__(reason)
 
 
 async def check_out(
@@ -51,12 +51,12 @@ async def check_out(
 ) -> bool:
     """Check the branch out, or continue it in a work tree that was restored from the previous attempt.
 
-    Returns whether the work tree still is the restored one. Raises `CheckoutError`, `OSError`.
+    Returns whether a restored work tree is still in use. Raises `CheckoutError`, `OSError`.
     """
     if wanted.checkout is None:
-        raise CheckoutError("the spawner has not named the branch to check out", passes=False)
+        raise CheckoutError("the spawner has not named the branch to check out", is_temporary=False)
     async with Git(parts) as git:
-        run = _Run(wanted, wanted.checkout, identity, parts, git)
+        run = _CheckoutRun(wanted, wanted.checkout, identity, parts, git)
         try:
             problem = await run.continue_restored() if restored else None
             if problem is not None:
@@ -65,16 +65,16 @@ async def check_out(
             if not restored or problem is not None:
                 await run.check_out()
         except NoGitError as error:
-            raise CheckoutError(str(error), passes=False) from None
+            raise CheckoutError(str(error), is_temporary=False) from None
         except (GitError, StoppedError) as error:
-            raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", passes=True) from None
+            raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", is_temporary=True) from None
         except ContractError as error:
             raise _no_bundle(wanted.checkout, error) from None
     (parts.assignment.state_dir / MARK).touch()
     return restored and problem is None
 
 
-class _Run:
+class _CheckoutRun:
     def __init__(
         self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, parts: WorkerResources, git: Git
     ) -> None:
@@ -84,7 +84,7 @@ class _Run:
         self._own = GitRepository(git_dir=self._folder, work_tree=parts.assignment.work_dir)
 
     async def check_out(self) -> None:
-        """Create the repository, and write the branch's files; they replace what is there."""
+        """Create the repository, and write the branch's files, which replace existing files."""
         await asyncio.to_thread(_remove, self._folder)
         kind = ("--object-format=sha256",) if len(self._checkout.commit) == _SHA256 else ()
         await self._git.run(self._own, "init", "--quiet", "--template=", *kind)
@@ -102,7 +102,7 @@ class _Run:
         await self._git.run(own, "read-tree", "--reset", "-u", "HEAD")
 
     async def _write_files_while_copying(self, refs: Mapping[str, str]) -> None:
-        """Write the files from the mirror's objects while these are copied: each takes long for a large repository."""
+        """Write the files from the mirror's objects while the objects are copied, because both may take long."""
         failed = threading.Event()
         await asyncio.to_thread(self._configure, refs)
         copying = asyncio.create_task(self._copy(failed.is_set))
@@ -136,7 +136,7 @@ class _Run:
         return None
 
     async def _contains(self, commit: str, other: str) -> bool:
-        """Whether the other commit is an ancestor of this one, or the same."""
+        """Whether `other` is an ancestor of `commit`, or the same commit."""
         arguments = ("merge-base", other, commit)
         return (await self._read(*arguments, accepted=frozenset({0, 1}))).strip() == other
 
@@ -146,7 +146,7 @@ class _Run:
     # --- objects
 
     async def _take_objects(self) -> Mapping[str, str]:
-        """Add the objects of the mirror or the bundle; returns the refs that it has."""
+        """Add the objects of the mirror or the bundle; returns the refs of that mirror or bundle."""
         if self._checkout.bundle is None:
             refs = await self._mirror_refs()
             await self._copy()
@@ -177,7 +177,7 @@ class _Run:
         """The refs of the mirror that a clone would have. Raises `CheckoutError` if the mirror is not mounted."""
         mirror = self._assignment.repository
         if not (mirror / "objects").is_dir():
-            raise CheckoutError(f"the repository is not mounted at {mirror}", passes=False)
+            raise CheckoutError(f"the repository is not mounted at {mirror}", is_temporary=False)
         place = GitRepository(git_dir=mirror, work_tree=self._assignment.work_dir)
         base = self._checkout.base
         patterns = ("refs/tags", f"{_ORIGIN}{base}", f"{_HEADS}{base}")
@@ -187,7 +187,7 @@ class _Run:
     # --- settings
 
     def _configure(self, refs: Mapping[str, str]) -> None:
-        """Write the repository's refs, settings and exclude file: it is new, and no process runs in it."""
+        """Write the refs, settings and exclude file of the repository, which is new and not in use by a process."""
         branch, base = f"{_HEADS}{self._checkout.branch}", self._checkout.base
         tip = refs.get(f"{_ORIGIN}{base}") or refs.get(f"{_HEADS}{base}") or self._checkout.base_commit
         found = {name: commit for name, commit in refs.items() if name.startswith("refs/tags/")}
@@ -231,7 +231,7 @@ def _remove(path: Path) -> None:
 
 
 def _move_contents(work_dir: Path, folder: Path | None) -> None:
-    """Empty the work tree; its files are moved to `work` in this folder, for the agent. Raises `OSError`."""
+    """Move the files of the work tree to `work` in this folder, for the agent; None: delete them. Raises `OSError`."""
     aside = None if folder is None else folder / "work"
     if aside is not None:
         aside.mkdir(parents=True, exist_ok=True)
@@ -245,4 +245,4 @@ def _move_contents(work_dir: Path, folder: Path | None) -> None:
 def _no_bundle(checkout: Checkout, error: ContractError) -> CheckoutError:
     expired = f"; {_EXPIRED}" if error.problem.code is Code.NOT_FOUND else ""
     text = f"can't fetch the bundle of {checkout.branch}: {error}{expired}"
-    return CheckoutError(text, passes=error.problem.code is Code.UNAVAILABLE)
+    return CheckoutError(text, is_temporary=error.problem.code is Code.UNAVAILABLE)
