@@ -11,7 +11,7 @@ from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.access_server import AccessServer
 from sandherd_worker.emitter import now
-from sandherd_worker.heartbeat import Heartbeat, measuring
+from sandherd_worker.heartbeat import Heartbeat, heartbeat_factory
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.uplink import Uplink
 from sandherd_worker.worker_exit import SPOOL
@@ -26,7 +26,7 @@ class TasklessSandbox:
     def __init__(self, parts: WorkerResources, spec: SandboxSpec, uplink: Uplink, access: AccessServer) -> None:
         self._parts, self._spec, self._access = parts, spec, access
         assignment, emitter = parts.assignment, parts.emitter
-        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
+        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, heartbeat_factory(parts.spool, uplink))
         self._trouble: Exception | None = None
 
     async def prepare(self) -> None:
