@@ -1,4 +1,4 @@
-"""Chunks of large files: stored in the stream ARTIFACTS for an hour, and returned one by one. Replicas have no state."""
+"""Chunks of large files: stored in stream ARTIFACTS for an hour, returned one by one. Replicas hold no state."""
 
 from typing import Final
 
