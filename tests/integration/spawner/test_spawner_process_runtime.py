@@ -239,7 +239,7 @@ async def test_remove_leaves_nothing(
 async def test_recovery_of_an_unknown_sandbox_is_refused(open_process: Open, plan_for: PlanFor) -> None:
     """The error is typed, and nothing is started."""
     runtime = await open_process(SLEEP)
-    with pytest.raises(RuntimeFailedError, match="nothing of sbx-no"):
+    with pytest.raises(RuntimeFailedError, match="sandbox sbx-no does not exist"):
         await runtime.recover(plan_for("sbx-no"))
 
 
