@@ -63,7 +63,7 @@ def common_variables(seen: Paths, group: Path | None) -> dict[str, str]:
 
 
 def memory_loss_variable(lost_for_memory: bool) -> dict[str, str]:  # noqa: FBT001  # its only argument
-    """The variable that tells a recovery that the kernel killed the lost worker for lack of memory, if it did."""
+    """The variable that states in a recovery that the kernel killed the lost worker for lack of memory, if it did."""
     return {"SANDHERD_LOST_FOR_MEMORY": "1"} if lost_for_memory else {}
 
 

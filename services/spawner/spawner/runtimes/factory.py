@@ -107,8 +107,8 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
     )
     _check_network(runtime, isolated.network_problem)
     enabled = runtime.capabilities
-    limits = {"memory": enabled.memory, "processes": enabled.processes}
-    _log.info("process runtime enabled", isolation=enabled.isolation, **limits)
+    isolation, memory, processes = enabled.isolation, enabled.memory, enabled.processes
+    _log.info("process runtime enabled", isolation=isolation, memory=memory, processes=processes)
     return runtime
 
 
