@@ -16,15 +16,13 @@ _INFO: Final = {
     "nonce": "rehearsal",
 }
 _MAX_BYTES: Final = 64 * 1024
-"""How many bytes of a message are read at most. The sandbox may share the host's loopback interface, so that other
-processes can connect, too."""
-_ACKNOWLEDGEMENT: Final = b'{"stream":"EVENTS","seq":1}'
-"""JetStream's reply to a stored message."""
+"""Maximum size of a message: where the loopback interface is the host's, other processes can connect, too."""
+_STORED: Final = b'{"stream":"EVENTS","seq":1}'
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    """Serve on a port of the loopback interface, and yield the URL. Raises `OSError`, as if that interface is down."""
+    """Serve on a port of the loopback interface; its URL. Raises `OSError`, as where that interface is down."""
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     try:
         yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -35,7 +33,7 @@ async def serving() -> AsyncIterator[str]:
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve a connection until the client closes it (https://docs.nats.io/reference/reference-protocols)."""
     writer.write(b"INFO %s\r\n" % json.dumps(_INFO).encode())
-    subscriptions: dict[bytes, bytes] = {}  # the client's subscription ids, by the beginning of their subjects
+    subscriptions: dict[bytes, bytes] = {}
     try:
         while line := await reader.readline():
             verb, *arguments = line.split()
@@ -55,7 +53,6 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], arguments: list[bytes]) -> None:
     """Acknowledge a message that was published with these arguments: subject, reply subject, sizes."""
     reply_subject = arguments[1]
-    ids = (sid for prefix, sid in subscriptions.items() if reply_subject.startswith(prefix))
-    if (subscription := next(ids, None)) is not None:
-        reply = (reply_subject, subscription, len(_ACKNOWLEDGEMENT), _ACKNOWLEDGEMENT)
-        writer.write(b"MSG %s %s %d\r\n%s\r\n" % reply)
+    subscription = next((sid for prefix, sid in subscriptions.items() if reply_subject.startswith(prefix)), None)
+    if subscription is not None:
+        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (reply_subject, subscription, len(_STORED), _STORED))
