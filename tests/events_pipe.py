@@ -13,11 +13,11 @@ async def published(data: bytes, process: AgentProcess = "agent", turn: int = 1)
     async def publish(event: Any) -> None:
         events.append(event)
 
-    async def heed(_type: str, _data: dict[str, Any]) -> None:
+    async def handle(_type: str, _data: dict[str, Any]) -> None:
         raise AssertionError("no driver's line")
 
     reader = asyncio.StreamReader(READ_BYTES)
     reader.feed_data(data)
     reader.feed_eof()
-    await EventLines(publish, lambda: turn, heed if process == "driver" else None).read(reader)
+    await EventLines(publish, lambda: turn, handle if process == "driver" else None).read(reader)
     return events

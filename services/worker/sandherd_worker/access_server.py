@@ -58,9 +58,9 @@ class AccessServer:
 
     async def serve(self, bus: Bus) -> None:
         """Subscribe to requests on this connection. Returns at once; the subscriptions end with the connection."""
-        who = self._parts.who
+        assignment = self._parts.assignment
         for kind in _KINDS:
-            subject = sandbox_request_subject(kind.type, who.project, who.sandbox)
+            subject = sandbox_request_subject(kind.type, assignment.project, assignment.sandbox)
             await bus.client.subscribe(subject, cb=partial(self._on_request, kind))
 
     async def open(self) -> None:
@@ -127,7 +127,9 @@ class AccessServer:
         try:
             await self._opened.wait()
             if self._closed:
-                raise ContractError(Code.CONFLICT, f"sandbox {self._parts.who.sandbox} is ending", field="sandbox")
+                raise ContractError(
+                    Code.CONFLICT, f"sandbox {self._parts.assignment.sandbox} is ending", field="sandbox"
+                )
             return await self._handler(kind)(_parsed(kind, document))
         finally:
             self._handling -= 1
@@ -145,8 +147,8 @@ class AccessServer:
         from sandherd_worker.access.safe_paths import WorkTreePaths
         from sandherd_worker.access.transfers import Transfers
 
-        tree = WorkTreePaths(self._parts.who.work_dir)
-        commands = UserCommands(self._parts, environment(self._spec, self._parts.who), tree)
+        tree = WorkTreePaths(self._parts.assignment.work_dir)
+        commands = UserCommands(self._parts, environment(self._spec, self._parts.assignment), tree)
         transfers = Transfers(self._parts, tree)
         ports = PortConnections()
         self._closing = [ports.close, transfers.close, commands.close]

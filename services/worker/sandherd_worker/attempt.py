@@ -18,7 +18,7 @@ from sandherd_worker.emitter import now
 from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.harness_factory import make_once
 from sandherd_worker.harnesses.base import AgentEnd, Harness
-from sandherd_worker.heartbeat import Heartbeat, measuring
+from sandherd_worker.heartbeat import Heartbeat, heartbeat_factory
 from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.toolchains import NoToolchainError
@@ -28,10 +28,10 @@ from sandherd_worker.worker_resources import WorkerResources
 
 _AGENTS_SHARE_OF_GRACE: Final = 0.4
 """The share of the runtime's grace period for the agent; the rest is for the final scan of its files and the spool."""
-_TIME_TO_LEAVE: Final = 20.0
-"""How long an agent that has completed its task may take to end, in seconds."""
+_END_SECONDS: Final = 20.0
+"""How long an agent that has completed its task may take to end."""
 _OUTPUT_BACKLOG: Final = 64 * 1024 * 1024
-"""How many bytes may wait for the broker before the agent's output is no longer read."""
+"""How many bytes may wait in the spool before the agent's output is no longer read."""
 T = TypeVar("T")
 _log: Final = logs.get("attempt")
 
@@ -41,15 +41,15 @@ class Attempt:
 
     def __init__(self, parts: WorkerResources, spec: TaskSpec, uplink: Uplink, access: AccessServer) -> None:
         self._parts, self._spec, self._access = parts, spec, access
-        self._who, self._spool, self._emitter = parts.who, parts.spool, parts.emitter
+        self._assignment, self._spool, self._emitter = parts.assignment, parts.spool, parts.emitter
         self._inbox, self._stop = parts.inbox, parts.stop
-        who, emitter = parts.who, parts.emitter
-        self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
+        assignment, emitter = parts.assignment, parts.emitter
+        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, heartbeat_factory(parts.spool, uplink))
         self._tracker = FileTracker(
-            who.work_dir, who.state_dir / "shadow", emitter.redactor, self.publish, emitter.store_artifact
+            assignment.work_dir, assignment.state_dir / "shadow", emitter.redactor, self.publish, emitter.store_artifact
         )
-        self._transcript = OutputTranscript(who.state_dir)
-        self._work_saver = WorkSaver(who, emitter, parts.spool)
+        self._transcript = OutputTranscript(assignment.state_dir)
+        self._work_saver = WorkSaver(assignment, emitter, parts.spool)
         self._branch = BranchSaver(spec, parts)
         self._calls = CallAnnotations()
         self._failure: AgentEnd | None = None
@@ -61,14 +61,14 @@ class Attempt:
     async def prepare(self) -> None:
         """Write the spec's files, before the worker is admitted. An error becomes the attempt's failure."""
         try:
-            await asyncio.to_thread(write_files, self._spec, self._who.work_dir)
+            await asyncio.to_thread(write_files, self._spec, self._assignment.work_dir)
         except (OSError, ValueError, ContractError) as error:
             self._failure = AgentEnd(
                 error_type="start", error=f"the task's files can't be written into the work tree: {error}"
             )
 
     async def run(self) -> None:
-        """Run the attempt, and publish all events. Raises `SpoolError` if even the last ones can't be stored."""
+        """Run the attempt, and publish all events. Raises `SpoolError` if even the last events can't be stored."""
         try:
             await self._work()
         except SpoolError as error:
@@ -84,19 +84,19 @@ class Attempt:
         return await self._emitter.emit(self._calls.annotate(data))
 
     async def show(self, text: str) -> None:
-        """Publish terminal output, once the backlog for the broker is small enough."""
-        limit = min(_OUTPUT_BACKLOG, self._who.spool_limit // 2)
+        """Publish terminal output, once the spool's backlog is small enough."""
+        limit = min(_OUTPUT_BACKLOG, self._assignment.spool_limit // 2)
         await self._spool.until(lambda: self._spool.backlog <= limit or self._spool.trouble is not None)
-        shown = text.encode("utf-8", "surrogateescape")
-        self._transcript.add(shown)
-        await self._emitter.output(shown)
+        output = text.encode("utf-8", "surrogateescape")
+        self._transcript.add(output)
+        await self._emitter.output(output)
 
     # --- the work
 
     async def _work(self) -> None:
-        await self._emitter.emit(started(self._spec, self._who.attempt, self._who.work_dir))
+        await self._emitter.emit(started(self._spec, self._assignment.attempt, self._assignment.work_dir))
         await self._access.open()
-        beating = asyncio.create_task(self._heartbeat.beat())
+        heartbeat = asyncio.create_task(self._heartbeat.beat())
         try:
             ended = await self._run_agent()
             if ended.error_type == "stopped" and self._spool.trouble is not None:
@@ -106,15 +106,15 @@ class Attempt:
             if ended.error_type is None and self._spec.linger_seconds > 0:
                 await self._linger()
         finally:
-            await cancel_and_wait([beating], again_after=SHORT_CLEANUP_SECONDS)
+            await cancel_and_wait([heartbeat], again_after=SHORT_CLEANUP_SECONDS)
         await self._publish_shutdown(max(ended.turns, self._turns))
 
     async def _run_agent(self) -> AgentEnd:
         if self._failure is not None:
             return self._failure
         spec = self._spec
-        left = self._who.previous_file or spec.resume or spec.work or spec.inputs or spec.repository
-        if left and (failure := await self._inherit()) is not None:
+        inherits = self._assignment.previous_file or spec.resume or spec.work or spec.inputs or spec.repository
+        if inherits and (failure := await self._inherit()) is not None:
             return failure
         await self._tracker.start()
         if self._stop.reason is not None:
@@ -137,33 +137,33 @@ class Attempt:
     def _make_harness(self) -> Harness:
         """The harness for this task. Raises `NoToolchainError`, and `OSError` if its files can't be written."""
         if self._spec.continuous is None:
-            return make_once(self._spec, self._parts, self, self._turned)
-        from sandherd_worker.continuous.factory import make_rounds
+            return make_once(self._spec, self._parts, self, self._on_turn)
+        from sandherd_worker.continuous.factory import make_iterating_harness
 
-        return make_rounds(self._spec, self._spec.continuous, self._parts, self, self._turned)
+        return make_iterating_harness(self._spec, self._spec.continuous, self._parts, self, self._on_turn)
 
     async def _unless_stopped(self, harness: Harness, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for the result of a coroutine. If the worker must end before, stop the agent."""
-        doing = asyncio.create_task(coroutine)
+        running = asyncio.create_task(coroutine)
         stop_requested = asyncio.create_task(self._stop.wait())
         try:
-            await asyncio.wait([doing, stop_requested], return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
+            await asyncio.wait([running, stop_requested], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
                 await harness.stop(self._grace)
-            return await doing
+            return await running
         finally:
-            await cancel_and_wait([stop_requested, doing], again_after=SHORT_CLEANUP_SECONDS)
+            await cancel_and_wait([stop_requested, running], again_after=SHORT_CLEANUP_SECONDS)
 
     @property
     def _grace(self) -> float:
-        return self._who.stop_grace * _AGENTS_SHARE_OF_GRACE
+        return self._assignment.stop_grace * _AGENTS_SHARE_OF_GRACE
 
     async def _end_agent(self, harness: Harness) -> None:
-        """End the agent, if it still runs; it gets no more messages, and its files are scanned a last time."""
+        """Refuse further messages, end the agent if it still runs, and scan its files a last time."""
         self._agent_ended = True
         self._inbox.close("the agent has ended and takes no follow-up")
         if harness.follows_up:
-            await self._unless_stopped(harness, harness.stop(_TIME_TO_LEAVE))
+            await self._unless_stopped(harness, harness.stop(_END_SECONDS))
         await harness.ended()
         await self._tracker.finish()
 
@@ -173,19 +173,19 @@ class Attempt:
         return await inherit(self._spec, self._parts, self.publish)
 
     async def _store_results(self, ended: AgentEnd) -> None:
-        """Store what the next attempt or a later task may use, before this one's end is published."""
+        """Store the results that the next attempt or a later task may use, before this attempt's end is published."""
         saved = await self._branch.save()
-        unsaved = saved is not None and saved.commit is None and saved.left_out is not None
-        await self._save_work(wanted=ended.error_type is not None or self._spec.keep_work or unsaved)
+        not_committed = saved is not None and saved.commit is None and saved.left_out is not None
+        await self._save_work(wanted=ended.error_type is not None or self._spec.keep_work or not_committed)
         self._transcript.close()
         await self._work_saver.save_transcript(self._transcript.read())
 
     async def _save_work(self, *, wanted: bool) -> None:
         if wanted:
-            await self._work_saver.save_work(time_to_save(self._who, self._stop))
+            await self._work_saver.save_work(time_to_save(self._assignment, self._stop))
 
     async def _linger(self) -> None:
-        """Stay until the worker must end. An agent that takes follow-ups continues with each message."""
+        """Wait until the worker must end. An agent that takes follow-ups continues with each message."""
         self._lingering = True
         if not self._follows_up:
             self._heartbeat.status = "waiting"
@@ -197,7 +197,7 @@ class Attempt:
         await self._branch.save()
         await self._save_work(wanted=self._spec.keep_work)
 
-    async def _turned(self, turn: int, working: bool) -> None:  # noqa: FBT001  # the harness's signature
+    async def _on_turn(self, turn: int, working: bool) -> None:  # noqa: FBT001  # the harness's signature
         self._turns = max(self._turns, turn)
         self._heartbeat.status = "running" if working else "waiting"
         if self._lingering and not working:
@@ -215,7 +215,7 @@ class Attempt:
     def _follows_up(self) -> bool:
         return self._harness is not None and self._harness.follows_up
 
-    async def _fail(self, why: str, reason: str | None = None) -> None:
+    async def _fail(self, error: str, reason: str | None = None) -> None:
         """End the agent, commands and the agent server; publish the last events in the space reserved for them."""
         self._inbox.close("the worker must end")
         self._tracker.abandon()
@@ -226,14 +226,14 @@ class Attempt:
         if reason is None:
             await self._save_branch_of_failure()
         await self._emitter.emit(
-            self._end(AgentEnd(error_type="internal", error=why, stop_reason=reason)), use_reserve=True
+            self._end(AgentEnd(error_type="internal", error=error, stop_reason=reason)), use_reserve=True
         )
         await self._publish_shutdown(1)
 
     async def _save_branch_of_failure(self) -> None:
         try:
             await self._branch.save()
-        except Exception as error:  # noqa: BLE001  # it may be the error that the worker ends by
+        except Exception as error:  # noqa: BLE001  # it may be the same error that ends the worker
             _log.error("branch not saved", **logs.error_fields(error))
 
     async def _publish_shutdown(self, turns: int) -> None:
@@ -243,4 +243,6 @@ class Attempt:
 
     def _end(self, ended: AgentEnd) -> AgentCompleted | AgentFailed:
         seconds, files = asyncio.get_running_loop().time() - self._began, len(self._tracker.changed)
-        return terminal_event(ended, self._spec.harness.kind, seconds=seconds, files=files, cgroup=self._who.cgroup)
+        return terminal_event(
+            ended, self._spec.harness.kind, seconds=seconds, files=files, cgroup=self._assignment.cgroup
+        )

@@ -16,7 +16,7 @@ from sandherd_worker.worker_exit import REFUSED, ExitCode, StopRequest
 
 
 class CurrentConnection:
-    """Holds the current connection."""
+    """The worker's current connection to the broker, if any."""
 
     def __init__(self) -> None:
         self._bus: Bus | None = None
@@ -48,20 +48,20 @@ Serve = Callable[[Bus], Awaitable[None]]
 
 
 class BrokerSession:
-    """Runs in the background from the worker's start to its end."""
+    """The worker's connection to the herd, which a background task keeps until the worker's end."""
 
     def __init__(
-        self, who: Assignment, spool: Spool, stop: StopRequest, serving: Sequence[Serve], line: CurrentConnection
+        self, assignment: Assignment, spool: Spool, stop: StopRequest, serving: Sequence[Serve], line: CurrentConnection
     ) -> None:
         self.uplink: Final = Uplink(spool)
-        self._who = who
+        self._assignment = assignment
         self._spool = spool
         self._stop = stop
         self._serving = serving
         self._line = line
         self._refused = False
         self._admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        if who.credentials is None:
+        if assignment.credentials is None:
             self._admitted.set_result(True)
         self._running = asyncio.create_task(self._run())
 
@@ -76,7 +76,7 @@ class BrokerSession:
     async def drain(self) -> ExitCode:
         """Wait until the broker has acknowledged all records, the session has ended, or the grace period expires."""
         empty = asyncio.create_task(self._spool.until(lambda: self._spool.depth == 0))
-        late = asyncio.create_task(self._stop.terminated(self._who.stop_grace * _SHARE_OF_GRACE))
+        late = asyncio.create_task(self._stop.terminated(self._assignment.stop_grace * _SHARE_OF_GRACE))
         await asyncio.wait([empty, late, self._running], return_when=asyncio.FIRST_COMPLETED)
         drained = empty.done()
         await cancel_and_wait([empty, late], again_after=SHORT_CLEANUP_SECONDS)
@@ -93,7 +93,7 @@ class BrokerSession:
 
     async def _run(self) -> None:
         try:
-            await Enrollment(self._who, self._session, self._granted).run()
+            await Enrollment(self._assignment, self._session, self._granted).run()
         except EnrollmentRefusedError as refusal:
             _log.error("credential refused, worker ends", reason=str(refusal))
             self._refused = True

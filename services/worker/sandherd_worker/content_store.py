@@ -6,23 +6,25 @@ from pathlib import Path
 from typing import Final
 
 NOWHERE: Final = (1 << 64) - 1
-"""The place of a content that is not stored."""
+"""The location of a content that is not stored."""
 _LENGTH_BITS: Final = 24
+"""The low bits of a location, which are the content's length; the high bits are its offset in the file."""
 _MIN_WASTED_BYTES: Final = 1024 * 1024
+"""The store is not compacted for less than this."""
 
 
 class ContentStore:
-    """Contents of files by their places. Dropped ones stay on disk until a `wasteful` store is compacted (`moved`)."""
+    """Contents of files by their locations. A dropped content stays on disk until the store is `compacted`."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory, self._limit = directory, limit
-        self._file = _opened(directory)
-        self._end = self._live = 0
+        self._file = _open_new(directory)
+        self._end = self._live_bytes = 0
 
     def store(self, content: bytes) -> int:
-        """Store content, and return its place; `NOWHERE` if the store is full."""
-        if self._live + len(content) > self._limit:
+        """Store content, and return its location; `NOWHERE` if the store or the disk is full."""
+        if self._live_bytes + len(content) > self._limit:
             return NOWHERE
         try:
             written = os.pwrite(self._file, content, self._end)
@@ -30,40 +32,40 @@ class ContentStore:
             return NOWHERE
         if written < len(content):
             return NOWHERE
-        place = self._end << _LENGTH_BITS | len(content)
+        location = self._end << _LENGTH_BITS | len(content)
         self._end += len(content)
-        self._live += len(content)
-        return place
+        self._live_bytes += len(content)
+        return location
 
-    def load(self, place: int) -> bytes | None:
-        """The content at a place; None for `NOWHERE`."""
-        if place == NOWHERE:
+    def load(self, location: int) -> bytes | None:
+        """The content at a location; None for `NOWHERE`, or if it can't be read."""
+        if location == NOWHERE:
             return None
-        offset, length = place >> _LENGTH_BITS, place & ((1 << _LENGTH_BITS) - 1)
+        offset, length = location >> _LENGTH_BITS, location & ((1 << _LENGTH_BITS) - 1)
         try:
             content = os.pread(self._file, length, offset)
         except OSError:
             return None
         return content if len(content) == length else None
 
-    def drop(self, place: int) -> None:
-        """Mark the content at this place as no longer needed."""
-        if place != NOWHERE:
-            self._live -= place & ((1 << _LENGTH_BITS) - 1)
+    def drop(self, location: int) -> None:
+        """Mark the content at this location as no longer needed."""
+        if location != NOWHERE:
+            self._live_bytes -= location & ((1 << _LENGTH_BITS) - 1)
 
     @property
     def wasteful(self) -> bool:
-        """Whether dropped contents take more space than stored ones, and enough to compact the store."""
-        return self._end - self._live > max(self._live, _MIN_WASTED_BYTES)
+        """Whether dropped contents take more space than the other contents, and enough to compact the store."""
+        return self._end - self._live_bytes > max(self._live_bytes, _MIN_WASTED_BYTES)
 
-    def moved(self, places: Iterator[int]) -> Iterator[int]:
-        """Move the contents of these places to a new file; yields the new places, in the same order."""
-        old, self._file = self._file, _opened(self._directory)
-        self._end = self._live = 0
+    def compacted(self, locations: Iterator[int]) -> Iterator[int]:
+        """Copy the contents at these locations to a new file; yields the new locations, in the same order."""
+        old, self._file = self._file, _open_new(self._directory)
+        self._end = self._live_bytes = 0
         try:
-            for place in places:
+            for location in locations:
                 new, self._file = self._file, old
-                content = self.load(place)
+                content = self.load(location)
                 self._file = new
                 yield NOWHERE if content is None else self.store(content)
         finally:
@@ -74,8 +76,8 @@ class ContentStore:
         os.close(self._file)
 
 
-def _opened(directory: Path) -> int:
-    """A new file without a name, so that it is removed when the process ends."""
+def _open_new(directory: Path) -> int:
+    """Open a new file without a name, so that it is removed when the process ends."""
     path = directory / "contents"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     path.unlink()

@@ -1,4 +1,4 @@
-"""Publishes events: redacts, makes them fit, wraps them in an envelope, and waits until the spool has stored them."""
+"""Publishes events: redacts and truncates them, adds an envelope, and waits until the spool has stored them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,10 +27,11 @@ from sandherd_worker.spool_file import RecordKind, RecordMark, SpoolRecord
 from sandherd_worker.storable_text import valid_text
 from sandherd_worker.truncation import NARROW, WIDE, SizeBudget, truncate
 
-_PIECES_TOGETHER: Final = 32
-_DEEPEST: Final = 100
-"""Maximum nesting depth of published values: readers fail at some 200, and so does JSON in many languages."""
-_UNCHECKED: Final = 5
+_MAX_PIECES_IN_FLIGHT: Final = 32
+_MAX_DEPTH: Final = 100
+"""Maximum nesting depth of published values: readers, such as JSON parsers of many languages, fail at about 200."""
+_UNCHECKED_EVENTS: Final = 5
+"""The number of events after an event with a secret that are redacted without a check whether that is needed."""
 _INVALID: Final = (ValidationError, ContractError, PydanticSerializationError, RecursionError, ValueError)
 
 
@@ -55,7 +56,7 @@ class Emitter:
     ) -> None:
         self.redactor: Final = redactor
         self._spool = spool
-        self._who = assignment
+        self._assignment = assignment
         self._clock = clock
         self._envelopes = EnvelopeWriter(
             source=assignment.source,
@@ -66,15 +67,15 @@ class Emitter:
             traceparent=assignment.traceparent,
         )
         self._changed_lately = 0
-        """For how many more events it is not checked whether they are unchanged."""
+        """How many more events are redacted without a check whether that is needed."""
         self._subject_of = cache(partial(event_subject, assignment.project, assignment.sandbox))
         self._output_subject = OUTPUT.fill(project=assignment.project, sandbox=assignment.sandbox)
 
     async def emit(self, data: EventData, *, use_reserve: bool = False) -> bool:
         """Publish an event, and wait until it is on disk; its large values are stored before it as artifacts.
 
-        Returns False if the event is not published: a second end of the attempt, or an invalid event; for the latter an
-        error that names it is published. Raises `SpoolError`.
+        Returns False if the event is not published, because it is a second end of the attempt, or invalid. Instead of
+        an invalid event, an error that names it is published. Raises `SpoolError`.
         """
         if data.terminal and self._spool.ended:
             return False
@@ -98,26 +99,26 @@ class Emitter:
 
     async def store_artifact(self, content: bytes) -> ArtifactRef:
         """Store text, redacted by the caller, as an artifact, and return its reference. Raises `SpoolError`."""
-        artifact = make_artifact(content, self._who.project, self._who.sandbox)
+        artifact = make_artifact(content, self._assignment.project, self._assignment.sandbox)
         await _all([self._spool.append(record) for record in artifact.records])
         return artifact.reference
 
     async def store_file(self, file: IO[bytes], media_type: str) -> ArtifactRef:
         """Store a file's content unchanged as an artifact, a part of it at a time. Raises `SpoolError`."""
-        pieces = ArtifactRecords(self._who.project, self._who.sandbox, media_type)
+        pieces = ArtifactRecords(self._assignment.project, self._assignment.sandbox, media_type)
         waiting: list[asyncio.Future[None]] = []
         for record in pieces.cut(file):
             waiting.append(self._spool.append(record))
-            if len(waiting) >= _PIECES_TOGETHER:
+            if len(waiting) >= _MAX_PIECES_IN_FLIGHT:
                 await _all(waiting)
                 waiting.clear()
         await _all(waiting)
         return pieces.reference()
 
     def encode(self, data: EventData, sequence: int) -> EncodedEvent:
-        """The event as the record with this number, serialised once unless it is too large.
+        """The event's record, with this sequence number.
 
-        An invalid one is replaced by an error that names it; one that ends the attempt raises instead.
+        An invalid event is replaced by an error that names it. If it ends the attempt, its error is raised.
         """
         try:
             return self._encode(data, sequence)
@@ -132,9 +133,9 @@ class Emitter:
         return self._encode_changed(data, sequence) if document is None else self._encoded(data, document, sequence)
 
     def _unchanged(self, data: EventData) -> bytes | None:
-        """The event's document, if it is certain that nothing in it has to be changed, as in most events.
+        """The event's document if it certainly needs no redaction and no truncation, like most events; else None.
 
-        That is not checked for some events behind one with a secret: others with the same one often follow.
+        Some events after an event with a secret are not checked, because they often contain the same secret.
         """
         values = data.__dict__
         if self._changed_lately > 0 or values.get(ARTIFACTS) is not None:
@@ -149,7 +150,7 @@ class Emitter:
         if not is_plain(type(data), document):
             return None
         if self.redactor.may_change(document):
-            self._changed_lately = _UNCHECKED
+            self._changed_lately = _UNCHECKED_EVENTS
             return None
         return document
 
@@ -164,7 +165,7 @@ class Emitter:
         """The fields without secrets and without characters that can't be stored."""
         closed = _closed_fields(type(data))
         return {
-            name: value if value is None or name in closed else self.redactor.value(_valid_value(value, _DEEPEST))
+            name: value if value is None or name in closed else self.redactor.value(_valid_value(value, _MAX_DEPTH))
             for name, value in data.model_dump().items()
         }
 
@@ -175,7 +176,7 @@ class Emitter:
         artifacts: list[SpoolRecord] = []
 
         def store(content: bytes, media_type: str) -> dict[str, Any]:
-            artifact = make_artifact(content, self._who.project, self._who.sandbox, media_type)
+            artifact = make_artifact(content, self._assignment.project, self._assignment.sandbox, media_type)
             artifacts.extend(artifact.records)
             return artifact.reference.model_dump()
 
@@ -227,7 +228,7 @@ def _valid_value(value: Any, deepest: int) -> Any:
 
 
 async def _all(waiting: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for all of them; if they fail, they fail alike."""
+    """Wait for all futures. If some fail, raise the first error."""
     if len(waiting) == 1:
         await waiting[0]
         return

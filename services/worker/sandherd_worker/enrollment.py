@@ -29,13 +29,13 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import now
 
 _KEY: Final = "worker.nk"
-_PATIENCE: Final = 20.0
-"""How long one attempt to connect may take before all steps are repeated, in seconds."""
-_ANSWER: Final = 5.0
-_ADMITS_SECONDS: Final = 10.0
-"""How long after its issue the credential of an assignment permits to start the agent, in seconds. Later, the attempt
-may have ended meanwhile, for example while the spawner or the broker was stopped."""
-_SOONEST_RENEWAL: Final = 1.0
+_CONNECT_SECONDS: Final = 20.0
+"""How long one attempt to connect may take before all steps are repeated."""
+_REPLY_SECONDS: Final = 5.0
+_ADMISSION_SECONDS: Final = 10.0
+"""How long after its issue the credential of an assignment permits to start the agent. Later, the attempt may have
+ended meanwhile, for example while the spawner or the broker was stopped."""
+_MIN_RENEWAL_SECONDS: Final = 1.0
 _BACKOFF: Final = Backoff(base=0.05, cap=10.0)
 _log: Final = logs.get("enrollment")
 
@@ -44,11 +44,11 @@ Granted = Callable[[CredentialGrant], None]
 
 
 class EnrollmentRefusedError(Exception):
-    """The spawner refuses this sandbox a credential. The text is its reason."""
+    """The spawner refuses a credential for this sandbox. The text is the spawner's reason."""
 
 
 def own_key(state_dir: Path) -> nkeys.KeyPair:
-    """This sandbox's own user key, created at the first start. The seed is readable only by its owner."""
+    """This sandbox's own NATS user key, created at the first start. Only the file's owner can read the seed."""
     path = state_dir / _KEY
     if not path.exists():
         fresh = path.with_suffix(".new")
@@ -60,7 +60,7 @@ def own_key(state_dir: Path) -> nkeys.KeyPair:
 
 
 def renew_joiner(credentials: Path, text: str) -> None:
-    """Replace the joiner's credentials with ones that expire later, atomically. Raises `OSError`."""
+    """Replace the joiner's credentials atomically with credentials that expire later. Raises `OSError`."""
     fresh = credentials.with_name(f"{credentials.name}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -80,11 +80,11 @@ class Enrollment:
     """Keeps a connection to the broker as long as the sandbox may have one."""
 
     def __init__(self, assignment: Assignment, session: Session, granted: Granted) -> None:
-        self._who = assignment
+        self._assignment = assignment
         self._session = session
         self._granted = granted
         self._jwt = ""
-        self._issued = assignment.grant
+        self._assigned_grant = assignment.grant
 
     async def run(self) -> None:
         """Run the session over one connection after another, until cancelled. Raises `EnrollmentRefusedError`."""
@@ -92,7 +92,7 @@ class Enrollment:
         while True:
             began = asyncio.get_running_loop().time()
             try:
-                await self._once()
+                await self._join_once()
             except EnrollmentRefusedError:
                 raise
             except (BusError, OSError) as error:
@@ -103,22 +103,22 @@ class Enrollment:
             await asyncio.sleep(_BACKOFF.delay(attempt))
 
     def _check_not_too_late(self) -> None:
-        """Raise `EnrollmentRefusedError` if the joiner's credentials have expired: no request can succeed any more."""
-        if self._who.credentials is None:
+        """Raise `EnrollmentRefusedError` if the joiner's credentials have expired, so that no request can succeed."""
+        if self._assignment.credentials is None:
             return
-        expires_at = bearer(self._who.credentials.read_text()).expires_at
+        expires_at = bearer(self._assignment.credentials.read_text()).expires_at
         if expires_at is not None and expires_at < now():
             raise EnrollmentRefusedError(f"the sandbox's joiner credential expired at {expires_at.isoformat()}")
 
-    async def _once(self) -> None:
+    async def _join_once(self) -> None:
         """Join once, and run the session until the main connection ends.
 
         The joiner's connection is closed while the main one is opened.
         """
-        if self._who.credentials is None:
-            await self._stay(ConnectionIdentity.anonymous(), None)
+        if self._assignment.credentials is None:
+            await self._run_session(ConnectionIdentity.anonymous(), None)
             return
-        pair = own_key(self._who.state_dir)
+        pair = own_key(self._assignment.state_dir)
         closing: asyncio.Task[None] | None = None
         try:
             grant = issued = self._take_issued()
@@ -128,23 +128,25 @@ class Enrollment:
                     closing = asyncio.create_task(joiner.pop_all().aclose())
             self._jwt = grant.jwt
             identity = ConnectionIdentity.renewing(lambda: self._jwt, pair.seed.decode())
-            await self._stay(identity, grant, admits=issued is not None)
+            await self._run_session(identity, grant, admits=issued is not None)
         finally:
             pair.wipe()
             if closing is not None:
                 await closing
 
     def _take_issued(self) -> CredentialGrant | None:
-        """The credential that came with the assignment, if it is still valid. It is used only once, even if refused."""
-        text, self._issued = self._issued, None
+        """The credential in the assignment, if it is still valid. It is used only once, even if it is refused."""
+        text, self._assigned_grant = self._assigned_grant, None
         try:
             grant = CredentialGrant.model_validate_json(text) if text else None
-            return grant if grant is not None and _admits(grant) and grant.expires_at > now() else None
+            return grant if grant is not None and _permits_start(grant) and grant.expires_at > now() else None
         except ValueError as error:
             _log.warning("credential unreadable, requesting one", cause=type(error).__name__)
             return None
 
-    async def _stay(self, identity: ConnectionIdentity, grant: CredentialGrant | None, *, admits: bool = False) -> None:
+    async def _run_session(
+        self, identity: ConnectionIdentity, grant: CredentialGrant | None, *, admits: bool = False
+    ) -> None:
         """Open the main connection and run the session, until the connection is closed for good.
 
         `admits`: the agent may start once it is open. Before that, the broker may refuse the credential as revoked.
@@ -153,17 +155,17 @@ class Enrollment:
         watch = ConnectionCallbacks()
         watch.closed = closed.set
         async with Bus.open(
-            self._who.nats_url,
-            name=f"worker {self._who.sandbox}",
+            self._assignment.nats_url,
+            name=f"worker {self._assignment.sandbox}",
             identity=identity,
-            inbox=self._who.inbox,
+            inbox=self._assignment.inbox,
             watch=watch,
-            patience=_PATIENCE,
+            patience=_CONNECT_SECONDS,
         ) as bus:
-            # The uplink resends what was not acknowledged, in order; no message may overtake it.
+            # The uplink resends all unacknowledged messages in order. So the client must not send its buffer before.
             watch.disconnected = bus.drop_unsent
             if admits and grant is not None:
-                if not _admits(grant):
+                if not _permits_start(grant):
                     raise BusError("the credential of the assignment is too old to start the agent")
                 self._granted(grant)
             _log.info("connected to broker")
@@ -176,7 +178,7 @@ class Enrollment:
         if grant is None:
             await asyncio.Event().wait()
             return
-        pair = own_key(self._who.state_dir)
+        pair = own_key(self._assignment.state_dir)
         key = pair.public_key.decode()
         pair.wipe()
         while True:
@@ -196,22 +198,22 @@ class Enrollment:
 
         Raises `EnrollmentRefusedError` and `BusError`.
         """
-        credentials = self._who.credentials
+        credentials = self._assignment.credentials
         if credentials is None:
             raise BusError("there are no credentials to join with")
         self._check_not_too_late()
-        subject = CREDENTIAL.fill(project=self._who.project, sandbox=self._who.sandbox)
-        question = GetCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
+        subject = CREDENTIAL.fill(project=self._assignment.project, sandbox=self._assignment.sandbox)
+        question = GetCredential(public_key=public_key, fence=self._assignment.fence).model_dump_json().encode()
         opening = Bus.open(
-            self._who.nats_url,
-            name=f"joiner {self._who.sandbox}",
+            self._assignment.nats_url,
+            name=f"joiner {self._assignment.sandbox}",
             identity=ConnectionIdentity.file(credentials),
-            inbox=f"{self._who.inbox}-join",
-            patience=_PATIENCE,
+            inbox=f"{self._assignment.inbox}-join",
+            patience=_CONNECT_SECONDS,
         )
         bus = await joiner.enter_async_context(opening)
         try:
-            grant = read_reply(await bus.request(subject, question, timeout=_ANSWER), CredentialGrant)
+            grant = read_reply(await bus.request(subject, question, timeout=_REPLY_SECONDS), CredentialGrant)
         except RefusedError as error:
             if error.problem.code is Code.REFUSED:
                 raise EnrollmentRefusedError(error.problem.message) from error
@@ -229,13 +231,13 @@ class Enrollment:
             _log.error("join credential not stored, old one stays in use", error=str(error))
 
 
-def _admits(grant: CredentialGrant) -> bool:
-    """Whether a credential permits to start the agent: it says so, and was issued recently. Raises `ValueError`."""
+def _permits_start(grant: CredentialGrant) -> bool:
+    """Whether a credential permits to start the agent, and was issued recently. Raises `ValueError`."""
     issued_at = bearer(grant.jwt).issued_at
-    return grant.may_start and issued_at is not None and (now() - issued_at).total_seconds() < _ADMITS_SECONDS
+    return grant.may_start and issued_at is not None and (now() - issued_at).total_seconds() < _ADMISSION_SECONDS
 
 
 def _until_renewal(grant: CredentialGrant) -> float:
     """Seconds until about half of the remaining lifetime; random, so that sandboxes renew at different times."""
     left = (grant.expires_at - now()).total_seconds()
-    return max(_SOONEST_RENEWAL, left * random.uniform(0.4, 0.6))
+    return max(_MIN_RENEWAL_SECONDS, left * random.uniform(0.4, 0.6))

@@ -21,58 +21,65 @@ class RemovedFile(NamedTuple):
     path: str
     signature: bytes
     digest: bytes
-    """The digest of its content; empty if that was not read."""
+    """The digest of its content; empty if the content was not read."""
 
 
 def renames(removed: Iterable[RemovedFile], new: Mapping[str, bytes], digest: Callable[[str], bytes]) -> dict[str, str]:
-    """Maps each renamed new path to its old one; `new` maps new paths to signatures.
+    """Maps the new path of each renamed file to its old path. `new` maps new paths to signatures.
 
-    A renamed file is the same file, or one with the same content. Only new files with a removed file's size are read.
+    A removed file was renamed if a new path has the same file, or a file with the same content. To compare contents,
+    only new files with the size of a removed file are read, by `digest`.
     """
-    left = {one.path: one for one in removed}
-    files = {one.signature[:IDENTITY_BYTES]: one.path for one in left.values()}
-    found = {path: files[mark] for path, signature in new.items() if (mark := signature[:IDENTITY_BYTES]) in files}
-    found = {path: old for old, path in {old: path for path, old in sorted(found.items(), reverse=True)}.items()}
-    for old in found.values():
-        del left[old]
-    return found | _alike(left, {path: signature for path, signature in new.items() if path not in found}, digest)
+    unmatched = {file.path: file for file in removed}
+    path_of = {file.signature[:IDENTITY_BYTES]: file.path for file in unmatched.values()}
+    same = {path: path_of[file] for path, signature in new.items() if (file := signature[:IDENTITY_BYTES]) in path_of}
+    # If several new paths are links to the same file, only the first of them is its new path.
+    same = {path: old for old, path in {old: path for path, old in sorted(same.items(), reverse=True)}.items()}
+    for old in same.values():
+        del unmatched[old]
+    rest = {path: signature for path, signature in new.items() if path not in same}
+    return same | _with_same_content(unmatched, rest, digest)
 
 
-def _alike(left: Mapping[str, RemovedFile], new: Mapping[str, bytes], digest: Callable[[str], bytes]) -> dict[str, str]:
-    contents: dict[bytes, list[str]] = {}
-    for one in sorted(left.values()):
-        if one.digest and size_of(one.signature) > 0:
-            contents.setdefault(one.digest, []).append(one.path)
-    sizes = {size_of(one.signature) for one in left.values()} - {0}
-    found = {}
+def _with_same_content(
+    removed: Mapping[str, RemovedFile], new: Mapping[str, bytes], digest: Callable[[str], bytes]
+) -> dict[str, str]:
+    """Maps new paths to the paths of removed files with the same content. Empty files are not compared."""
+    paths_by_content: dict[bytes, list[str]] = {}
+    for file in sorted(removed.values()):
+        if file.digest and size_of(file.signature) > 0:
+            paths_by_content.setdefault(file.digest, []).append(file.path)
+    sizes = {size_of(file.signature) for file in removed.values()} - {0}
+    old_paths = {}
     for path, signature in sorted(new.items()):
-        olds = contents.get(digest(path), []) if size_of(signature) in sizes else []
-        if olds:
-            found[path] = olds.pop(_nearest(path, olds))
-    return found
+        candidates = paths_by_content.get(digest(path), []) if size_of(signature) in sizes else []
+        if candidates:
+            old_paths[path] = candidates.pop(_index_of_same_name(path, candidates))
+    return old_paths
 
 
-def _nearest(path: str, olds: list[str]) -> int:
-    """Among several files of the same content, the index of one with the same name, otherwise 0."""
+def _index_of_same_name(path: str, candidates: list[str]) -> int:
+    """The index of a path with the same file name; 0 if there is none."""
     name = path.rpartition("/")[2]
-    return next((index for index, old in enumerate(olds) if old.rpartition("/")[2] == name), 0)
+    return next((index for index, old in enumerate(candidates) if old.rpartition("/")[2] == name), 0)
 
 
 IDENTITY_BYTES: Final = 24
 """The part of a signature that stays the same when a file is moved or its permissions change."""
 _SIGNATURE: Final = struct.Struct("<qqQq")
-_HEAD: Final = 8000
+"""The time of the last modification, the size, the inode, and the time of the last change of the inode."""
+_HEAD_BYTES: Final = 8000
 
 
 def signature_of(entry: os.DirEntry[str]) -> bytes | None:
-    """Changes when the file changes; None for what is neither a file nor a link, or has been removed."""
+    """A value that changes when the file changes; None if the entry is neither a file nor a link, or was removed."""
     try:
-        found = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return None
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
         return None
-    return _SIGNATURE.pack(found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns)
+    return _SIGNATURE.pack(status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
 def size_of(signature: bytes) -> int:
@@ -93,7 +100,8 @@ def digest_of(content: bytes) -> bytes:
 def published_digest(content: bytes | None, clean: Clean) -> str | None:
     """The SHA-256 of the content, in hexadecimal; None for a content that was not read.
 
-    If the content contains a secret, this is the digest of the redacted text: a short secret could be guessed.
+    If the content contains a secret, this is the digest of the redacted text, because a short secret could be guessed
+    from a digest of the original.
     """
     if content is None:
         return None
@@ -111,7 +119,7 @@ def content_of(path: Path, signature: bytes) -> bytes | None:
 
 def head_of(path: Path) -> bytes:
     """The beginning of a file; empty if it can't be read."""
-    return _read(path, _HEAD) or b""
+    return _read(path, _HEAD_BYTES) or b""
 
 
 def _read(path: Path, limit: int) -> bytes | None:

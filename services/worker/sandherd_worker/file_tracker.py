@@ -3,7 +3,7 @@
 Changes are noticed by inotify (see `work_tree_watch`) and determined by comparing; periodic scans and a final one find
 changes that inotify missed. For files that are not watched, see `ignore`.
 
-However many files change at once, only a few are held in memory: each is read when those before it are published.
+If many files change at once, only a few are in memory at a time: a file is read when earlier changes are published.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from sandherd_worker.work_tree_watch import TreeWatch
 
 MAX_INLINE_CHARS: Final = 50_000
 _LARGE_CHARS: Final = 5000
-_SETTLE: Final = 0.2
-"""How long changes are collected before a scan, in seconds."""
-_EVERY: Final = 30.0
-"""The interval of scans without a notification, in seconds, if the watch is not complete."""
-_CHECK_EVERY: Final = 300.0
+_COLLECT_SECONDS: Final = 0.2
+"""How long changes are collected before a scan."""
+_SCAN_SECONDS: Final = 30.0
+"""The interval of scans without a notification, if the watch is not complete."""
+_CHECK_SECONDS: Final = 300.0
 """The interval if the watch is complete. Scans then only find changes that the kernel has not reported."""
-_REST: Final = 10
-"""The pause between scans as a multiple of the last scan's cost: a large tree takes at most a tenth of a core."""
-_IDLE: Final = 100
+_MIN_PAUSE_FACTOR: Final = 10
+"""The minimum pause between scans is this multiple of the last scan's CPU time: at most a tenth of a core is used."""
+_SCAN_PAUSE_FACTOR: Final = 100
 """The multiple for scans without a notification: they take at most a hundredth of a core."""
-_CHECK_IDLE: Final = 1000
+_CHECK_PAUSE_FACTOR: Final = 1000
 """The multiple for scans without a notification while the watch is complete."""
-_TOGETHER: Final = 32
-_TOGETHER_CHARS: Final = 1024 * 1024
-"""How many changes are published together, and the maximum characters of their diffs."""
+_MAX_GROUP: Final = 32
+_MAX_GROUP_CHARS: Final = 1024 * 1024
+"""How many changes are published together, and the maximum number of characters of their diffs."""
 
 Publish = Callable[[EventData], Awaitable[object]]
 StoreArtifact = Callable[[bytes], Awaitable[ArtifactRef]]
@@ -64,7 +64,7 @@ class FileTracker:
         self._watching: list[asyncio.Task[None]] = []
         self._cost = 0.0
         """CPU time of the last scan, in seconds."""
-        self._reported_too_many = self._reported_unseen = False
+        self._reported_too_many = self._reported_unreadable = False
         self.changed: set[str] = set()
         """Every path for which a change was published."""
 
@@ -91,8 +91,8 @@ class FileTracker:
     def pause(self) -> float:
         """How long to wait for a notification before the next scan, in seconds."""
         if self._watch.complete:
-            return max(_CHECK_EVERY, _CHECK_IDLE * self._cost)
-        return max(_EVERY, _IDLE * self._cost)
+            return max(_CHECK_SECONDS, _CHECK_PAUSE_FACTOR * self._cost)
+        return max(_SCAN_SECONDS, _SCAN_PAUSE_FACTOR * self._cost)
 
     def abandon(self) -> None:
         """Stop watching, without a final scan."""
@@ -102,7 +102,7 @@ class FileTracker:
             task.cancel()
 
     async def scan(self, *, last: bool = False) -> int:
-        """Scan, and publish what has changed; returns in how many files. The `last` one includes temporary names."""
+        """Scan, and publish the changes; returns their number. `last`: files with temporary names are included."""
         self._cost, count = 0.0, 0
         changes = self._tree.changes(last=last)
         while group := await asyncio.to_thread(self._next_changes, changes):
@@ -111,9 +111,9 @@ class FileTracker:
         if self._tree.too_many and not self._reported_too_many:
             self._reported_too_many = True
             await self._report(f"there are more than {MAX_FILES} files in the work tree; changes of the others")
-        if (unseen := self._tree.unseen) is not None and not self._reported_unseen:
-            self._reported_unseen = True
-            path = valid_text(unseen)
+        if (unreadable := self._tree.unreadable) is not None and not self._reported_unreadable:
+            self._reported_unreadable = True
+            path = valid_text(unreadable)
             await self._report(f"the directory {path!r} can't be read; changes in such directories")
         return count
 
@@ -126,11 +126,11 @@ class FileTracker:
         began = time.thread_time()
         group: list[_DiffedChange] = []
         chars = 0
-        for found in islice(changes, _TOGETHER):
-            diff = None if found.change.diff is None else self._redactor.text(valid_text(found.change.diff))
-            group.append((found, diff))
+        for change in islice(changes, _MAX_GROUP):
+            diff = None if change.change.diff is None else self._redactor.text(valid_text(change.change.diff))
+            group.append((change, diff))
             chars += len(diff or "")
-            if chars >= _TOGETHER_CHARS:
+            if chars >= _MAX_GROUP_CHARS:
                 break
         self._cost += time.thread_time() - began
         return group
@@ -138,7 +138,7 @@ class FileTracker:
     async def _scan_repeatedly(self) -> None:
         while not self._stopping.is_set():
             await _set_within(self._noticed, self.pause)
-            await _set_within(self._stopping, _SETTLE)
+            await _set_within(self._stopping, _COLLECT_SECONDS)
             if self._stopping.is_set():
                 return
             noticed = self._noticed.is_set()
@@ -147,24 +147,24 @@ class FileTracker:
             if await self.scan() and not noticed:
                 self._watch.missed()
             self._watch.end()
-            await _set_within(self._stopping, _REST * self._cost)
+            await _set_within(self._stopping, _MIN_PAUSE_FACTOR * self._cost)
 
     def _is_ignored(self, path: str) -> bool:
         return self._tree.ignores(path)
 
-    async def _event(self, found: FileChange, diff: str | None) -> AgentFileEdited:
+    async def _event(self, change: FileChange, diff: str | None) -> AgentFileEdited:
         size = len(diff or "")
         reference = await self._store_artifact((diff or "").encode()) if size > MAX_INLINE_CHARS else None
-        self.changed.add(found.path)
+        self.changed.add(change.path)
         return AgentFileEdited(
-            file_path=valid_text(found.path),
-            change_type=cast('Literal["created", "modified", "deleted", "renamed"]', found.kind),
-            previous_path=None if found.previous_path is None else valid_text(found.previous_path),
-            binary=found.change.binary,
-            lines_added=found.change.added,
-            lines_removed=found.change.removed,
-            content_sha256=found.sha256,
-            diff_preview=found.change.note if diff is None else preview(diff),
+            file_path=valid_text(change.path),
+            change_type=cast('Literal["created", "modified", "deleted", "renamed"]', change.kind),
+            previous_path=None if change.previous_path is None else valid_text(change.previous_path),
+            binary=change.change.binary,
+            lines_added=change.change.added,
+            lines_removed=change.change.removed,
+            content_sha256=change.sha256,
+            diff_preview=change.change.note if diff is None else preview(diff),
             full_diff=diff if size <= MAX_INLINE_CHARS else None,
             full_diff_available=size > _LARGE_CHARS,
             full_diff_size=size,

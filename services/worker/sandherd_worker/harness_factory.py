@@ -32,16 +32,21 @@ def _command(spec: TaskSpec, harness: CommandHarness, parts: WorkerResources, si
     from sandherd_worker.harnesses import command
     from sandherd_worker.harnesses.program import Program
 
-    who = parts.who
+    assignment = parts.assignment
     program = Program(
-        argv=_argv(harness, spec.text, who.state_dir),
-        environment=environment(spec, who) | _task_file(harness, spec.text, who.state_dir),
-        work_dir=who.work_dir,
+        argv=_argv(harness, spec.text, assignment.state_dir),
+        environment=environment(spec, assignment) | _task_file(harness, spec.text, assignment.state_dir),
+        work_dir=assignment.work_dir,
         prompt=spec.text,
         stdin=spec.text if harness.task_as == "stdin" else None,
     )
     return command.CommandHarness(
-        program, sink, parts.emitter.redactor, parts.reaper, lambda: oom.kills(who.cgroup), below=parts.ownership.agents
+        program,
+        sink,
+        parts.emitter.redactor,
+        parts.reaper,
+        lambda: oom.kills(assignment.cgroup),
+        below=parts.ownership.agents,
     )
 
 
@@ -77,20 +82,20 @@ def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Tur
     from sandherd_worker.session_store import DRIVER, SessionStore
     from sandherd_worker.task_resume import resume_of
 
-    who = parts.who
-    launch = driver_launch(spec.harness, who)
+    assignment = parts.assignment
+    launch = driver_launch(spec.harness, assignment)
     options = launch.options
     tools = options if isinstance(options, McpToolOptions) else McpToolOptions(herd_tools=False)
-    state = who.state_dir / DRIVER
+    state = assignment.state_dir / DRIVER
     state.mkdir(exist_ok=True)
-    herd = McpConfig(HerdTools(who, parts.line), state) if tools.herd_tools else None
+    herd = McpConfig(HerdTools(assignment, parts.line), state) if tools.herd_tools else None
     own = {HERD_SERVER: herd.server(launch.python, launch.packages)} if herd else {}
-    around = HarnessContext(
+    context = HarnessContext(
         sink=sink,
         redactor=parts.emitter.redactor,
         reaper=parts.reaper,
-        memory_kills=lambda: oom.kills(who.cgroup),
-        keep=SessionStore(who, parts.emitter, parts.spool).store,
+        memory_kills=lambda: oom.kills(assignment.cgroup),
+        keep=SessionStore(assignment, parts.emitter, parts.spool).store,
         turned=turned,
         below=parts.ownership.agents,
         herd=herd,
@@ -98,40 +103,45 @@ def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Tur
     servers = {"mcp_servers": {**added(tools, spec.env), **own}} if tools is options else {}
     task = DriverTask(
         text=spec.text,
-        work_dir=who.work_dir,
+        work_dir=assignment.work_dir,
         state_dir=state,
         harness={**options.model_dump(mode="json"), **servers},
         approvals=launch.kind.approvals(options),
-        resume=resume_of(who, spec.resume),
+        resume=resume_of(assignment, spec.resume),
     )
     program = Program(
         argv=launch.argv,
-        environment={**environment(spec, who), "PYTHONPATH": launch.search_path},
-        work_dir=who.work_dir,
+        environment={**environment(spec, assignment), "PYTHONPATH": launch.search_path},
+        work_dir=assignment.work_dir,
         prompt=spec.text,
     )
-    return DriverHarness(program, task, around)
+    return DriverHarness(program, task, context)
 
 
-def environment(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
+def environment(spec: SandboxSpec, assignment: Assignment) -> dict[str, str]:
     """The agent's whole environment: defaults, the spec's variables, the sandbox's identity; no worker credential."""
-    plain = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(who.work_dir), "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
-    own = {SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place}
+    plain = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(assignment.work_dir),
+        "TERM": "dumb",
+        "PYTHONUNBUFFERED": "1",
+    }
+    own = {SANDBOX_VARIABLE: assignment.sandbox, PLACE_VARIABLE: assignment.place}
     # Spans that an agent exports itself join the trace of its task.
-    trace = {"TRACEPARENT": who.traceparent} if who.traceparent else {}
-    return {**plain, **who.inherited, **trace, **spec.env, **own, **_of_task(spec, who)}
+    trace = {"TRACEPARENT": assignment.traceparent} if assignment.traceparent else {}
+    return {**plain, **assignment.inherited, **trace, **spec.env, **own, **_of_task(spec, assignment)}
 
 
-def _of_task(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
-    if who.task is None or not isinstance(spec, TaskSpec):
+def _of_task(spec: SandboxSpec, assignment: Assignment) -> dict[str, str]:
+    if assignment.task is None or not isinstance(spec, TaskSpec):
         return {}
-    found = {"SANDHERD_TASK_ID": who.task, "SANDHERD_ATTEMPT": str(who.attempt)}
+    found = {"SANDHERD_TASK_ID": assignment.task, "SANDHERD_ATTEMPT": str(assignment.attempt)}
     if _fits_variable(spec.text):
         found["SANDHERD_TASK"] = spec.text
     if spec.repository is not None and spec.repository.checkout is not None:
         found["BRANCH_NAME"] = spec.repository.checkout.branch
-    if who.previous_file and who.previous_dir:
-        found["SANDHERD_PREVIOUS_DIR"] = str(who.previous_dir)
+    if assignment.previous_file and assignment.previous_dir:
+        found["SANDHERD_PREVIOUS_DIR"] = str(assignment.previous_dir)
     return found
 
 
@@ -145,13 +155,13 @@ def secrets(spec: SandboxSpec) -> list[str]:
     return [spec.env[name] for name in spec.secret_env]
 
 
-def read_spec(who: Assignment) -> SandboxSpec:
+def read_spec(assignment: Assignment) -> SandboxSpec:
     """The spec of this sandbox: a `TaskSpec` if there is a task.
 
     Raises `OSError`, or `ContractError` naming the field that is wrong.
     """
-    model = TaskSpec if who.task else SandboxSpec
+    model = TaskSpec if assignment.task else SandboxSpec
     try:
-        return model.model_validate_json(who.task_file.read_bytes())
+        return model.model_validate_json(assignment.task_file.read_bytes())
     except ValidationError as error:
         raise ContractError.from_validation(error) from None

@@ -1,4 +1,4 @@
-"""Heartbeats from before the agent's start to the last event, also with a busy agent or an unavailable broker."""
+"""Publishes heartbeats from before the agent's start to the last event, also while the broker is unavailable."""
 
 import asyncio
 import os
@@ -40,8 +40,8 @@ class Heartbeat:
             await asyncio.sleep(due - loop.time())
 
 
-def measuring(spool: Spool, uplink: Uplink) -> Callable[[Status], AgentHeartbeat]:
-    """Creates heartbeats: the number of published and waiting events, and the memory of the sandbox's processes."""
+def heartbeat_factory(spool: Spool, uplink: Uplink) -> Callable[[Status], AgentHeartbeat]:
+    """A function that creates heartbeats, with the numbers of published and waiting events, and the used memory."""
 
     def measure(status: Status) -> AgentHeartbeat:
         return AgentHeartbeat(

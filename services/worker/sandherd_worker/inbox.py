@@ -73,7 +73,7 @@ class Inbox:
     def __init__(
         self, assignment: Assignment, emitter: Emitter, injected: DeliveredMessages, clock: Callable[[], datetime] = now
     ) -> None:
-        self._who = assignment
+        self._assignment = assignment
         self._emitter = emitter
         self._injected = injected
         self._clock = clock
@@ -98,7 +98,7 @@ class Inbox:
 
     async def serve(self, bus: Bus) -> None:
         """Subscribe to deliveries on this connection. Returns at once; the subscription ends with the connection."""
-        subject = DELIVER.fill(project=self._who.project, sandbox=self._who.sandbox)
+        subject = DELIVER.fill(project=self._assignment.project, sandbox=self._assignment.sandbox)
         await bus.client.subscribe(subject, cb=self._on_delivery)
 
     async def deliver(self, document: bytes) -> Receipt | None:
@@ -109,7 +109,7 @@ class Inbox:
             fields = sorted({".".join(map(str, fault["loc"])) for fault in error.errors(include_input=False)})
             _log.warning("invalid message ignored", fields=fields)
             return None
-        if (message.project, message.sandbox) != (self._who.project, self._who.sandbox):
+        if (message.project, message.sandbox) != (self._assignment.project, self._assignment.sandbox):
             _log.warning("message for another sandbox ignored", message=message.message)
             return None
         await self._stop_waiting_turn(message)

@@ -1,8 +1,8 @@
 """The worker's entry point: `python -m sandherd_worker.main [--recover | --warm]`.
 
-Settings come from environment variables. `--recover` runs no agent: it drains the spool that a lost worker left, and
-publishes the attempt's end and the source's last event in its place. `--warm` loads all modules, waits until a byte is
-written to the pipe `begin` in its state directory, reads its variables from `environment.json` beside it, and then runs
+Settings come from environment variables. `--recover` runs no agent: it drains the spool of a lost worker, and publishes
+in its place the attempt's end and the sandbox's last event. `--warm` loads all modules, waits until a byte is written
+to the pipe `begin` in its state directory, reads its variables from `environment.json` beside the pipe, and then runs
 as usual. The exit status is an `ExitCode`.
 """
 
@@ -38,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def preload() -> None:
-    """Load what a worker will need, in a process that workers are forked from.
+    """Load the modules that a worker needs, in the process from which workers are forked.
 
-    It has no variables of a sandbox, so no module may read them when it is imported.
+    That process has no sandbox's variables, so no module may read them when it is imported.
     """
     start_lean()
     load_nats()
@@ -70,23 +70,23 @@ def _run(environ: Mapping[str, str], *, recovering: bool) -> int:
     from sandherd_worker.harness_factory import read_spec
 
     try:
-        who = Assignment.read(environ)
-        logs.configure("worker", who.log_level)
-        spec = None if recovering else read_spec(who)
+        assignment = Assignment.read(environ)
+        logs.configure("worker", assignment.log_level)
+        spec = None if recovering else read_spec(assignment)
     except (AssignmentError, ContractError, OSError) as error:
         sys.stderr.write(f"sandherd-worker: {error}\n")
         return ExitCode.USAGE
-    return _live(who, spec)
+    return _live(assignment, spec)
 
 
-def _live(who: "Assignment", spec: "SandboxSpec | None") -> int:
+def _live(assignment: "Assignment", spec: "SandboxSpec | None") -> int:
     from sandherd.telemetry import logs
     from sandherd_worker.spool_disk import SpoolBusyError, SpoolError
     from sandherd_worker.worker_lifecycle import live
 
     end_start()
     try:
-        return asyncio.run(live(who, spec))
+        return asyncio.run(live(assignment, spec))
     except SpoolBusyError as error:
         logs.get("main").error("state directory is in use by another worker", error=str(error))
         return ExitCode.BUSY

@@ -1,4 +1,4 @@
-"""Fetches what the previous attempt stored, and places it beside or into the work tree before the agent starts."""
+"""Fetches the results that the previous attempt stored, and places them beside or in the work tree before the start."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ from sandherd_worker.worker_exit import StopRequest
 
 PHASE: Final = "previous"
 _SESSION: Final = "session.previous"
-_SHARE: Final = 20
-"""An unpacked work tree may be this many times as large as the limit of its archive."""
+_UNPACKED_FACTOR: Final = 20
+"""The maximum size of an unpacked work tree, as a multiple of the limit of its archive."""
 
 Publish = Callable[[EventData], Awaitable[object]]
 
 
 async def restore_previous(
-    description: Path, who: Assignment, line: CurrentConnection, stop: StopRequest, publish: Publish
+    description: Path, assignment: Assignment, line: CurrentConnection, stop: StopRequest, publish: Publish
 ) -> bool:
     """Fetch and restore the parts of the previous attempt that a file describes, unless the worker must end first.
 
@@ -43,36 +43,37 @@ async def restore_previous(
             AgentError(error=f"the previous attempt's description can't be read: {_reason(error)}", phase=PHASE)
         )
         return False
-    handover = _Handover(previous, who, line, publish)
+    handover = _Handover(previous, assignment, line, publish)
     await run_until_first(handover.run(), stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
     return handover.restored
 
 
-def restored_session(who: Assignment) -> dict[str, Any] | None:
-    """The session for the agent to resume, in the driver's format, if one was taken over."""
-    transcript = who.state_dir / _SESSION
-    if who.previous_file is None or not transcript.exists():
+def restored_session(assignment: Assignment) -> dict[str, Any] | None:
+    """The previous attempt's session for the agent to resume, in the driver's format, if it was restored."""
+    transcript = assignment.state_dir / _SESSION
+    if assignment.previous_file is None or not transcript.exists():
         return None
-    session = Previous.model_validate_json(who.previous_file.read_bytes()).session
+    session = Previous.model_validate_json(assignment.previous_file.read_bytes()).session
     return {"session_id": session.session_id, "transcript": str(transcript), "fork": False} if session else None
 
 
 def extract_work(
     file: IO[bytes],
     work: ArtifactRef,
-    who: Assignment,
+    assignment: Assignment,
     folder: Path,
     name: str = ".",
     *,
     outward: bool = True,
     keeps: Callable[[str], bool] | None = None,
 ) -> None:
-    """Extract a stored work tree as `name` in a folder; without `outward`, no links that lead out of it.
+    """Extract a stored work tree as `name` in a folder.
 
-    If `keeps` is set, only the files for whose paths it returns True. Raises `ContractError`, `OSError`.
+    `outward`: whether links that lead out of the work tree are extracted. `keeps`: if set, only files for whose paths
+    it returns True are extracted. Raises `ContractError`, `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    limit = max(work.size, who.max_work_bytes) * _SHARE
+    limit = max(work.size, assignment.max_work_bytes) * _UNPACKED_FACTOR
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         unpack_staged(file, descriptor, name, "work", limit, outward=outward, keeps=keeps)
@@ -81,7 +82,7 @@ def extract_work(
 
 
 def copy(file: IO[bytes], path: Path) -> None:
-    """Copy the file's content to this path; nothing if it is empty. Raises `OSError`."""
+    """Copy the file's content to this path, if it is not empty. Raises `OSError`."""
     content = file.read()
     if content:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,15 +90,15 @@ def copy(file: IO[bytes], path: Path) -> None:
 
 
 class _Handover:
-    def __init__(self, previous: Previous, who: Assignment, line: CurrentConnection, publish: Publish) -> None:
-        self._previous, self._who, self._publish = previous, who, publish
-        self._exchange = ArtifactClient(who, line)
+    def __init__(self, previous: Previous, assignment: Assignment, line: CurrentConnection, publish: Publish) -> None:
+        self._previous, self._assignment, self._publish = previous, assignment, publish
+        self._exchange = ArtifactClient(assignment, line)
         self.restored = False
         """Whether the work tree was restored."""
 
     async def run(self) -> None:
         """Restore each part separately, so that a missing part does not prevent the others."""
-        previous, beside = self._previous, self._who.previous_dir
+        previous, beside = self._previous, self._assignment.previous_dir
         restores = previous.use == "restore"
         if beside is not None:
             await self._part("its description", None, lambda _: _write_description(previous, beside))
@@ -105,7 +106,7 @@ class _Handover:
         if restores:
             await self._session(previous.session)
             extracted = await self._part(
-                "its work tree", previous.work, lambda file: self._extract(file, self._who.work_dir, ".")
+                "its work tree", previous.work, lambda file: self._extract(file, self._assignment.work_dir, ".")
             )
             self.restored = extracted and previous.work is not None
         elif beside is not None:
@@ -113,11 +114,13 @@ class _Handover:
 
     async def _session(self, session: StoredSession | None) -> None:
         if session is not None:
-            await self._part("its session", session.artifact, lambda file: copy(file, self._who.state_dir / _SESSION))
+            await self._part(
+                "its session", session.artifact, lambda file: copy(file, self._assignment.state_dir / _SESSION)
+            )
 
     async def _part(self, part: str, reference: ArtifactRef | None, place: Callable[[IO[bytes]], None]) -> bool:
         try:
-            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
                 if reference is not None:
                     await self._exchange.fetch(reference, self._previous.sandbox, file)
                     file.seek(0)
@@ -130,7 +133,7 @@ class _Handover:
 
     def _extract(self, file: IO[bytes], folder: Path, name: str) -> None:
         if self._previous.work is not None:
-            extract_work(file, self._previous.work, self._who, folder, name)
+            extract_work(file, self._previous.work, self._assignment, folder, name)
 
 
 def _write_description(previous: Previous, folder: Path) -> None:

@@ -87,17 +87,17 @@ def orphans(place: str) -> set[int]:
 
 
 class ProcessOwnership:
-    """The commands that run beside the agent, each with the process it was started as.
+    """The commands that run beside the agent, each with its first process.
 
-    A process belongs to a command if it descends from it, is in its session, or carries its mark in its environment. A
-    process to which none of the three applies counts as the agent's.
+    A process belongs to a command if it is a descendant of the command's first process, is in its session, or has the
+    command's mark in its environment. Any other process counts as the agent's.
     """
 
     def __init__(self) -> None:
         self._leaders: dict[str, int] = {}
 
     def enter(self, name: str, leader: int) -> None:
-        """Register a command, started as this process, the leader of a session."""
+        """Register a command. `leader`: its first process, which is the leader of a session."""
         self._leaders[name] = leader
 
     def remove(self, name: str) -> None:

@@ -27,42 +27,45 @@ _log: Final = logs.get("recovery")
 
 
 async def recover(parts: WorkerResources) -> None:
-    """Publish the events that the lost worker did not store; none if its last event was stored. Raises `SpoolError`."""
-    who, spool, emitter = parts.who, parts.spool, parts.emitter
-    await end(lambda: orphans(who.place) - {os.getpid()}, grace=0)
+    """Publish the final events that the lost worker did not store; none if it stored its last event.
+
+    Raises `SpoolError`.
+    """
+    assignment, spool, emitter = parts.assignment, parts.spool, parts.emitter
+    await end(lambda: orphans(assignment.place) - {os.getpid()}, grace=0)
     if spool.closed:
         return
     for damage in spool.damage:
         _log.warning("incomplete spool record removed", damage=damage)
         await emitter.emit(AgentError(error=f"incomplete spool record: {damage}", phase="recovery"), use_reserve=True)
-    failure = loss(who.lost_signal, memory=who.lost_for_memory)
-    for command in unfinished(who.state_dir):
+    failure = loss(assignment.lost_signal, memory=assignment.lost_for_memory)
+    for command in unfinished(assignment.state_dir):
         await emitter.emit(AgentExecCompleted(exec_id=command, state="failed"), use_reserve=True)
-    if who.task is not None:
+    if assignment.task is not None:
         await _save_work(parts)
         await emitter.emit(failure, use_reserve=True)
     await emitter.emit(AgentShutdown(reason=failure.error_type, timestamp=now()), use_reserve=True)
 
 
 async def _save_work(parts: WorkerResources) -> None:
-    """Store what the next attempt may use, if this failure ends the attempt and the spool has space for it."""
-    who, spool = parts.who, parts.spool
+    """Store the results that the next attempt may use, unless the attempt has ended before or the spool is full."""
+    assignment, spool = parts.assignment, parts.spool
     if spool.ended or spool.trouble is not None:
         return
-    work_saver = WorkSaver(who, parts.emitter, spool)
+    work_saver = WorkSaver(assignment, parts.emitter, spool)
     try:
         await _save_branch(parts)
-        await work_saver.save_work(time_to_save(who, parts.stop))
-        await work_saver.save_transcript(OutputTranscript(who.state_dir).read())
+        await work_saver.save_work(time_to_save(assignment, parts.stop))
+        await work_saver.save_transcript(OutputTranscript(assignment.state_dir).read())
     except SpoolFullError as error:
         _log.error("work not saved for the next attempt", error=str(error))
 
 
 async def _save_branch(parts: WorkerResources) -> None:
-    if not (parts.who.state_dir / MARK).exists():
+    if not (parts.assignment.state_dir / MARK).exists():
         return
     try:
-        spec = read_spec(parts.who)
+        spec = read_spec(parts.assignment)
     except (ContractError, OSError) as error:
         _log.error("branch not saved", error=str(error))
         return
@@ -72,9 +75,9 @@ async def _save_branch(parts: WorkerResources) -> None:
 
 
 def loss(signal: int | None, *, memory: bool = False) -> AgentFailed:
-    """The end of an attempt whose worker was lost; `signal` is the signal that ended the worker, if known.
+    """The end of an attempt whose worker was lost. `signal`: the signal that ended the worker, if known.
 
-    SIGTERM only ends a worker that has not installed its handler yet: the attempt was stopped while it started.
+    SIGTERM ends only a worker that has not installed its handler yet, so that the attempt was stopped at its start.
     """
     if signal == SIGTERM:
         return AgentFailed(error="it was stopped while its worker was starting", error_type=STOPPED, signal=signal)

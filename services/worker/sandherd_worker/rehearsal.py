@@ -1,9 +1,10 @@
-"""A worker's start without an identity, done once while it waits for one: the real start then takes half as long.
+"""Runs a worker's start once while the worker waits for its identity, so that the real start takes half as long.
 
-A fork shares its memory until it writes to it, and Python writes to all objects that it uses: at the first use, most
-of a start's CPU time is for copying memory. So is the first use of each function. The rehearsal joins a broker of its
-own and publishes an event to it; it runs no program, and leaves nothing behind. Only for processes that fork no
-further: ids and random numbers are created.
+A forked process shares its memory pages with the fork server until it writes to them, and Python writes to every object
+that it uses, also to each function that it calls. So most of the CPU time of a start is used for copying pages at the
+first use of these objects. The rehearsal connects to its own broker (`rehearsal_broker`) and publishes an event to it.
+It runs no program, and leaves no file or connection. A process that forks workers must not run it: they would share the
+random numbers that it creates, and the ids derived from them.
 """
 
 import asyncio
@@ -133,7 +134,7 @@ def _variables(folder: Path, sandbox: str, url: str) -> Mapping[str, str]:
 
 
 def _credential(folder: Path) -> tuple[str, str]:
-    """A credential that no broker accepts, and the seed of its key: only their form is read."""
+    """A credential that no broker accepts, and the seed of its key. The worker reads only the credential's claims."""
     pair = own_key(folder)
     claims = {
         "sub": pair.public_key.decode(),
@@ -148,4 +149,5 @@ def _credential(folder: Path) -> tuple[str, str]:
 
 
 def _encoded(part: Mapping[str, object]) -> str:
+    """A part of a JWT: JSON in base64url without padding."""
     return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""A broker that has one client: it accepts what a worker sends at its start, and replies as a herd does."""
+"""A minimal NATS server for one client: it accepts what a worker sends at its start, and replies as a herd does."""
 
 import asyncio
 import json
@@ -59,14 +59,14 @@ async def _serve(
                 await reader.readexactly(min(int(arguments[-1]), _MAX_BYTES) + len(b"\r\n"))
                 _reply(writer, subscriptions, arguments)
     except (OSError, ValueError, LookupError, asyncio.IncompleteReadError):
-        pass  # what is no message of a worker ends its connection
+        pass  # the connection has failed, or the client is not a worker: it is closed
     finally:
         writer.close()
 
 
 def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], arguments: list[bytes]) -> None:
-    """To a message that was published with these arguments: subject, reply subject, sizes."""
-    inbox = arguments[1]
-    number = next((number for prefix, number in subscriptions.items() if inbox.startswith(prefix)), None)
-    if number is not None:
-        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (inbox, number, len(_STORED), _STORED))
+    """Acknowledge a message that was published with these arguments: subject, reply subject, sizes."""
+    reply_subject = arguments[1]
+    subscription = next((sid for prefix, sid in subscriptions.items() if reply_subject.startswith(prefix)), None)
+    if subscription is not None:
+        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (reply_subject, subscription, len(_STORED), _STORED))

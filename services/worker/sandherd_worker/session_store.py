@@ -21,8 +21,8 @@ from sandherd_worker.stream_redaction import StreamRedactor
 
 DRIVER: Final = "driver"
 """The driver's own directory, in the worker's state directory."""
-_PIECE: Final = 64 * 1024
-_LARGEST: Final = 64 * 1024 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+_MAX_BYTES: Final = 64 * 1024 * 1024
 _SHARE_OF_FREE_SPACE: Final = 0.5
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -30,17 +30,17 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class SessionStore:
     """Stores the sessions of one agent."""
 
-    def __init__(self, who: Assignment, emitter: Emitter, spool: Spool) -> None:
-        self._who, self._emitter, self._spool = who, emitter, spool
+    def __init__(self, assignment: Assignment, emitter: Emitter, spool: Spool) -> None:
+        self._assignment, self._emitter, self._spool = assignment, emitter, spool
         self._stored: dict[str, str] = {}
 
     async def store(self, path: Path, session: str) -> None:
-        """Store this file without its secrets, unless it is unchanged. An `OSError` is published as `AgentError`.
+        """Store the session's file without its secrets, unless it is unchanged. Raises `SpoolError`.
 
-        Raises `SpoolError`.
+        An `OSError` is not raised, but published as `AgentError`.
         """
         try:
-            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
                 digest = await asyncio.to_thread(self._copy, path, file)
                 if self._stored.get(session) == digest:
                     return
@@ -57,14 +57,16 @@ class SessionStore:
         """Copy the file redacted and return its SHA-256 digest.
 
         Raises `OSError` if it is not a regular file, is too large, or is outside the directories where an agent may
-        store one.
+        store a session.
         """
-        home = self._who.inherited.get("HOME")
-        roots = [self._who.state_dir / DRIVER, self._who.work_dir, *([Path(home)] if home else [])]
+        home = self._assignment.inherited.get("HOME")
+        roots = [self._assignment.state_dir / DRIVER, self._assignment.work_dir, *([Path(home)] if home else [])]
         whole = _resolved(path)
-        if not any(whole.is_relative_to(root.resolve()) for root in roots) or _within(whole, self._who.state_dir):
-            raise PermissionError(errno.EACCES, "it is outside the directories where an agent may store one")
-        digest, limit = hashlib.sha256(), min(_LARGEST, int(self._spool.free_bytes * _SHARE_OF_FREE_SPACE))
+        if not any(whole.is_relative_to(root.resolve()) for root in roots) or _is_workers_own(
+            whole, self._assignment.state_dir
+        ):
+            raise PermissionError(errno.EACCES, "it is outside the directories where an agent may store a session")
+        digest, limit = hashlib.sha256(), min(_MAX_BYTES, int(self._spool.free_bytes * _SHARE_OF_FREE_SPACE))
         for piece in self._redacted(whole):
             digest.update(piece)
             to.write(piece)
@@ -78,20 +80,20 @@ class SessionStore:
         with os.fdopen(os.open(path, _FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file")
-            while piece := file.read(_PIECE):
+            while piece := file.read(_CHUNK_BYTES):
                 yield stream.feed(decoder.decode(piece)).encode("utf-8", "surrogateescape")
         yield (stream.feed(decoder.decode(b"", final=True)) + stream.finish()).encode("utf-8", "surrogateescape")
 
 
 def _resolved(path: Path) -> Path:
-    """The resolved path. Raises `OSError`, also for an invalid path: the agent may have sent any text."""
+    """The resolved path. Raises `OSError`, also for an invalid path, because the agent may have sent any text."""
     try:
         return path.resolve(strict=True)
     except (ValueError, RuntimeError) as error:  # a NUL, a lone surrogate; a loop of symbolic links
         raise OSError(errno.EINVAL, f"it is not a valid path: {error}") from None
 
 
-def _within(path: Path, state_dir: Path) -> bool:
+def _is_workers_own(path: Path, state_dir: Path) -> bool:
     """Whether the path is in the worker's state directory, but outside the driver's directory."""
     state = state_dir.resolve()
     return path.is_relative_to(state) and not path.is_relative_to(state / DRIVER)

@@ -85,13 +85,13 @@ class Spool:
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes it can still store, if nothing else fills the disk first."""
+        """How many bytes the spool can still store, if nothing else fills the disk."""
         left = self._limit - sum(segment.size for segment in self.segments)
         return max(0, min(left, self._disk.free()) - self._queued_bytes)
 
     @property
     def trouble(self) -> SpoolError | None:
-        """Why it stores nothing but the final records; None while it works."""
+        """Why the spool accepts only the final records; None while it works."""
         return self._trouble
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -104,8 +104,9 @@ class Spool:
         self._listeners.append(callback)
 
     def allocate(self) -> None:
-        """Begin to create the file of the next record, if it has none: the record is then on disk sooner."""
-        self._writer.call(partial(self._disk.allocate, self._segment()), lambda _error: None)  # that record reports it
+        """Begin to create the file of the next record, if there is none, so that the record is on disk sooner."""
+        allocate = partial(self._disk.allocate, self._segment())
+        self._writer.call(allocate, lambda _error: None)  # the write of that record reports the error
 
     def append(self, record: SpoolRecord, *, use_reserve: bool = False) -> asyncio.Future[None]:
         """Append a record. The future is done when it is durable. Raises `SpoolError`; so does the future."""
@@ -118,7 +119,7 @@ class Spool:
         self._mark |= record.mark
         if not self._committing:
             self._committing = True
-            asyncio.get_running_loop().call_soon(self._commit)  # with all that is appended until then
+            asyncio.get_running_loop().call_soon(self._commit)  # later, with all records that are appended until then
         return waiting.done
 
     def append_event(self, make: Callable[[int], SpoolRecord], *, use_reserve: bool = False) -> asyncio.Future[None]:
@@ -126,14 +127,14 @@ class Spool:
         return self.append(make(self._sequence + 1), use_reserve=use_reserve)
 
     def acknowledge(self, number: int) -> None:
-        """The broker has stored this record and all before it."""
+        """Note that the broker has stored this record and all earlier records."""
         self.acknowledged = max(self.acknowledged, number)
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save_soon())
         self._notify()
 
     async def close(self) -> None:
-        """Close the files. If all is acknowledged, all segments are deleted: that marks a drained spool."""
+        """Close the files. If all records are acknowledged, all segments are deleted, which marks a drained spool."""
         await self.until(lambda: not self._committing)
         if self._saving is not None:
             await cancel_and_wait([self._saving], again_after=SHORT_CLEANUP_SECONDS)
@@ -141,15 +142,15 @@ class Spool:
         self._writer.shutdown()
 
     def _recover(self) -> None:
-        found = self._disk.open()
+        contents = self._disk.open()
         cursor = spool_cursor.load(self._disk.directory)
-        known = found.segments
-        self.acknowledged = max(cursor.acknowledged, known[0].first - 1) if known else cursor.acknowledged
-        self.segments = known or [new_segment(self._disk.directory, self.acknowledged + 1)]
-        self._sequence = max(found.sequence, cursor.sequence)
-        self._mark = found.mark | cursor.mark
+        segments = contents.segments
+        self.acknowledged = max(cursor.acknowledged, segments[0].first - 1) if segments else cursor.acknowledged
+        self.segments = segments or [new_segment(self._disk.directory, self.acknowledged + 1)]
+        self._sequence = max(contents.sequence, cursor.sequence)
+        self._mark = contents.mark | cursor.mark
         self._durable_state = (self._sequence, self._mark)
-        self.damage = found.damage
+        self.damage = contents.damage
 
     def _check_space(self, size: int, *, use_reserve: bool) -> None:
         if self._trouble and (self._trouble.final or not use_reserve):
@@ -160,7 +161,7 @@ class Spool:
             raise SpoolFullError(f"no space for {size} bytes: the spool's limit is {self._limit}")
 
     def _commit(self) -> None:
-        """Write what is waiting; what is appended meanwhile is written together afterwards."""
+        """Write the waiting records. Records that are appended meanwhile are written together afterwards."""
         if not self._queue:
             self._committing = False
             return
@@ -202,7 +203,7 @@ class Spool:
         self._notify()
 
     def _fail(self, error: SpoolError, batch: list[_Waiting]) -> None:
-        """Discards records that are not durable: their numbers are reused. Then only final records are accepted."""
+        """Discard the records that are not durable, and reuse their numbers. From now on accept only final records."""
         self._trouble = self._trouble if self._trouble and self._trouble.final else error
         for waiting in (*batch, *(self._queue if batch else ())):
             if not waiting.done.done():

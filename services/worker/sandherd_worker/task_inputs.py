@@ -17,22 +17,25 @@ from sandherd_worker.ignored_inputs import missing_ignored_inputs
 from sandherd_worker.previous_attempt import extract_work
 
 _EXPIRED: Final = "it is stored for some days only: submit both tasks again"
-_ABSENT: Final = "git may ignore it there, or the task has not written it; see `sandherd files {task}`"
+_MISSING_HINT: Final = "git may ignore it there, or the task has not written it; see `sandherd files {task}`"
 
 
 class NoInputError(Exception):
-    """An input can't be placed. The text names the task and the path; `passes` if another attempt may succeed."""
+    """An input can't be placed. The text names the task and the path.
 
-    def __init__(self, task: str, why: str, *, passes: bool = False) -> None:
-        self.passes = passes
-        super().__init__(f"can't take the input from {task}: {why}")
+    `is_temporary`: whether another attempt may succeed.
+    """
+
+    def __init__(self, task: str, reason: str, *, is_temporary: bool = False) -> None:
+        self.is_temporary = is_temporary
+        super().__init__(f"can't take the input from {task}: {reason}")
 
 
 class PathPatterns:
     """The paths and patterns of an input. Records which of them have matched."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        # Anchored: a name without a slash is meant at the top of the work tree, unlike in `.gitignore`.
+        # Anchored: unlike in `.gitignore`, a name without a slash matches only at the top of the work tree.
         self._rules = {path: GitignoreRules(b"/" + os.fsencode(path)) for path in paths}
         self._matched: set[str] = set()
 
@@ -41,51 +44,55 @@ class PathPatterns:
 
         A path with `.git` matches only a pattern with `.git`, because git runs programs that are configured there.
         """
-        hidden = _has_git(path)
-        found = {
-            name for name, rules in self._rules.items() if not (hidden and not _has_git(name)) and _matches(rules, path)
+        has_git = _has_git(path)
+        matched = {
+            pattern
+            for pattern, rules in self._rules.items()
+            if not (has_git and not _has_git(pattern)) and _matches(rules, path)
         }
-        self._matched |= found
-        return bool(found)
+        self._matched |= matched
+        return bool(matched)
 
     @property
     def unmatched(self) -> list[str]:
-        """The wanted paths that nothing has matched, in their order."""
+        """The wanted paths that have matched no file, in their order."""
         return [path for path in self._rules if path not in self._matched]
 
 
 async def place_inputs(
-    inputs: Sequence[TaskInput], who: Assignment, line: CurrentConnection, *, restored: bool
+    inputs: Sequence[TaskInput], assignment: Assignment, line: CurrentConnection, *, restored: bool
 ) -> None:
     """Fetch the results of the dependencies, one after the other, and unpack the wanted files into the work tree.
 
     In a restored work tree, only files that git ignores are added, if they are missing. The archives are not trusted:
-    one with an entry outside the work tree is refused, and links that lead out are left out. Raises `NoInputError`,
-    `OSError`.
+    an archive with an entry outside the work tree is refused, and links that lead out of the work tree are skipped.
+    Raises `NoInputError`, `OSError`.
     """
     for one in inputs:
         try:
-            await _place(one, who, line, restored=restored)
+            await _place(one, assignment, line, restored=restored)
         except ContractError as error:
             expired = error.problem.code is Code.NOT_FOUND
-            passes = error.problem.code is Code.UNAVAILABLE
-            raise NoInputError(one.task, f"{error}; {_EXPIRED}" if expired else str(error), passes=passes) from None
+            is_temporary = error.problem.code is Code.UNAVAILABLE
+            raise NoInputError(
+                one.task, f"{error}; {_EXPIRED}" if expired else str(error), is_temporary=is_temporary
+            ) from None
 
 
-async def _place(one: TaskInput, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
+async def _place(one: TaskInput, assignment: Assignment, line: CurrentConnection, *, restored: bool) -> None:
     if one.work is None or one.sandbox is None:
         raise NoInputError(one.task, "the spawner has not named its result")
     patterns = PathPatterns(one.paths)
-    lacks = await asyncio.to_thread(missing_ignored_inputs, who.work_dir) if restored else _everything
-    with tempfile.TemporaryFile(dir=who.state_dir) as file:
-        await ArtifactClient(who, line).fetch(one.work, one.sandbox, file)
+    lacks = await asyncio.to_thread(missing_ignored_inputs, assignment.work_dir) if restored else _everything
+    with tempfile.TemporaryFile(dir=assignment.state_dir) as file:
+        await ArtifactClient(assignment, line).fetch(one.work, one.sandbox, file)
         file.seek(0)
         await asyncio.to_thread(
-            extract_work, file, one.work, who, who.work_dir, outward=False, keeps=_wanted(patterns, lacks)
+            extract_work, file, one.work, assignment, assignment.work_dir, outward=False, keeps=_wanted(patterns, lacks)
         )
     if patterns.unmatched:
         missing = patterns.unmatched[0]
-        raise NoInputError(one.task, f"{missing!r} is not in its result: {_ABSENT.format(task=one.task)}")
+        raise NoInputError(one.task, f"{missing!r} is not in its result: {_MISSING_HINT.format(task=one.task)}")
 
 
 def _wanted(patterns: PathPatterns, lacks: Callable[[str], bool]) -> Callable[[str], bool]:

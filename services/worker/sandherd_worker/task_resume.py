@@ -32,49 +32,54 @@ from sandherd_worker.worker_resources import WorkerResources
 
 _SESSION: Final = "session.resumed"
 _EXPIRED_REMEDY: Final = "it is stored for some days only: start again without `resume`"
-_ANEW: Final = "start again without `resume`"
+_NEW_START_REMEDY: Final = "start again without `resume`"
 
 
 class NothingToResumeError(Exception):
-    """The earlier task can't be resumed. The text gives cause and remedy; `passes` if another attempt may succeed."""
+    """The earlier task can't be resumed. The text gives cause and remedy.
+
+    `is_temporary`: whether another attempt may succeed.
+    """
 
     def __init__(self, resume: Resume, part: str, why: ContractError | OSError) -> None:
         problem = why.problem if isinstance(why, ContractError) else None
-        self.passes = problem is None or problem.code is Code.UNAVAILABLE
+        self.is_temporary = problem is None or problem.code is Code.UNAVAILABLE
         remedy = (
-            _EXPIRED_REMEDY if problem and problem.code is Code.NOT_FOUND else (problem and problem.remedy) or _ANEW
+            _EXPIRED_REMEDY
+            if problem and problem.code is Code.NOT_FOUND
+            else (problem and problem.remedy) or _NEW_START_REMEDY
         )
         super().__init__(f"{part} of {resume.task} in {resume.sandbox} can't be resumed: {why}; {remedy}")
 
 
 class NoWorkError(Exception):
-    """The files that the task begins with can't be unpacked. `passes` if another attempt may succeed."""
+    """The files that the task begins with can't be unpacked. `is_temporary`: whether another attempt may succeed."""
 
     def __init__(self, why: ContractError) -> None:
-        self.passes = why.problem.code is Code.UNAVAILABLE
+        self.is_temporary = why.problem.code is Code.UNAVAILABLE
         super().__init__(f"can't unpack the files that the task begins with: {why}")
 
 
 async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> AgentEnd | None:
-    """Take over what the previous attempt and earlier tasks have stored, and the files that the task begins with.
+    """Restore the files and the session of the previous attempt or an earlier task, and unpack the task's own files.
 
-    A repository's branch is checked out first. The task's `files` overwrite all of it. In a restored work tree of the
-    previous attempt only those files are added that git ignores there: they were not stored. If it can't be restored,
-    the attempt begins as the first one did.
+    A repository's branch is checked out first. The task's `files` overwrite all others. If the work tree of the
+    previous attempt was restored, only files that git ignores are added, because they were not stored. If it can't be
+    restored, the attempt begins like a first attempt.
 
-    Returns the attempt's end if that fails. Raises `SpoolError`.
+    Returns the attempt's end if something can't be restored. Raises `SpoolError`.
     """
-    who, restored = parts.who, False
-    if who.previous_file is not None:
-        restored = await restore_previous(who.previous_file, who, parts.line, parts.stop, publish)
+    assignment, restored = parts.assignment, False
+    if assignment.previous_file is not None:
+        restored = await restore_previous(assignment.previous_file, assignment, parts.line, parts.stop, publish)
     try:
         if spec.repository is not None:
             restored = await _check_out(spec, spec.repository, parts, publish, restored=restored)
         await _place(spec, parts, restored=restored)
         if _begins_with_files(spec) and not restored:
-            await asyncio.to_thread(write_files, spec, who.work_dir)
+            await asyncio.to_thread(write_files, spec, assignment.work_dir)
     except (CheckoutError, NothingToResumeError, NoWorkError, NoInputError) as error:
-        return AgentEnd(error_type="internal" if error.passes else "start", error=str(error))
+        return AgentEnd(error_type="internal" if error.is_temporary else "start", error=str(error))
     except (OSError, ContractError) as error:
         return AgentEnd(error_type="start", error=f"can't write the task's files to the work tree: {error}")
     return None
@@ -86,33 +91,34 @@ def _begins_with_files(spec: TaskSpec) -> bool:
 
 
 async def _place(spec: TaskSpec, parts: WorkerResources, *, restored: bool) -> None:
-    """Place what earlier tasks have stored, and the uploaded files."""
-    who, line, stop = parts.who, parts.line, parts.stop
+    """Place the results of earlier tasks and the uploaded files in the work tree."""
+    assignment, line, stop = parts.assignment, parts.line, parts.stop
     if spec.resume is not None:
-        await resume_session(spec.resume, who, line, stop, restored=restored)
+        await resume_session(spec.resume, assignment, line, stop, restored=restored)
     if spec.work is not None:
-        await run_until_first(_unpack_work(spec.work, who, line, restored=restored), stop.wait())
+        await run_until_first(_unpack_work(spec.work, assignment, line, restored=restored), stop.wait())
     if spec.inputs:
-        await run_until_first(place_inputs(spec.inputs, who, line, restored=restored), stop.wait())
+        await run_until_first(place_inputs(spec.inputs, assignment, line, restored=restored), stop.wait())
 
 
 async def _check_out(
     spec: TaskSpec, repository: Repository, parts: WorkerResources, publish: Publish, *, restored: bool
 ) -> bool:
-    """Check the branch out, unless the worker must end first; returns whether the tree still is the restored one.
+    """Check the branch out, unless the worker must end first. Returns whether a restored work tree is still in use.
 
     Raises `CheckoutError`, `OSError`.
     """
-    still: list[bool] = []
+    is_restored = False
 
     async def run() -> None:
-        still.append(await check_out(repository, identity_of(spec), parts, publish, restored=restored))
+        nonlocal is_restored
+        is_restored = await check_out(repository, identity_of(spec), parts, publish, restored=restored)
 
     await run_until_first(run(), parts.stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
-    return bool(still and still[0])
+    return is_restored
 
 
-async def _unpack_work(work: ArtifactRef, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
+async def _unpack_work(work: ArtifactRef, assignment: Assignment, line: CurrentConnection, *, restored: bool) -> None:
     """Fetch the files that the task begins with, and unpack them into the work tree. Raises `NoWorkError`, `OSError`.
 
     In a restored work tree, only files that git ignores are added, if they are missing.
@@ -121,50 +127,54 @@ async def _unpack_work(work: ArtifactRef, who: Assignment, line: CurrentConnecti
     left out, and nothing is written through a link.
     """
     try:
-        with tempfile.TemporaryFile(dir=who.state_dir) as file:
-            await ArtifactClient(who, line).fetch(work, who.task or "", file)
+        with tempfile.TemporaryFile(dir=assignment.state_dir) as file:
+            await ArtifactClient(assignment, line).fetch(work, assignment.task or "", file)
             file.seek(0)
-            keeps = await asyncio.to_thread(missing_ignored_inputs, who.work_dir) if restored else None
-            await asyncio.to_thread(extract_work, file, work, who, who.work_dir, outward=False, keeps=keeps)
+            keeps = await asyncio.to_thread(missing_ignored_inputs, assignment.work_dir) if restored else None
+            await asyncio.to_thread(
+                extract_work, file, work, assignment, assignment.work_dir, outward=False, keeps=keeps
+            )
     except ContractError as error:
         raise NoWorkError(error) from None
 
 
 async def resume_session(
-    resume: Resume, who: Assignment, line: CurrentConnection, stop: StopRequest, *, restored: bool
+    resume: Resume, assignment: Assignment, line: CurrentConnection, stop: StopRequest, *, restored: bool
 ) -> None:
-    """Fetch and restore what `resume` names, unless the worker must end first. Raises `NothingToResumeError`.
+    """Fetch and restore the session and work tree that `resume` names, unless the worker must end first.
 
-    What was restored from the previous attempt, a session or a work tree, is used instead.
+    A session or a work tree that was restored from the previous attempt is not replaced. Raises `NothingToResumeError`.
     """
-    restoration = _Restoration(resume, who, line, restored=restored)
+    restoration = _Restoration(resume, assignment, line, restored=restored)
     await run_until_first(restoration.run(), stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
 
 
-def resume_of(who: Assignment, resume: Resume | None) -> dict[str, Any] | None:
+def resume_of(assignment: Assignment, resume: Resume | None) -> dict[str, Any] | None:
     """The session for the agent to resume, as a driver gets it: the previous attempt's, else the earlier task's."""
-    restored = restored_session(who)
+    restored = restored_session(assignment)
     if restored is not None or resume is None:
         return restored
-    transcript = "" if resume.transcript is None else str(who.state_dir / _SESSION)
+    transcript = "" if resume.transcript is None else str(assignment.state_dir / _SESSION)
     return {"session_id": resume.session_id, "transcript": transcript, "fork": resume.fork}
 
 
 class _Restoration:
-    def __init__(self, resume: Resume, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
-        self._resume, self._who, self._restored = resume, who, restored
-        self._exchange = ArtifactClient(who, line)
+    def __init__(self, resume: Resume, assignment: Assignment, line: CurrentConnection, *, restored: bool) -> None:
+        self._resume, self._assignment, self._restored = resume, assignment, restored
+        self._exchange = ArtifactClient(assignment, line)
 
     async def run(self) -> None:
-        session, work, who = self._resume.transcript, self._resume.work, self._who
-        if session is not None and restored_session(who) is None:
-            await self._part("the session", session, lambda file: copy(file, who.state_dir / _SESSION))
+        session, work, assignment = self._resume.transcript, self._resume.work, self._assignment
+        if session is not None and restored_session(assignment) is None:
+            await self._part("the session", session, lambda file: copy(file, assignment.state_dir / _SESSION))
         if work is not None and not self._restored:
-            await self._part("the work tree", work, lambda file: extract_work(file, work, who, who.work_dir))
+            await self._part(
+                "the work tree", work, lambda file: extract_work(file, work, assignment, assignment.work_dir)
+            )
 
     async def _part(self, part: str, reference: ArtifactRef, write: Callable[[IO[bytes]], None]) -> None:
         try:
-            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
                 await self._exchange.fetch(reference, self._resume.sandbox, file)
                 file.seek(0)
                 await asyncio.to_thread(write, file)

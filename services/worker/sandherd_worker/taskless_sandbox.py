@@ -11,7 +11,7 @@ from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.access_server import AccessServer
 from sandherd_worker.emitter import now
-from sandherd_worker.heartbeat import Heartbeat, measuring
+from sandherd_worker.heartbeat import Heartbeat, heartbeat_factory
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.uplink import Uplink
 from sandherd_worker.worker_exit import SPOOL
@@ -25,14 +25,14 @@ class TasklessSandbox:
 
     def __init__(self, parts: WorkerResources, spec: SandboxSpec, uplink: Uplink, access: AccessServer) -> None:
         self._parts, self._spec, self._access = parts, spec, access
-        who, emitter = parts.who, parts.emitter
-        self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
+        assignment, emitter = parts.assignment, parts.emitter
+        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, heartbeat_factory(parts.spool, uplink))
         self._trouble: Exception | None = None
 
     async def prepare(self) -> None:
         """Write the spec's files, before the worker is admitted. An error is published later."""
         try:
-            await asyncio.to_thread(write_files, self._spec, self._parts.who.work_dir)
+            await asyncio.to_thread(write_files, self._spec, self._parts.assignment.work_dir)
         except (OSError, ValueError, ContractError) as error:
             self._trouble = error
 
@@ -61,5 +61,5 @@ class TasklessSandbox:
             worker_version=version("sandherd-worker"),
             task="",
             task_description_length=0,
-            attempt=self._parts.who.attempt,
+            attempt=self._parts.assignment.attempt,
         )

@@ -10,9 +10,9 @@ class NoToolchainError(Exception):
     """This host has no SDK for a kind of agent. The message states how to install it."""
 
 
-def interpreter(who: Assignment, kind: str) -> Path:
+def interpreter(assignment: Assignment, kind: str) -> Path:
     """The Python interpreter that has the SDK. Raises `NoToolchainError`."""
-    python = None if who.toolchains is None else who.toolchains / kind / "bin" / "python"
+    python = None if assignment.toolchains is None else assignment.toolchains / kind / "bin" / "python"
     if python is None or not python.exists():
         raise NoToolchainError(
             f"the SDK for {kind} is not installed here; run `sandherd harness install {kind}`, or for images "

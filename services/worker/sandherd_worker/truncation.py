@@ -1,4 +1,4 @@
-"""Limits the size of an event: content that is too large is stored as an artifact, its beginning stays in the event."""
+"""Limits the size of an event: content that is too large is stored as an artifact; its beginning stays in the event."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class SizeBudget:
 
 WIDE: Final = SizeBudget(string=50_000, beginning=4096, structure=64 * 1024)
 NARROW: Final = SizeBudget(string=2048, beginning=1024, structure=4096)
-"""For an event that is still too large: many long fields, or characters that JSON writes as six."""
+"""For an event that is too large with `WIDE`, as with many long fields, or characters that JSON writes as six."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ def truncate(fields: dict[str, Any], budget: SizeBudget, store: StoreArtifact) -
     truncation = _Truncation(budget, store)
     for name, value in fields.items():
         large = isinstance(value, str | dict | list)
-        cut = truncation.lighten(truncation.cut(value, name), value, name) if large else value
+        cut = truncation.empty_if_large(truncation.cut(value, name), value, name) if large else value
         truncation.result.fields[name] = cut
     return truncation.result
 
@@ -51,27 +51,27 @@ class _Truncation:
         self._budget = budget
         self._store = store
 
-    def cut(self, value: Any, place: str) -> Any:
-        """The value with its long strings cut."""
+    def cut(self, value: Any, path: str) -> Any:
+        """The value with its long strings cut. `path`: where the value is in the event."""
         if isinstance(value, str):
-            return self._cut_text(value, place)
+            return self._cut_text(value, path)
         if isinstance(value, dict):
-            return {key: self.cut(item, f"{place}.{key[:64]}") for key, item in value.items()}
+            return {key: self.cut(item, f"{path}.{key[:64]}") for key, item in value.items()}
         if isinstance(value, list):
-            return [self.cut(item, f"{place}.{index}") for index, item in enumerate(value)]
+            return [self.cut(item, f"{path}.{index}") for index, item in enumerate(value)]
         return value
 
-    def lighten(self, cut: Any, whole: Any, place: str) -> Any:
+    def empty_if_large(self, cut: Any, whole: Any, path: str) -> Any:
         """Store a structure that is still too large as JSON, and return an empty structure of its type instead."""
         if not isinstance(cut, dict | list) or not exceeds(cut, self._budget.structure):
             return cut
         document = json.dumps(whole, ensure_ascii=False, default=str)
-        self.result.artifacts[place] = self._store(document.encode("utf-8", "replace"), JSON)
+        self.result.artifacts[path] = self._store(document.encode("utf-8", "replace"), JSON)
         return type(cut)()
 
-    def _cut_text(self, text: str, place: str) -> str:
+    def _cut_text(self, text: str, path: str) -> str:
         if len(text) <= self._budget.string:
             return text
         content = text.encode("utf-8", "replace")
-        self.result.artifacts[place] = self._store(content, TEXT)
-        return f"{text[: self._budget.beginning]}… [{len(content)} bytes, whole in artifacts.{place}]"
+        self.result.artifacts[path] = self._store(content, TEXT)
+        return f"{text[: self._budget.beginning]}… [{len(content)} bytes, whole in artifacts.{path}]"

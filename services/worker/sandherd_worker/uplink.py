@@ -2,8 +2,8 @@
 
 A record that was not acknowledged is sent again under the same message id, so that the broker stores it once. After a
 failure all sends in flight are cancelled, and the first record is sent alone before the window opens again: a broker
-that has just recovered must not store a later record while it still refuses an earlier one. Records that it stored
-behind a refused one (a nearly full stream stores a small record and refuses a large one) are not sent again.
+that has just recovered must not store a later record while it still refuses an earlier record. Records that it has
+stored behind a refused record are not sent again: a nearly full stream stores a small record and refuses a large one.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ class Uplink:
         self._spool = spool
         self._reader = SpoolReader(spool)
         self._to_resend: deque[SpooledRecord] = deque()
-        """Read from the spool and not acknowledged: sent before anything else."""
+        """Records that were sent but not acknowledged. They are sent before all others."""
         self._in_flight: deque[_InFlight] = deque()
         self._in_flight_bytes = 0
         self._stored_numbers: set[int] = set()
-        """Numbers of records that the broker has stored, behind one that it has not."""
+        """Numbers of records that the broker has stored behind a record that it has not stored."""
         self._failures = 0
         self._leaderless: LeaderlessError | None = None
         self._pace = RateLimiter(PACE)
@@ -62,7 +62,7 @@ class Uplink:
 
     @property
     def in_flight(self) -> int:
-        """How many records are sent and not yet acknowledged."""
+        """The number of records that are sent but not acknowledged."""
         return len(self._in_flight)
 
     async def run(self, bus: Bus) -> None:
@@ -105,7 +105,7 @@ class Uplink:
             self._cancel_in_flight()
 
     def _acknowledge_completed(self) -> bool:
-        """Report acknowledged records to the spool, in order; whether there were any. Raises the first failure."""
+        """Report acknowledged records to the spool, in order. Returns whether any were. Raises the first error."""
         acknowledged = None
         try:
             while self._in_flight and self._in_flight[0].reply.done():
@@ -120,7 +120,7 @@ class Uplink:
         return acknowledged is not None
 
     def _send_next(self, window: PublishWindow, limit: int) -> bool:
-        """Send the next record, if there is one and fewer than this many are in flight."""
+        """Send the next record if there is one, and fewer than `limit` are in flight. Returns whether it was sent."""
         now = time.monotonic()
         if len(self._in_flight) >= limit or self._in_flight_bytes >= WINDOW_BYTES or now < self._paced_until:
             return False
@@ -163,7 +163,7 @@ class Uplink:
             await asyncio.wait([sent.reply for sent in self._in_flight], timeout=_REPLIES_SECONDS)
 
     def _cancel_in_flight(self) -> None:
-        """Cancel what is in flight: from the first unacknowledged record on, all are sent again, in order."""
+        """Cancel all sends in flight. Their records will be sent again, in order."""
         for sent in self._in_flight:
             if sent.reply.cancel() or sent.reply.exception() is not None:
                 continue

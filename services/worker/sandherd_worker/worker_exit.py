@@ -50,10 +50,10 @@ class StopRequest:
 
 
 class ExitCode(IntEnum):
-    """The worker's exit statuses. After those in `FINAL` nothing has to be recovered; after all others, `--recover`."""
+    """The worker's exit statuses. After one in `FINAL` nothing is to be recovered; after others `--recover` is used."""
 
     DRAINED = 0
-    """The broker has acknowledged everything; the directory may be removed."""
+    """The broker has acknowledged all events; the sandbox's directory may be removed."""
     INTERNAL = 1
     """The worker failed with an unexpected error."""
     USAGE = 2
@@ -73,7 +73,7 @@ class ExitCode(IntEnum):
 
 
 FINAL: Final = frozenset({ExitCode.DRAINED, ExitCode.USAGE, ExitCode.NOT_STARTED, ExitCode.DISK_REFUSED})
-"""After these there is nothing to recover."""
+"""The exit statuses after which there is nothing to recover."""
 
 
 def without_task(status: ExitCode, *, disk_refused: bool) -> ExitCode:

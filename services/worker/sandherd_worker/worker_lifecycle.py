@@ -1,4 +1,4 @@
-"""A worker's life cycle: it opens the spool, joins the herd, runs its work or recovers a lost worker's, and drains."""
+"""A worker's life cycle: it opens the spool, joins the herd, does its work or recovers a lost worker, and drains."""
 
 import asyncio
 import signal
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from sandherd_worker.taskless_sandbox import TasklessSandbox
 
 
-async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
+async def live(assignment: Assignment, spec: SandboxSpec | None) -> ExitCode:
     """Run the worker and return its exit status. Raises `SpoolError`.
 
-    Without a spec, or if an earlier worker has written to the spool, it recovers.
+    Without a spec, or if an earlier worker has written to the spool, the worker recovers the earlier one's events.
     """
-    spool = Spool.open(who.state_dir / "spool", limit=who.spool_limit)
-    parts = make_parts(who, spec, spool)
+    spool = Spool.open(assignment.state_dir / "spool", limit=assignment.spool_limit)
+    parts = make_parts(assignment, spec, spool)
     spool.listen(lambda: parts.stop.request(SPOOL) if spool.trouble else None)
-    _listen(parts.stop, parts.reaper)
+    _handle_signals(parts.stop, parts.reaper)
     try:
         if spec is None or spool.sequence > 0:
             return await _recover(parts, lost=spec is None)
@@ -43,17 +43,17 @@ async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
     finally:
         await spool.close()
         parts.reaper.stop()
-        _listen_no_more()
+        _ignore_signals()
 
 
-def make_parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> WorkerResources:
+def make_parts(assignment: Assignment, spec: SandboxSpec | None, spool: Spool) -> WorkerResources:
     """The shared objects of a worker. Without a spec there are no secrets to redact."""
     key = token_urlsafe(32) if spec is not None and spec.agent_server is not None else ""
     known = [*(secrets(spec) if spec else ()), *([key] if key else ())]
-    emitter = Emitter(spool, who, Redactor(known))
-    inbox = Inbox(who, emitter, DeliveredMessages(who.state_dir / "injected"))
+    emitter = Emitter(spool, assignment, Redactor(known))
+    inbox = Inbox(assignment, emitter, DeliveredMessages(assignment.state_dir / "injected"))
     return WorkerResources(
-        who=who,
+        assignment=assignment,
         spool=spool,
         emitter=emitter,
         inbox=inbox,
@@ -65,17 +65,17 @@ def make_parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> Worke
     )
 
 
-def _listen_no_more() -> None:
-    """Everything is published: a SIGTERM that is received now must not make the exit status that of a killed worker."""
-    for what in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().remove_signal_handler(what)
-        signal.signal(what, signal.SIG_IGN)
+def _ignore_signals() -> None:
+    """Ignore SIGTERM and SIGINT once everything is published, so that they can't change the exit status any more."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
-def _listen(stop: StopRequest, reaper: Reaper) -> None:
+def _handle_signals(stop: StopRequest, reaper: Reaper) -> None:
     loop = asyncio.get_running_loop()
-    for what in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(what, stop.terminate)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.terminate)
     reaper.start()
 
 
@@ -83,43 +83,43 @@ async def _recover(parts: WorkerResources, *, lost: bool) -> ExitCode:
     from sandherd_worker.recovery import recover
 
     if lost:
-        delete_key(parts.who.state_dir)
+        delete_key(parts.assignment.state_dir)
     parts.inbox.close("the agent has ended")
-    link = BrokerSession(parts.who, parts.spool, parts.stop, [parts.inbox.serve], parts.line)
+    session = BrokerSession(parts.assignment, parts.spool, parts.stop, [parts.inbox.serve], parts.line)
     try:
         await recover(parts)
-        return await link.drain()
+        return await session.drain()
     finally:
-        await link.close()
+        await session.close()
 
 
 async def _work(parts: WorkerResources, spec: SandboxSpec) -> ExitCode:
-    """Join, and meanwhile load and write what the work needs; start once the worker is admitted."""
+    """Join the herd and prepare the work concurrently; start the work once the worker is admitted."""
     from sandherd_worker.access_server import AccessServer
 
     parts.spool.allocate()
     access = AccessServer(parts, spec)
-    link = BrokerSession(parts.who, parts.spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
-    making = asyncio.create_task(_prepare(parts, spec, link, access))
+    session = BrokerSession(parts.assignment, parts.spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
+    preparing = asyncio.create_task(_prepare(parts, spec, session, access))
     try:
-        if not await link.admitted():
+        if not await session.admitted():
             return ExitCode.NOT_STARTED
-        await (await making).run()
-        status = await link.drain()
+        await (await preparing).run()
+        status = await session.drain()
         refused = parts.spool.trouble is not None
         return status if isinstance(spec, TaskSpec) else without_task(status, disk_refused=refused)
     finally:
-        await cancel_and_wait([making], again_after=SHORT_CLEANUP_SECONDS)
+        await cancel_and_wait([preparing], again_after=SHORT_CLEANUP_SECONDS)
         await access.close()
-        await link.close()
+        await session.close()
 
 
 async def _prepare(
-    parts: WorkerResources, spec: SandboxSpec, link: BrokerSession, access: "AccessServer"
+    parts: WorkerResources, spec: SandboxSpec, session: BrokerSession, access: "AccessServer"
 ) -> "Attempt | TasklessSandbox":
-    """Load what the work needs, concurrently with joining, and write its files."""
+    """Load the modules that the work needs, and write its files."""
     load = _load_attempt if isinstance(spec, TaskSpec) else _load_bare
-    work = (await asyncio.to_thread(load))(parts, spec, link.uplink, access)
+    work = (await asyncio.to_thread(load))(parts, spec, session.uplink, access)
     await work.prepare()
     return work
 

@@ -15,7 +15,7 @@ from sandherd_worker.worker_exit import StopRequest
 class WorkerResources:
     """The objects that all parts of one worker use."""
 
-    who: Assignment
+    assignment: Assignment
     spool: Spool
     emitter: Emitter
     inbox: Inbox

@@ -54,7 +54,7 @@ class Container:
         """Start the container; its first process is the first of a PID namespace."""
         memory = int(quantity(self.spec["resources"]["limits"]["memory"]))
         entered = self._groups.make(self._group, GroupLimits(memory, 4096))
-        self._killed_before = self._groups.kills(self._group)
+        self._killed_before = self._groups.oom_kills(self._group)
         self._inner = 0  # the old pid may be another process's by now, and a kill would miss this container
         read, write = os.pipe()
         lag = ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(self.lag)] if self.lag else []
@@ -93,7 +93,7 @@ class Container:
         assert self._process is not None
         code = await self._process.wait()
         code = 128 - code if code < 0 else code
-        return code, self._groups.kills(self._group) > self._killed_before
+        return code, self._groups.oom_kills(self._group) > self._killed_before
 
     def signal(self, number: int) -> None:
         """Signal its first process, as a kubelet does."""

@@ -13,7 +13,7 @@ from sandherd.contracts.requests import CheckPullRequests
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.requests import IncomingRequest
 from sandherd.stack.broker import Broker
-from spawner.pull_requests.pull_request_requests import HASTE
+from spawner.pull_requests.pull_request_requests import MIN_POLL_INTERVAL
 from spawner.pull_requests.request_handlers import PullRequestHandler
 from tests.doubles.forges.github_webhooks import Webhooks
 from tests.integration.forges.sites import GithubSite
@@ -66,10 +66,10 @@ async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, 
         due = (await world.record()).pull
         assert due is not None
         assert due.poll_at is not None
-        assert due.poll_at <= world.live.now() + HASTE
+        assert due.poll_at <= world.live.now() + MIN_POLL_INTERVAL
         assert await hooks.send(merged, f"{url}/shop", SECRET) == 204
         await _check_other_deliveries(hooks, f"{url}/shop")
-    world.pass_time(HASTE.total_seconds())
+    world.pass_time(MIN_POLL_INTERVAL.total_seconds())
     await world.run()
     await world.published("branch.merged", 1)
 

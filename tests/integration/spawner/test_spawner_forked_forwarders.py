@@ -169,7 +169,7 @@ async def test_of_two_shims_for_one_run_only_one_has_a_forwarder(
     runtime = await open_process(UP)
     place, plan = runtime.layout.directory("sbx-two"), plan_for("sbx-two")
     runtime.starting.set_up(place, plan)
-    start, run = runtime.starting.cold_start(place, plan), place.first_run()
+    start, run = runtime.starting.cold_start_parameters(place, plan), place.first_run()
     children = []
     for _ in range(2):
         shim, forked = await asyncio.to_thread(runtime.starting._spawn_forked, place, run, start, Handover())

@@ -73,7 +73,7 @@ async def end(eventually: Eventually, runtime: ProcessRuntime, unit: str) -> Obs
 
 def inside(runtime: ProcessRuntime, unit: str) -> dict[int, int]:
     """The host's process ids of a sandbox's processes, by their ids in its namespace."""
-    (claim,) = runtime.ending._living(runtime.layout.directory(unit))  # the shim
+    (claim,) = runtime.ending._running_shims(runtime.layout.directory(unit))  # the shim
     found = {}
     for pid in processes.descendants(claim.pid):
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
@@ -188,7 +188,7 @@ async def test_lost_child_of_the_fork_server_loses_no_start(
     assert runtime.forks is not None
     place, plan = runtime.layout.directory("sbx-lost"), plan_for("sbx-lost")
     runtime.starting.set_up(place, plan)
-    start, run = runtime.starting.cold_start(place, plan), place.first_run()
+    start, run = runtime.starting.cold_start_parameters(place, plan), place.first_run()
     near, far = socket.socketpair()
     with near, far:
         connection = runtime.starting._request_fork(place, run, start, near)  # between its steps
@@ -210,7 +210,7 @@ async def test_stuck_child_of_the_fork_server_ends_with_its_sandbox(
     assert runtime.forks is not None
     place, plan = runtime.layout.directory("sbx-stopped"), plan_for("sbx-stopped")
     runtime.starting.set_up(place, plan)
-    start, run = runtime.starting.cold_start(place, plan), place.first_run()
+    start, run = runtime.starting.cold_start_parameters(place, plan), place.first_run()
     near, far = socket.socketpair()
     with near, far:
         connection = runtime.starting._request_fork(place, run, start, near)  # as above

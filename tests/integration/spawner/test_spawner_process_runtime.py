@@ -214,7 +214,7 @@ async def test_only_one_of_two_shims_runs(open_process: Open, plan_for: PlanFor,
     await runtime.create(plan)
     await up(eventually, runtime, "sbx-twice")
     place = runtime.layout.directory("sbx-twice")
-    pid = runtime.starting.spawn(place, place.runs()[0], runtime.starting.cold_start(place, plan))
+    pid = runtime.starting.spawn(place, place.runs()[0], runtime.starting.cold_start_parameters(place, plan))
     _, status = await asyncio.to_thread(os.waitpid, pid, 0)
     assert os.waitstatus_to_exitcode(status) == shim.CLAIMED_BY_ANOTHER
 
@@ -239,7 +239,7 @@ async def test_remove_leaves_nothing(
 async def test_recovery_of_an_unknown_sandbox_is_refused(open_process: Open, plan_for: PlanFor) -> None:
     """The error is typed, and nothing is started."""
     runtime = await open_process(SLEEP)
-    with pytest.raises(RuntimeFailedError, match="nothing of sbx-no"):
+    with pytest.raises(RuntimeFailedError, match="sandbox sbx-no does not exist"):
         await runtime.recover(plan_for("sbx-no"))
 
 

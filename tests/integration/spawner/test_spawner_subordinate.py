@@ -58,7 +58,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "small": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS[:100])), "has 100 ids, but 1,024 are needed"),
     "missing": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), path="/none"), "newuidmap is not installed"),
     "failing": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS, broken(folder))), NO_MAP),
-    "refused": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), "covered"), "can be mounted over"),
+    "refused": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), "covered"), "can be used as a mount point"),
 }
 
 
@@ -84,7 +84,7 @@ def test_sandboxes_with_the_users_uid_stay_managed(why: str, folder: Path) -> No
     user = OrdinaryUser(folder, 2, IDS)
     _, whose, gaps, refusal, done = spawner(user, "run", "sbx-old")
     assert (whose, refusal, done) == ("spawner", None, "1000\n")
-    assert any("started without them still run" in gap for gap in gaps)
+    assert any("started without subordinate uids still run" in gap for gap in gaps)
     spawner(user, "remove", "sbx-old")
     assert not user.processes()
     assert spawner(user)[1] == "subordinate"

@@ -241,7 +241,7 @@ async def test_host_without_isolation_refuses_sandboxes_unless_allowed(
             await requested
     assert await runtime.observe("sbx-no") is None
     weak = await open_process("import signal; signal.pause()", "weak")
-    assert isolation_gaps.NOTHING in weak.capabilities.gaps
+    assert isolation_gaps.NO_ISOLATION in weak.capabilities.gaps
     with capture_logs() as lines:
         await weak.create(plan_for("sbx-weak"))
     assert "sandbox starts with weaker isolation" in [line["event"] for line in lines]

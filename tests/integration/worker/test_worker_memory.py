@@ -38,7 +38,7 @@ def group(sandbox: Any) -> Iterator[cgroups.ControlGroups]:
 async def check_end(sandbox: Any, group: cgroups.ControlGroups) -> Any:
     """Check that there is one end, for lack of memory and with its amount, and no process. Returns the end."""
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
-    assert group.kills(sandbox.name) == 1
+    assert group.oom_kills(sandbox.name) == 1
     (failed,) = await sandbox.events("completed", "failed")
     assert (failed.type, failed.data.error_type, failed.data.signal) == ("agent.failed", "out_of_memory", 9)
     assert "memory" in failed.data.error
@@ -60,6 +60,6 @@ async def test_oom_kill_of_a_tool_does_not_end_the_agent(sandbox: Any, group: cg
     agent = Acp(sandbox)
     agent.begins(Run(f"{sys.executable} -c '{HOARD}'; echo so be it >survived"), Say("Done."))
     assert await sandbox.run() == ExitCode.DRAINED
-    assert group.kills(sandbox.name) == 1
+    assert group.oom_kills(sandbox.name) == 1
     assert (sandbox.work / "survived").exists()
     assert [event.type for event in await sandbox.events("completed", "failed")] == ["agent.completed"]

@@ -93,7 +93,7 @@ def test_process_with_the_id_of_an_ended_entrant_is_not_ended() -> None:
         assert found is not None
         visit = nsenter.NsenterCommand.__new__(nsenter.NsenterCommand)
         visit._process = nsenter_launch.ForkedEntrant(replace(found, started=found.started - 1))
-        to_end = visit._to_end(stopped=False), visit._to_end(stopped=True)
+        to_end = visit._next_to_kill(assume_stopped=False), visit._next_to_kill(assume_stopped=True)
         stopped = processes.is_stopped(other.pid)
         other.kill()
     assert to_end == ([], [])

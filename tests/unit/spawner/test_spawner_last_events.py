@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
-from spawner.pull_requests.pull_request_steps import work_on
+from spawner.pull_requests.pull_request_steps import task_work
 from spawner.repositories.branch_choice import at_work_on
 from spawner.repositories.branch_record import BranchRecord
 from spawner.sandboxes.last_events import SAVED_WITHIN, LastEvents
@@ -42,7 +42,7 @@ def test_cancelled_task_whose_sandbox_may_save_commits_is_at_work() -> None:
     for saves, other in ((True, "task-1"), (False, None)):
         known = {"p1.task-1": cancelled(saves=saves)}
         assert at_work_on(branch(), "task-2", known.get) == other
-        assert work_on(branch(), known.get).active is saves
+        assert task_work(branch(), known.get).active is saves
 
 
 async def test_sandbox_saves_until_it_has_ended_and_its_events_are_handled() -> None:

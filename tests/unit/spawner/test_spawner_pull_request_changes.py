@@ -24,7 +24,7 @@ from spawner.pull_requests.conflict_task import follow_up_problem, follow_up_spe
 from spawner.pull_requests.pull_request_facts import PullRequestTask
 from spawner.pull_requests.pull_request_steps import PullRequestStep, target_of
 from spawner.pull_requests.step_schedule import due_at
-from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
+from spawner.pull_requests.unseen_branches import is_unseen_for_long, mark_unseen
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.pull_request_record import PullRequestRecord
 from tests.unit.spawner.test_spawner_pull_request_steps import (
@@ -127,8 +127,8 @@ def test_merge_that_found_other_commits_merged_is_left_to_the_next_poll() -> Non
 
 def test_branch_that_its_forge_never_sees_is_refused_in_the_end() -> None:
     """It may have been deleted at the forge. For another commit, the time starts again."""
-    first = unseen(branch(), COMMIT, NOW)
-    assert unseen(first, COMMIT, LATER) == first
+    first = mark_unseen(branch(), COMMIT, NOW)
+    assert mark_unseen(first, COMMIT, LATER) == first
     assert not is_unseen_for_long(first, NOW, PACE)
     assert is_unseen_for_long(first, LATER, PACE)
     refused = pull_request_transitions.refused(
@@ -171,7 +171,7 @@ def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
         record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE, worked_on=resting
     )
     assert gone.pull is not None
-    assert step(branch(gone.pull.showing(**shown)), terms) is PullRequestStep.EXPLAIN
+    assert step(branch(gone.pull.showing(**shown)), terms) is PullRequestStep.FIND_CONFLICT
 
 
 def test_follow_up_checks_out_and_commits_as_the_last_task_did() -> None:

@@ -25,7 +25,7 @@ from spawner.pull_requests import pull_request_transitions
 from spawner.pull_requests.conflict_task import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
-from spawner.pull_requests.pull_request_requests import HASTE, is_meant, poll_hastened
+from spawner.pull_requests.pull_request_requests import MIN_POLL_INTERVAL, is_reported_by, poll_hastened
 from spawner.pull_requests.pull_request_steps import MAX_FOLLOW_UPS, PullRequestStep, TaskWork, next_step
 from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.step_schedule import due_at
@@ -178,7 +178,7 @@ def test_merged_if_wanted_and_permitted(
 def test_conflict_is_explained_once_and_followed_a_bounded_number_of_times() -> None:
     """It is explained once for each commit."""
     terms, conflict = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
-    assert step(branch(pull(shown=conflict)), terms) is PullRequestStep.EXPLAIN
+    assert step(branch(pull(shown=conflict)), terms) is PullRequestStep.FIND_CONFLICT
     assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), terms) is PullRequestStep.FOLLOW_UP
     assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), READY) is None
     assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",), followed=COMMIT)), terms) is None
@@ -317,19 +317,19 @@ def test_webhook_hastens_the_poll_of_what_it_is_about() -> None:
     number = record.pull.shown.number if record.pull.shown else 0
     url = "https://R/A/b.git/"
     for named in ({"numbers": [number]}, {"branches": [record.branch]}, {"commits": [COMMIT]}):
-        assert is_meant(record, CheckPullRequests(repositories=["https://x/y/z", url], **named))
-        assert not is_meant(record, CheckPullRequests(repositories=["https://x/y/z"], **named))
+        assert is_reported_by(record, CheckPullRequests(repositories=["https://x/y/z", url], **named))
+        assert not is_reported_by(record, CheckPullRequests(repositories=["https://x/y/z"], **named))
         closed = branch(pull(shown={"state": "closed"}))
-        assert not is_meant(closed, CheckPullRequests(repositories=[url], **named))
-    assert not is_meant(record, CheckPullRequests(repositories=[url], numbers=[number + 1], branches=["main"]))
+        assert not is_reported_by(closed, CheckPullRequests(repositories=[url], **named))
+    assert not is_reported_by(record, CheckPullRequests(repositories=[url], numbers=[number + 1], branches=["main"]))
     hastened = poll_hastened(record, NOW)
     assert hastened.pull is not None
     assert (hastened.pull.poll_at, hastened.pull.polls) == (NOW, 0)
-    assert poll_hastened(hastened, NOW + HASTE) == hastened
+    assert poll_hastened(hastened, NOW + MIN_POLL_INTERVAL) == hastened
     just = branch(pull(shown={"checked_at": NOW}))
     soon = poll_hastened(just, NOW).pull
     assert soon is not None
-    assert soon.poll_at == NOW + HASTE
+    assert soon.poll_at == NOW + MIN_POLL_INTERVAL
 
 
 @pytest.mark.parametrize("url", ["https://r.example/a/b", "https://github.com/a"])

@@ -77,7 +77,7 @@ def test_only_the_sandbox_itself_is_writable() -> None:
     line = bubblewrap.argv(
         host(),
         SandboxDirectory(Path("/h/sbx-1")),
-        shown={"cgroup": Path("/g")},
+        mounts={"cgroup": Path("/g")},
         info=3,
         command=["worker"],
         sources=bubblewrap.DirectSources(),
@@ -98,7 +98,7 @@ def test_paths_below_a_visible_root_are_hidden() -> None:
     line = bubblewrap.argv(
         host(hidden=("/opt/venv/home", "/srv/home")),
         SandboxDirectory(Path("/h/sbx-1")),
-        shown={},
+        mounts={},
         info=None,
         command=["worker"],
         sources=bubblewrap.DirectSources(),
@@ -116,7 +116,7 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
     def bound() -> list[tuple[str, str]]:
         given = host(toolchains=toolchains, python=(str(tmp_path / "venv"),))
         line = bubblewrap.argv(
-            given, place, shown={}, info=None, command=["worker"], sources=bubblewrap.DirectSources()
+            given, place, mounts={}, info=None, command=["worker"], sources=bubblewrap.DirectSources()
         )
         return pairs(line, "--ro-bind")
 
@@ -183,7 +183,7 @@ def test_control_groups_of_version_1(tmp_path: Path) -> None:
     assert groups.pids is None
     (groups.memory / "sbx-1").mkdir()
     (groups.memory / "sbx-1" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    assert groups.kills("sbx-1") == 3
+    assert groups.oom_kills("sbx-1") == 3
 
 
 def test_control_groups_of_version_2(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     assert (folder / "memory.max").read_text() == str(64 * 1024 * 1024)
     assert (folder / "pids.max").read_text() == "9"
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
-    assert groups.kills("sbx-1") == 2
+    assert groups.oom_kills("sbx-1") == 2
     assert groups.freeze_requested("sbx-1") is None
     for frozen in (True, False):
         groups.set_frozen("sbx-1", frozen)
@@ -288,7 +288,7 @@ def test_oom_kill_of_a_command_is_not_the_workers(
         run = place.new_run()
         run.claim.write_text("")
         run.exit.write_text("" if code is None else f"{code}\n")
-    end = shim.read_end(place.runs(), kills=kills)
+    end = shim.read_end(place.runs(), oom_kills=kills)
     assert (end.code, end.out_of_memory, end.recovered_code) == expected
 
 

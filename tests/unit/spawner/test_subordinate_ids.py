@@ -14,7 +14,7 @@ from spawner.runtimes.subordinate_ids import (
     SubordinateRanges,
     SubordinateUser,
     find_ranges,
-    mapped,
+    sandbox_uids_of,
 )
 
 JOE = SubordinateUser("joe", 1000, 1000, Path("/home/joe"))
@@ -71,7 +71,7 @@ def test_user_maps_to_itself_and_root_to_a_subordinate() -> None:
 )
 def test_own_user_namespace_is_recognised_by_its_map(uid_map: str, found: range | None) -> None:
     """Only such a namespace is joined."""
-    assert mapped(uid_map, 1000) == found
+    assert sandbox_uids_of(uid_map, 1000) == found
 
 
 def test_ids_shared_with_another_user_are_refused(tmp_path: Path) -> None:

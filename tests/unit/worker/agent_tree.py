@@ -37,7 +37,7 @@ class AgentTree:
             records,
             published_of,
         )
-        self.work = parts.who.work_dir
+        self.work = parts.assignment.work_dir
         self.published: list[EventData] = []
         self.spec = TaskSpec.model_validate({"text": "x", "harness": {"kind": "command", "argv": ["x"]}})
         self.saver = BranchSaver(self.spec, parts)
@@ -89,7 +89,7 @@ def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records:
     who.work_dir.mkdir()
     emitter = Emitter(spool, who, Redactor([SECRET]))
     parts = WorkerResources(
-        who=who,
+        assignment=who,
         spool=spool,
         emitter=emitter,
         inbox=Inbox(who, emitter, DeliveredMessages(tmp_path / "injected")),

@@ -49,7 +49,7 @@ def maker(home: Path, listener: Any, reaper: Reaper, worker: Worker) -> Make:
         (state := home / "driver").mkdir(exist_ok=True)
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(map(str, PACKAGES))}
         argv = [python or sys.executable, *arguments]
-        around = HarnessContext(
+        context = HarnessContext(
             sink=listener,
             redactor=Redactor(["hunter2-hunter2"]),
             reaper=reaper,
@@ -64,7 +64,7 @@ def maker(home: Path, listener: Any, reaper: Reaper, worker: Worker) -> Make:
             harness={"kind": "echo"},
             approvals=approvals or Approvals(),
         )
-        return DriverHarness(Program(argv=argv, environment=environment, work_dir=home), wanted, around)
+        return DriverHarness(Program(argv=argv, environment=environment, work_dir=home), wanted, context)
 
     return make
 

@@ -33,5 +33,5 @@ async def test_command_of_a_cancelled_launch_is_killed(
 @pytest.mark.parametrize("rules", [None, 17])
 def test_command_is_only_copied_where_it_enters_a_domain(rules: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Landlock rules there is no `preexec_fn`, so a start does not copy the worker's page tables."""
-    monkeypatch.setattr(confinement, "_rules", lambda: rules)
+    monkeypatch.setattr(confinement, "_ruleset", lambda: rules)
     assert confinement.entry() is (None if rules is None else confinement.enter)

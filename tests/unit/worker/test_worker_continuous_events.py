@@ -50,7 +50,7 @@ class Spender:
 def spending(listener: Any, *, ends: bool) -> IterationLoop:
     """An agent that may spend 100, and spends 70 in each iteration."""
     terms = Continuous(completion_signal="DONE", max_cost_micro_usd=100)
-    hearing = IterationEvents(listener, "DONE", shown=False)
+    hearing = IterationEvents(listener, "DONE", search_output=False)
 
     def unwritten(feedback: str) -> InboxMessage:
         raise AssertionError(feedback)
@@ -90,7 +90,7 @@ async def test_iteration_that_reports_cost_at_its_end_is_completed(listener: Any
 
 async def test_signal_is_found_across_pieces_of_output(listener: Any) -> None:
     """The signal is found across pieces, but not across two iterations."""
-    hearing = IterationEvents(listener, "ALL DONE", shown=True)
+    hearing = IterationEvents(listener, "ALL DONE", search_output=True)
     for piece in ("it is AL", "L", " DONE", " now"):
         await hearing.show(piece)
     found = [hearing.signalled]
@@ -103,14 +103,14 @@ async def test_signal_is_found_across_pieces_of_output(listener: Any) -> None:
 
 async def test_printed_signal_is_ignored(listener: Any) -> None:
     """A driver's output that contains the signal, as an echo of its prompt does, is no signal."""
-    hearing = IterationEvents(listener, "DONE", shown=False)
+    hearing = IterationEvents(listener, "DONE", search_output=False)
     await hearing.show("DONE")
     assert (hearing.signalled, listener.output) == (False, "DONE")
 
 
 async def test_only_an_error_that_ends_its_turn_is_a_fault(listener: Any) -> None:
     """An error after which the agent continues is not a fault."""
-    hearing = IterationEvents(listener, None, shown=False)
+    hearing = IterationEvents(listener, None, search_output=False)
     await hearing.publish(AgentError(error="slow", phase="model"))
     await hearing.publish(AgentTurnCompleted(turn=1, stop_reason="end_turn"))
     assert hearing.fault is None
@@ -122,9 +122,9 @@ async def test_only_an_error_that_ends_its_turn_is_a_fault(listener: Any) -> Non
 
 async def test_turns_of_several_runs_are_numbered_on(listener: Any) -> None:
     """Turns of different runs never have the same number."""
-    hearing = IterationEvents(listener, None, shown=False)
+    hearing = IterationEvents(listener, None, search_output=False)
     for _ in range(2):
-        hearing.run_begins()
+        hearing.start_run()
         for turn in (1, 2):
             await hearing.publish(AgentTurnCompleted(turn=turn))
     assert [event.turn for event in listener.events] == [1, 2, 3, 4]
@@ -146,11 +146,11 @@ async def test_consecutive_turns_are_one_rest(eventually: Callable[..., Awaitabl
 
 async def test_prompts_of_later_runs_are_those_of_iterations(listener: Any) -> None:
     """The first run begins with the task, each later one with its text and feedback; other turns keep their origin."""
-    events = IterationEvents(listener, None, shown=False)
+    events = IterationEvents(listener, None, search_output=False)
     origins: list[TurnOrigin] = ["task", "notice", "task", "user"]
     for turn, origin in zip((1, 2, 1, 2), origins, strict=True):
         if turn == 1:
-            events.run_begins()
+            events.start_run()
         await events.publish(AgentTurnStarted(turn=turn, origin=origin))
     assert [(event.turn, event.origin) for event in listener.events] == [
         *((1, "task"), (2, "notice"), (3, "iteration"), (4, "user"))

@@ -56,7 +56,7 @@ def letter(content: str, seconds: int) -> InboxMessage:
 async def test_message_that_expires_before_the_next_run_is_refused(listener: Any) -> None:
     """An expired message is refused; the next run gets the messages that have not expired."""
     moment = [BEGAN]
-    hearing = IterationEvents(listener, None, shown=False)
+    hearing = IterationEvents(listener, None, search_output=False)
 
     def unwritten(feedback: str) -> InboxMessage:
         raise AssertionError(feedback)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sandherd.contracts.events import EVENTS
 from sandherd_worker.harnesses.event_lines import (
-    IN_FLIGHT,
-    LONGEST_LINE,
+    MAX_BYTES_IN_FLIGHT,
+    MAX_LINE_BYTES,
     READ_BYTES,
     AgentProcess,
     EventLines,
@@ -44,9 +44,9 @@ DECIDED_BY: Final = (
 """What the spawner, the relay, the monitor, the ingest, or a user decides by, and no one else may publish."""
 
 
-async def read(listener: Any, data: bytes, heed: Any = None) -> list[Any]:
+async def read(listener: Any, data: bytes, handle: Any = None) -> list[Any]:
     reader = asyncio.StreamReader(READ_BYTES)
-    reading = asyncio.ensure_future(EventLines(listener.publish, lambda: 3, heed).read(reader))
+    reading = asyncio.ensure_future(EventLines(listener.publish, lambda: 3, handle).read(reader))
     for start in range(0, len(data), 100_000):
         reader.feed_data(data[start : start + 100_000])
         await asyncio.sleep(0)
@@ -96,15 +96,15 @@ def test_permitted_events_are_listed() -> None:
     assert not may_emit("agent.unknown", "driver")
 
 
-@pytest.mark.parametrize("heeded", [False, True], ids=["agent", "driver"])
-async def test_forged_decision_event_is_refused(listener: Any, heeded: bool) -> None:
+@pytest.mark.parametrize("from_driver", [False, True], ids=["agent", "driver"])
+async def test_forged_decision_event_is_refused(listener: Any, from_driver: bool) -> None:
     """An agent or driver that writes a worker's event to the pipe gets an error event."""
 
-    async def heed(_type: str, _data: dict[str, Any]) -> None:
+    async def handle(_type: str, _data: dict[str, Any]) -> None:
         raise AssertionError("no driver's line")
 
     lines = b"".join(example(f"agent.{action}") for action in DECIDED_BY)
-    events = await read(listener, lines, heed if heeded else None)
+    events = await read(listener, lines, handle if from_driver else None)
     assert [event.type for event in events] == ["agent.error"] * len(DECIDED_BY)
 
 
@@ -141,7 +141,7 @@ async def test_pending_large_lines_are_bounded(eventually: Any) -> None:
         assert len(begun) == count
         return waited
 
-    assert await under_way("x" * (LONGEST_LINE - 1000), 20) * LONGEST_LINE <= IN_FLIGHT
+    assert await under_way("x" * (MAX_LINE_BYTES - 1000), 20) * MAX_LINE_BYTES <= MAX_BYTES_IN_FLIGHT
     assert await under_way("x" * 100, 200) == 64
 
 
@@ -158,10 +158,10 @@ async def test_invalid_line_names_its_field_and_affects_no_other(listener: Any) 
 
 async def test_endless_line_is_skipped(listener: Any) -> None:
     """One error is published, the memory stays bounded, and the next line is read."""
-    data = b"x" * (3 * LONGEST_LINE) + b"\n" + line("agent.message", content="b", content_length=1)
+    data = b"x" * (3 * MAX_LINE_BYTES) + b"\n" + line("agent.message", content="b", content_length=1)
     events = await read(listener, data)
     assert [event.type for event in events] == ["agent.error", "agent.message"]
-    assert f"a line of {3 * LONGEST_LINE + 1} bytes" in events[0].error
+    assert f"a line of {3 * MAX_LINE_BYTES + 1} bytes" in events[0].error
 
 
 @given(st.lists(st.sampled_from([b"a", b"bc" * 9, b"\n", b"\n\n", b"d" * 40, b"e\n", b"\nfg", b""]), max_size=30))

@@ -53,7 +53,7 @@ async def test_change_before_the_watch_is_ready_is_reported(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, eventually: Any, monkeypatch: Any
 ) -> None:
     """A scan follows as soon as the watch is ready, not only the periodic one."""
-    monkeypatch.setattr("sandherd_worker.file_tracker._EVERY", 3600)
+    monkeypatch.setattr("sandherd_worker.file_tracker._SCAN_SECONDS", 3600)
     tracker = tracking()
     await tracker.start()
     (tmp_path / "work/early").write_text("e\n")

@@ -62,7 +62,7 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
     reaper.start()
     inbox = Inbox(who, emitter, DeliveredMessages(tmp_path / "injected"))
     parts = WorkerResources(
-        who=who,
+        assignment=who,
         spool=spool,
         emitter=emitter,
         inbox=inbox,
@@ -199,7 +199,7 @@ async def test_cached_bytes_are_bounded(opened_server: AccessServer, monkeypatch
     for number in range(1, 6):
         await ask(opened_server, WorkerDownload(path="a", transfer=f"trf-{number}", max_bytes=1 << 20))
     transfers = opened_server._handlers[WorkerUpload].__self__  # type: ignore[index,union-attr]  # private
-    assert sum(transfer.weight for transfer in transfers._known.values()) <= 1600
+    assert sum(transfer.content_bytes for transfer in transfers._known.values()) <= 1600
 
 
 async def test_output_of_ended_commands_is_dropped_for_new_ones(

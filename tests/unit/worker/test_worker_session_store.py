@@ -87,7 +87,7 @@ async def test_oversized_session_is_reported(
     stored: SessionStore, spool: Spool, published_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that is too large is reported, and no part of it is stored."""
-    monkeypatch.setattr(session_store, "_LARGEST", 1000)
+    monkeypatch.setattr(session_store, "_MAX_BYTES", 1000)
     (tmp_path / "work" / "session").write_text("x" * 2000)
     await stored.store(tmp_path / "work" / "session", "session-1")
     assert "larger than 1000 bytes" in published_of(spool)[0].data.error

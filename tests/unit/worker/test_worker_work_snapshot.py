@@ -105,7 +105,7 @@ async def test_unreadable_files_are_named_with_the_archive(
 
 def test_transcript_retains_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end is the same however the output came, also for a worker that finds it later."""
-    monkeypatch.setattr(work_snapshot, "_LONGEST_TRANSCRIPT", 1000)
+    monkeypatch.setattr(work_snapshot, "_MAX_TRANSCRIPT_BYTES", 1000)
     transcript = OutputTranscript(tmp_path)
     assert transcript.read() == b""
     whole = b""

@@ -287,7 +287,7 @@ def test_earlier_contents_use_no_more_space_than_needed(work: Path) -> None:
     for number in range(40):
         (work / "a").write_text(f"{number:99}\n" * 4000)
         assert len(changes(tree)) == 1
-    assert tree._earlier._end < 2 * 1024 * 1024
+    assert tree._earlier_contents._end < 2 * 1024 * 1024
     (work / "a").write_text(f"{39:99}\n" * 3999)
     (work / "other").unlink()
     assert look(tree) == {"a": ("modified", 0, 1), "other": ("deleted", 0, 1)}

@@ -45,8 +45,8 @@ def paths(listener: Any, kind: str = "created") -> set[str]:
 @pytest.fixture
 def notified(monkeypatch: Any) -> None:
     """Nothing is found but by a notification: there are no periodic scans."""
-    monkeypatch.setattr(TRACKER + "_EVERY", NEVER)
-    monkeypatch.setattr(TRACKER + "_CHECK_EVERY", NEVER)
+    monkeypatch.setattr(TRACKER + "_SCAN_SECONDS", NEVER)
+    monkeypatch.setattr(TRACKER + "_CHECK_SECONDS", NEVER)
 
 
 async def test_changes_below_new_and_moved_directories_are_noticed(
@@ -91,8 +91,8 @@ async def test_exhausted_watches_are_replaced_by_more_scans(
     work: Path, listener: Any, emitter: Any, eventually: Any, monkeypatch: Any, what: str, number: int
 ) -> None:
     """Without watches or instances, scans follow at the short interval, and one warning; the watch begins later."""
-    monkeypatch.setattr(TRACKER + "_EVERY", 0.01)
-    monkeypatch.setattr(TRACKER + "_CHECK_EVERY", NEVER)
+    monkeypatch.setattr(TRACKER + "_SCAN_SECONDS", 0.01)
+    monkeypatch.setattr(TRACKER + "_CHECK_SECONDS", NEVER)
 
     def refuse(*_: Any) -> int:
         raise OSError(number, os.strerror(number))
@@ -105,7 +105,7 @@ async def test_exhausted_watches_are_replaced_by_more_scans(
             (work / "b").write_text("b\n")
             await eventually(lambda: "b" in paths(listener), "so is the next")
             full.undo()
-            monkeypatch.setattr(TRACKER + "_CHECK_EVERY", NEVER)
+            monkeypatch.setattr(TRACKER + "_CHECK_SECONDS", NEVER)
             await eventually(lambda: tracker.pause == NEVER, "it watches again")
             (work / "c").write_text("c\n")
             await eventually(lambda: "c" in paths(listener), "a notification follows")
@@ -116,7 +116,7 @@ async def test_watch_that_missed_a_change_is_not_relied_on(
     work: Path, listener: Any, emitter: Any, eventually: Any, monkeypatch: Any
 ) -> None:
     """A write through mapped memory raises no event: the check finds it, and scans follow at the short interval."""
-    monkeypatch.setattr(TRACKER + "_CHECK_EVERY", 0.01)
+    monkeypatch.setattr(TRACKER + "_CHECK_SECONDS", 0.01)
     (work / "mapped").write_bytes(b"old\n")
     with capture_logs() as logged, (work / "mapped").open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         async with watched(work, listener, emitter) as tracker:

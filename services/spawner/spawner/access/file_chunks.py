@@ -1,4 +1,4 @@
-"""Chunks of large files: stored in ARTIFACTS for an hour and returned one by one. Replicas hold no state."""
+"""Chunks of large files: stored in stream ARTIFACTS for an hour, returned one by one. Replicas hold no state."""
 
 from typing import Final
 
@@ -37,8 +37,8 @@ is deleted or the task is rejected, and about an hour after the upload if there 
 (`tasks.unsubmitted_uploads`)."""
 
 
-_IN_STORE: Final = 1 << 52
-"""Added to the index of a chunk in the artifact store, to distinguish it from a sequence of the stream.
+_STORE_OFFSET: Final = 1 << 52
+"""Added to the index of a chunk in the artifact store, to distinguish it from a sequence number of the stream.
 
 No stream has that many messages, and JSON numbers are exact up to twice this value.
 """
@@ -93,7 +93,7 @@ class FileChunks:
         return chunk
 
     async def fetch(self, incoming: IncomingRequest[Fetch]) -> ArtifactPiece:
-        """The next chunk, for a worker: from its own sandbox or task, or from one whose files its task takes."""
+        """The next chunk, for a worker: of its own sandbox or task, or of a sandbox whose files its task takes."""
         requester, request = incoming.names["sandbox"], incoming.request
         record = await self._workers.record(incoming.project, requester)
         if not may_fetch(record, request.owner):
@@ -112,11 +112,11 @@ class FileChunks:
         higher than all of the stream. A transfer that began with the stream then gets some chunks twice.
         """
         subject = _subject(project, sandbox, artifact)
-        if after < _IN_STORE and (found := await self._find(subject, after + 1)):
+        if after < _STORE_OFFSET and (found := await self._find(subject, after + 1)):
             return _read_chunk(found, artifact)
-        if stored := await self._find_stored(project, sandbox, artifact, max(0, after - _IN_STORE)):
+        if stored := await self._find_stored(project, sandbox, artifact, max(0, after - _STORE_OFFSET)):
             return stored
-        if after and (after > _IN_STORE or await self._find(subject, 1)):
+        if after and (after > _STORE_OFFSET or await self._find(subject, 1)):
             raise refusals.error_of(refusals.no_further_chunk(sandbox, artifact, after))
         return None
 
@@ -141,7 +141,7 @@ class FileChunks:
             raise ContractError(
                 Code.UNAVAILABLE, f"event-ingest did not return this chunk: {error}", remedy="repeat the request"
             ) from error
-        return piece.model_copy(update={"after": _IN_STORE + piece.after})
+        return piece.model_copy(update={"after": _STORE_OFFSET + piece.after})
 
     async def _find(self, subject: str, first: int) -> RawStreamMsg | None:
         try:

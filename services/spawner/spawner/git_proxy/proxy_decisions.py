@@ -14,28 +14,29 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks.task_record import TaskRecord
 
 _AT_WORK: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
-_QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
-"""Maximum pushes of one sandbox in a number of seconds: the spawner has to check, store and push each of them."""
-_BYTES: Final = (1024 * 1024 * 1024, 600.0)
-"""Maximum bytes of a sandbox's pushes in a number of seconds: less than its own connection to the broker may publish.
-"""
-_FETCHES: Final = (600, 600.0)
-"""Maximum fetch requests of one sandbox in a number of seconds: they count for the herd's rate limit at the forge."""
+_PUSH_QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
+"""The maximum number of pushes of one sandbox, each with a period in seconds. The spawner checks, stores and repeats
+every push."""
+_BYTE_QUOTA: Final = (1024 * 1024 * 1024, 600.0)
+"""The maximum size of a sandbox's pushes in bytes, and its period in seconds. The broker accepts more."""
+_FETCH_QUOTA: Final = (600, 600.0)
+"""The maximum number of fetch requests of a sandbox, and its period in seconds. They count for the herd's rate limit at
+the forge."""
 _REPORT_SECONDS: Final = 60.0
 """Seconds between two reports of one sandbox and reason."""
 _REPORT_LIFETIME: Final = 3600.0
 """Seconds after which the last report of a sandbox and reason is deleted."""
 _MAX_REPORTS: Final = 1000
-"""Maximum pairs of sandbox and reason that are reported in an hour: a client may send any name in a path."""
+"""Maximum number of pairs of sandbox and reason that are reported in an hour: a client may send any name in a path."""
 _REASONS: Final = {401: "credential", 403: "ended", 404: "forge", 429: "limit", 502: "forge", 503: "unavailable"}
-_LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
+_LONGEST_PERIOD: Final = max(seconds for _, seconds in _PUSH_QUOTAS)
 
 
 def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
-    """The id of the branch that this sandbox may use by the proxy; None if there is none.
+    """The id of the branch that this sandbox may use through the proxy; None if it may use none.
 
-    There is none unless the sandbox works on the current attempt of a task that uses the proxy. A task that has ended
-    has nothing to push, even while its sandbox is still running.
+    The sandbox must work on the current attempt of a task that uses the proxy. A task that has ended has nothing to
+    push, even while its sandbox is still running.
     """
     if sandbox is None or sandbox.state not in _AT_WORK or task is None or task.sandbox != sandbox.sandbox:
         return None
@@ -45,11 +46,11 @@ def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | No
 
 
 def head_of(branch: BranchRecord) -> str:
-    """The commit that is advertised as the branch's: a push contains all commits of the branch after it.
+    """The commit that is advertised as the branch's head: a push contains all later commits of the branch.
 
-    If commits were signed, it is the commit at which the branch began, which the sandbox and the mirror always have.
-    The sandbox has its own commits unsigned, and the mirror loses these when it is removed or repacked. Whether a push
-    continues the branch is checked when its commits are added.
+    If the spawner signed commits, it is the branch's first commit, which the sandbox and the mirror always have. The
+    sandbox has only the unsigned commits, and the mirror loses them when it is removed or repacked. When a push's
+    commits are added, it is checked whether they continue the branch.
     """
     return branch.base_commit if branch.unsigned else branch.commit
 
@@ -102,9 +103,10 @@ def late(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
 
 
 def superseded(before: BranchRecord, after: BranchRecord) -> ArtifactRef | None:
-    """The branch's bundle before a push, if the bundle after it replaces it; None if it is used, or a sandbox's.
+    """The branch's bundle before a push, if it can be deleted because a later bundle contains it; else None.
 
-    It can be deleted. Otherwise each push of a sandbox would store the whole branch for seven days.
+    It can't be deleted if the record still refers to it, or if a sandbox has stored it. Without the deletion, each push
+    of a sandbox would store the whole branch for seven days.
     """
     old, used = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
     if old is None or after.bundle is None or old in used:
@@ -147,10 +149,10 @@ class PushQuota:
 
     def admit(self, sandbox: str, now: float) -> CountedPush | None:
         """Count a push; return None if it is not permitted."""
-        for name in [name for name, pushes in self._pushes.items() if pushes[-1].at <= now - _LONGEST]:
+        for name in [name for name, pushes in self._pushes.items() if pushes[-1].at <= now - _LONGEST_PERIOD]:
             del self._pushes[name]
-        pushes = self._pushes.setdefault(sandbox, deque(maxlen=max(number for number, _ in _QUOTAS)))
-        if any(sum(one.at > now - seconds for one in pushes) >= number for number, seconds in _QUOTAS):
+        pushes = self._pushes.setdefault(sandbox, deque(maxlen=max(number for number, _ in _PUSH_QUOTAS)))
+        if any(sum(one.at > now - seconds for one in pushes) >= number for number, seconds in _PUSH_QUOTAS):
             return None
         if self.left(sandbox, now) <= 0:
             return None
@@ -159,7 +161,7 @@ class PushQuota:
 
     def left(self, sandbox: str, now: float) -> int:
         """The bytes that the sandbox may push now."""
-        maximum, seconds = _BYTES
+        maximum, seconds = _BYTE_QUOTA
         return maximum - sum(one.size for one in self._pushes.get(sandbox, ()) if one.at > now - seconds)
 
 
@@ -171,7 +173,7 @@ class FetchQuota:
 
     def admit(self, sandbox: str, now: float) -> bool:
         """Count a request; return False if it is not permitted."""
-        number, seconds = _FETCHES
+        number, seconds = _FETCH_QUOTA
         for name in [name for name, begun in self._begun.items() if begun[-1] <= now - seconds]:
             del self._begun[name]
         begun = self._begun.setdefault(sandbox, deque(maxlen=number))

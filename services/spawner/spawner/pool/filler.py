@@ -1,4 +1,4 @@
-"""Fills the pool on the replica with the sweep lease: starts missing warm sandboxes, replaces ended ones."""
+"""Fills the pool on the replica with the sweep lease: starts missing warm sandboxes, and replaces ended sandboxes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -84,10 +84,10 @@ class Filler:
         for record in self._live.pool_index.views():
             self._lease.check()
             await self._check(record, timeout)
-        found = pool_decisions.needs(self._kinds, self._live.pool_index.views(), self._live.now(), self._max_age)
-        for unit in found.drop:
+        needs = pool_decisions.needs(self._kinds, self._live.pool_index.views(), self._live.now(), self._max_age)
+        for unit in needs.drop:
             await self._drop(unit, timeout)
-        for kind in found.make:
+        for kind in needs.make:
             self._lease.check()
             held, _ = await self._live.pool.create(pool_decisions.requested(new_name(PREFIX), kind, self._live.now()))
             await self._prepare(held, timeout)
@@ -126,15 +126,16 @@ class Filler:
         await self._live.pool.replace(held, pool_decisions.ready(record, _user_key(key)))
 
     async def _close_claim(self, record: WarmRecord, timeout: float) -> None:
-        """Delete the pool's record of a claimed unit once its sandbox has one; remove it if the claim was abandoned.
+        """Delete the pool's record of a claimed unit once a sandbox's record names the unit.
 
-        It is not returned to the pool: the claimer may only be slow, and no unit may serve two sandboxes.
+        If the claim was abandoned, remove the unit. It is not returned to the pool, because the claimer may only be
+        slow, and no unit may serve two sandboxes.
         """
         held = await self._live.sandboxes.load(record.claimed_by or "")
         if held is not None and held.record.runtime_unit == record.unit:
-            mine = await self._live.pool.load(record.unit)
-            if mine is not None:
-                await self._live.pool.remove(mine)
+            pool_record = await self._live.pool.load(record.unit)
+            if pool_record is not None:
+                await self._live.pool.remove(pool_record)
         elif held is not None or pool_decisions.stale(record, self._live.now(), _CLAIM_GRACE):
             await self._drop(record.unit, timeout, WarmState.CLAIMED)
 

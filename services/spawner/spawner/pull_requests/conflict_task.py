@@ -11,7 +11,7 @@ from spawner.pull_requests.pull_request_steps import target_of
 from spawner.repositories.branch_record import BranchRecord
 from spawner.tasks.task_record import TaskRecord
 
-_PATHS: Final = 20
+_MAX_PATHS: Final = 20
 SUBMITTED_BY: Final = "branch workflow"
 
 
@@ -34,7 +34,7 @@ def follow_up_name(ids: DerivedIds, record: BranchRecord, at: datetime, commit: 
 def follow_up(
     ids: DerivedIds, record: BranchRecord, last: TaskRecord, at: datetime, commit: str
 ) -> Envelope[SubmitTask]:
-    """The command that submits the task. It is always the same for the same arguments, also its id."""
+    """The command that submits the task. For the same arguments it is always the same, with the same id."""
     name = follow_up_name(ids, record, at, commit)
     return wrap(
         SubmitTask(task=name, spec=follow_up_spec(record, last.spec), submitted_by=SUBMITTED_BY),
@@ -49,9 +49,9 @@ def follow_up(
 
 
 def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
-    """The spec of the task: that of the last task, on the same branch, with another text."""
-    before = last.repository
-    as_before = before.model_dump(include={"commit_rest", "submodules", "lfs"}) if before else {}
+    """The spec of the task: a copy of the last task's spec, for the same branch, with another text."""
+    last_repository = last.repository
+    as_before = last_repository.model_dump(include={"commit_rest", "submodules", "lfs"}) if last_repository else {}
     repository = Repository(
         url=record.url, base=record.base, branch=record.branch, ticket=record.ticket, push=record.push,
         pull_request=record.pull_options, **as_before,
@@ -66,7 +66,7 @@ def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
 def text_of(record: BranchRecord) -> str:
     """The text of the task. Paths are quoted, because the repository chooses them."""
     paths = record.pull.conflicts if record.pull else ()
-    shown = "\n".join(f"- {path!r}" for path in paths[:_PATHS])
+    shown = "\n".join(f"- {path!r}" for path in paths[:_MAX_PATHS])
     base = f"origin/{record.base}"
     return (
         f"Resolve the conflicts of branch {record.branch} with its base {record.base}\n\n"

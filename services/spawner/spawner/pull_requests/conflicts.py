@@ -8,14 +8,14 @@ from spawner.repositories.branch_diff import shown_path
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.mirrors import Mirrors
 
-_PATHS: Final = 100
+_MAX_PATHS: Final = 100
 
 
 async def conflicting_paths(mirrors: Mirrors, record: BranchRecord) -> list[str]:
-    """The paths that conflict with the present base; empty if there are none any more. Raises `GitError`."""
+    """The paths that conflict with the current base; empty if there is no conflict. Raises `GitError`."""
     mirror = await mirrors.with_branch(record)
     await mirrors.fetch(record.project, Repository(url=record.url))
     base = (await mirror.remote_branches()).get(target_of(record))
     if base is None:
         return []
-    return [shown_path(path) for path in (await mirror.conflicts(record.commit, base))[:_PATHS]]
+    return [shown_path(path) for path in (await mirror.conflicts(record.commit, base))[:_MAX_PATHS]]

@@ -13,7 +13,7 @@ from spawner.live_state import LiveState
 from spawner.pull_requests import pull_request_transitions
 from spawner.pull_requests.pull_request_facts import PullRequestTask, draft_of, issue_of
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
-from spawner.pull_requests.pull_request_steps import TaskWork, target_of, wants_ready, work_on
+from spawner.pull_requests.pull_request_steps import TaskWork, is_ready_wanted, target_of, task_work
 from spawner.repositories.branch_diff import changed_lines, shown_path
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import Decide
@@ -38,7 +38,7 @@ class ForgeSteps:
         `tasks`: the records of the branch's tasks that still exist.
         """
         pull, forge = pull_request_transitions.pull_of(record), self._forge(record)
-        ready, about = wants_ready(pull, terms, work), PullRequestTask.of(record, tasks)
+        ready, about = is_ready_wanted(pull, terms, work), PullRequestTask.of(record, tasks)
         mirror = await self._mirrors.with_branch(record)
         changed = await changed_lines(mirror, record.base_commit, record.commit)
         issue = issue_of(record.ticket)
@@ -46,7 +46,7 @@ class ForgeSteps:
         again = pull.shown is not None and not pull.is_open and pull.wanted is not None
         lines = {shown_path(path): counts for path, counts in changed.items()}
         draft = draft_of(record, terms, about, lines, closes=closes, ready=ready, again=again)
-        if pull.is_open:  # by its number: users may have closed it, or changed its base
+        if pull.is_open:  # updated by its number, because users may have closed it or changed its base
             found = await forge.update_pull_request(_number(record), draft)
         else:
             found = await forge.find_or_create_pull_request(draft)
@@ -68,7 +68,7 @@ class ForgeSteps:
         return partial(pull_request_transitions.made_ready, commit=record.commit, now=self._live.now())
 
     async def poll(self, record: BranchRecord) -> Decide:
-        """Read its state, checks and reviews."""
+        """Read the pull request's state, checks and reviews."""
         status = await self._forge(record).pull_request(_number(record))
         status = replace(status, pull_request=await self._as_merged(record, status.pull_request))
         now = self._live.now()
@@ -77,8 +77,8 @@ class ForgeSteps:
         )
 
     async def merge(self, record: BranchRecord, terms: PullRequestTerms) -> Decide:
-        """Merge it, if its head is the pushed commit, and the merge into the present base needs no user's approval."""
-        paths = await self._to_approve(record, terms)
+        """Merge the pull request, if its head is the pushed commit and no path needs a user's approval."""
+        paths = await self._unapproved_paths(record, terms)
         if paths:
             return partial(
                 pull_request_transitions.merge_needs_approval, commit=record.commit, paths=paths, now=self._live.now()
@@ -96,8 +96,8 @@ class ForgeSteps:
             worked_on=self._is_worked_on,
         )
 
-    async def _to_approve(self, record: BranchRecord, terms: PullRequestTerms) -> tuple[str, ...]:
-        """The paths that a user has to approve: since the push, the base may have moved, or was replaced by another."""
+    async def _unapproved_paths(self, record: BranchRecord, terms: PullRequestTerms) -> tuple[str, ...]:
+        """The paths that a user has to approve. The base may have changed since the approval before the push."""
         if not terms.approval:
             return ()
         mirror = await self._mirrors.with_branch(record)
@@ -107,12 +107,12 @@ class ForgeSteps:
         return tuple(path for path in paths if path not in approved)
 
     def _is_worked_on(self, record: BranchRecord) -> bool:
-        return work_on(record, self._live.task_facts).active
+        return task_work(record, self._live.task_facts).active
 
     async def _as_merged(self, record: BranchRecord, found: PullRequest) -> PullRequest:
-        """The pull request, with the branch's commit as its head if it was merged with that and later commits.
+        """The pull request. If the branch's commit was merged with later commits, that commit is returned as its head.
 
-        For instance, "Update branch" at the forge adds later commits.
+        For example, "Update branch" at the forge adds later commits.
         """
         if found.state is not PullRequestState.MERGED or found.head_commit == record.commit:
             return found
@@ -133,7 +133,8 @@ class ForgeSteps:
             await self._mirrors.fetch_ref(mirror, record, repository.pull_ref(number))
         except GitError as error:
             if not error.permanent or error.fault is GitFault.DENIED:
-                raise  # otherwise the forge does not have it any more
+                raise
+            # The forge no longer has the head.
 
     def _forge(self, record: BranchRecord) -> Forge:
         return self._forges.of_url(record.url or "")

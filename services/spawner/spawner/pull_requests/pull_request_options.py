@@ -69,14 +69,14 @@ class PollIntervals:
     age: timedelta = timedelta(days=30)
     """After this time without a change, the pull request is not polled any more."""
     no_checks: timedelta = timedelta(minutes=1)
-    """How long checks may take to begin: a commit without any is merged after that."""
+    """How long checks may take to begin. A commit without checks is merged after this time."""
     unseen: timedelta = timedelta(minutes=5)
-    """How long a forge may not see a branch that was pushed; then the step is refused."""
+    """How long a forge may take to show a branch that was pushed. After this time the step is refused."""
     queued: timedelta = timedelta(hours=1)
-    """How long a merge queue may take; then the pull request is added to it again, and counts as stuck."""
+    """How long a merge queue may take. After this time the pull request is added to it again, and counts as stuck."""
 
     def delay(self, polls: int, unchanged: timedelta) -> timedelta | None:
-        """The delay until the next poll, after this number of polls without a change; None if there is none."""
+        """The delay until the next poll, after `polls` polls without a change; None: it is not polled any more."""
         if unchanged >= self.age:
             return None
         if unchanged >= self.slow_after:

@@ -8,12 +8,12 @@ from sandherd.contracts.requests import CheckPullRequests, MergeBranch, OpenPull
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import Obstacle
 from spawner.pull_requests.pull_request_options import PollIntervals
-from spawner.pull_requests.pull_request_steps import PullRequestStep, is_resting
+from spawner.pull_requests.pull_request_steps import PullRequestStep, is_fully_pushed
 from spawner.pull_requests.pull_request_transitions import pull_of, refusal
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.pull_request_record import PullRequestRecord
 
-HASTE: Final = timedelta(seconds=2)
+MIN_POLL_INTERVAL: Final = timedelta(seconds=2)
 """The minimum time between two polls of a pull request, however often its forge reports a change."""
 
 
@@ -27,7 +27,7 @@ def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime
 
 
 def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -> BranchRecord:
-    """The branch that a user wants to be merged at its present commit; unchanged if the request names another one."""
+    """The branch that a user wants to be merged at its current commit; unchanged if the request names another one."""
     if record.state is not BranchState.LIVE or request.commit not in {None, record.commit}:
         return record
     changed = pull_of(record).changed(
@@ -37,28 +37,28 @@ def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -
 
 
 def merge_obstacle(record: BranchRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
-    """The obstacle, with its text, to the merge that a user wants; None if it may take place, or no merge is wanted.
+    """The obstacle, with its text, to a merge that a user wants; None if there is no obstacle, or no merge is wanted.
 
-    A forge may see a push late. So another head counts only some time after the pull request was written.
+    A forge may show a push late. So another head counts only some time after the pull request was written.
     """
     pull = pull_of(record)
     if pull.merge_wanted is None or record.state is not BranchState.LIVE:
         return None
     if pull.merge_wanted != record.commit:
         return Obstacle.HEAD_MOVED, f"the branch is at {record.commit[:12]} by now; merge again if that is wanted"
-    return _moved_at_forge(record, pull, pace) if pull.written == record.commit and is_resting(record) else None
+    return _moved_at_forge(record, pull, pace) if pull.written == record.commit and is_fully_pushed(record) else None
 
 
 def _moved_at_forge(record: BranchRecord, pull: PullRequestRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
-    shown = pull.shown
-    if shown is None:
+    at_forge = pull.shown
+    if at_forge is None:
         return None
     if not pull.is_open and pull.wanted is None:
-        return Obstacle.CLOSED, f"its pull request is {shown.state}; open another one with `sandherd branches pr`"
-    times = shown.checked_at, pull.written_at
-    settled = times[0] is not None and times[1] is not None and times[0] - times[1] >= pace.no_checks
-    if pull.is_open and settled and shown.commit != record.commit:
-        return Obstacle.HEAD_MOVED, f"its pull request is at {shown.commit[:12]}, which this herd did not push"
+        return Obstacle.CLOSED, f"its pull request is {at_forge.state}; open another one with `sandherd branches pr`"
+    polled, written = at_forge.checked_at, pull.written_at
+    push_is_shown = polled is not None and written is not None and polled - written >= pace.no_checks
+    if pull.is_open and push_is_shown and at_forge.commit != record.commit:
+        return Obstacle.HEAD_MOVED, f"its pull request is at {at_forge.commit[:12]}, which this herd did not push"
     return None
 
 
@@ -74,13 +74,13 @@ def merge_withdrawn(
 
 
 def _with_push(record: BranchRecord) -> BranchRecord:
-    """The branch with a push requested, if it is not pushed: a pull request needs that."""
+    """The branch with a push requested if its commit is not pushed, because a pull request needs the push."""
     wanted = record.commit not in {record.pushed, record.base_commit}
     return record.model_copy(update={"push_wanted": True}) if wanted else record
 
 
-def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
-    """Whether a branch has an open pull request that a forge has reported as changed."""
+def is_reported_by(record: BranchRecord, request: CheckPullRequests) -> bool:
+    """Whether the branch has an open pull request that the request, a forge's notification, reports as changed."""
     pull = record.pull
     if record.local or record.state is not BranchState.LIVE or pull is None or not pull.is_open or pull.shown is None:
         return False
@@ -95,11 +95,11 @@ def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
 
 
 def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
-    """The branch whose pull request is polled at once, and soon again if nothing has changed by then."""
+    """The branch whose pull request is polled as soon as `MIN_POLL_INTERVAL` allows, and soon again if unchanged."""
     pull = pull_of(record)
     if not pull.is_open or pull.shown is None or record.state is not BranchState.LIVE:
         return record
-    earliest = now if pull.shown.checked_at is None else max(now, pull.shown.checked_at + HASTE)
+    earliest = now if pull.shown.checked_at is None else max(now, pull.shown.checked_at + MIN_POLL_INTERVAL)
     if pull.poll_at is not None and pull.poll_at <= earliest:
         return record
     return record.model_copy(update={"pull": pull.changed(poll_at=earliest, polls=0)})

@@ -13,54 +13,62 @@ from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.tasks.task_record import TaskFacts
 
 MAX_FOLLOW_UPS: Final = 3
-"""Maximum tasks that resolve conflicts of one branch: its base may change faster than they end."""
+"""Maximum number of tasks that are started to resolve the conflicts of one branch. Without a maximum there could be a
+new task for each commit of the base."""
 CONFLICT: Final = "conflict"
-_QUEUE_DECIDES: Final = frozenset({"queue", "checks", "rules"})
-"""Obstacles with which a merge queue may accept a pull request: it waits for checks, and its rule is one of them."""
-_UNREVIEWED: Final = frozenset({"required", "changes_requested"})
+_QUEUE_OBSTACLES: Final = frozenset({"queue", "checks", "rules"})
+"""Obstacles to a direct merge with which a merge queue may nevertheless accept a pull request: the queue itself waits
+for the checks, and the rule that requires the queue counts as an obstacle, too."""
+_BLOCKING_REVIEWS: Final = frozenset({"required", "changes_requested"})
+"""The results of reviews with which no pull request is merged automatically."""
 
 
 class PullRequestStep(StrEnum):
     """Steps of a pull request, as metrics and events name them."""
 
     OPEN = "open_pull_request"
-    """Find or create it, or update its body, labels and reviewers."""
+    """Find or create the pull request, or update its body, labels and reviewers."""
     READY = "mark_ready"
+    """Make a draft ready for review."""
     POLL = "poll_pull_request"
     MERGE = "merge"
-    EXPLAIN = "find_conflict"
+    FIND_CONFLICT = "find_conflict"
+    """Find the paths whose changes conflict with the base, and publish them."""
     FOLLOW_UP = "follow_up"
+    """Submit a task that resolves the conflicts."""
 
 
 @dataclass(frozen=True)
 class TaskWork:
-    """The work of a branch's tasks: whether one may still save commits, and whether the last one has completed."""
+    """The progress of a branch's tasks."""
 
     active: bool = False
+    """Whether a task may still save commits."""
     completed: bool = False
+    """Whether the last task has completed."""
 
 
-def work_on(record: BranchRecord, find: Callable[[str], TaskFacts | None]) -> TaskWork:
-    """The work of a branch's tasks. `find` returns the facts of a task by its key; None if its record was removed."""
-    found = {name: find(f"{record.project}.{name}") for name in record.tasks}
-    last = found[record.name]
+def task_work(record: BranchRecord, find: Callable[[str], TaskFacts | None]) -> TaskWork:
+    """The progress of a branch's tasks. `find` returns a task's facts by its key; None if its record was removed."""
+    tasks = {name: find(f"{record.project}.{name}") for name in record.tasks}
+    last = tasks[record.name]  # a branch has the name of its last task
     return TaskWork(
-        active=any(task is not None and (task.state not in TASK_ENDED or task.saves) for task in found.values()),
+        active=any(task is not None and (task.state not in TASK_ENDED or task.saves) for task in tasks.values()),
         completed=last is not None and last.state is TaskState.COMPLETED,
     )
 
 
-def is_resting(record: BranchRecord) -> bool:
-    """Whether the branch has commits, and all of them are pushed: before that, its pull request has no step."""
-    waits = record.received or record.push_wanted or record.delete_wanted
-    saved = record.commit != record.base_commit and record.pushed == record.commit
-    return record.state is BranchState.LIVE and saved and not record.local and not waits
+def is_fully_pushed(record: BranchRecord) -> bool:
+    """Whether the branch has commits, and all are pushed. Only then its pull request may have a step."""
+    has_pending_work = record.received or record.push_wanted or record.delete_wanted
+    is_pushed = record.commit != record.base_commit and record.pushed == record.commit
+    return record.state is BranchState.LIVE and is_pushed and not record.local and not has_pending_work
 
 
 def target_of(record: BranchRecord) -> str:
-    """The branch that it is to be merged into: users may have changed the base of its pull request at the forge."""
-    shown = record.pull.shown if record.pull is not None and record.pull.is_open else None
-    return (shown.base if shown else "") or record.base
+    """The branch into which this branch is to be merged. Users may change the base of a pull request at the forge."""
+    at_forge = record.pull.shown if record.pull is not None and record.pull.is_open else None
+    return (at_forge.base if at_forge else "") or record.base
 
 
 def next_step(
@@ -68,18 +76,18 @@ def next_step(
 ) -> PullRequestStep | None:
     """The next step of the branch's pull request; None if no step is due."""
     pull = record.pull or PullRequestRecord()
-    if work.active or not is_resting(record):
+    if work.active or not is_fully_pushed(record):
         return None
     if not pull.is_open:
         return (
             PullRequestStep.OPEN
-            if _opens(record, pull, terms) and _is_not_refused(pull, record, PullRequestStep.OPEN)
+            if _must_open(record, pull, terms) and _is_not_refused(pull, record, PullRequestStep.OPEN)
             else None
         )
     due: dict[PullRequestStep, bool] = {
         PullRequestStep.OPEN: pull.written != record.commit or pull.wanted == "as_configured",
-        PullRequestStep.READY: _is_ready(record, pull, terms, work),
-        PullRequestStep.EXPLAIN: _conflicts(pull) and pull.conflicted != record.commit,
+        PullRequestStep.READY: _must_become_ready(record, pull, terms, work),
+        PullRequestStep.FIND_CONFLICT: _has_conflicts(pull) and pull.conflicted != record.commit,
         PullRequestStep.FOLLOW_UP: _needs_follow_up(record, pull, terms),
         PullRequestStep.MERGE: _may_merge(record, pull, terms, now, pace),
         PullRequestStep.POLL: pull.poll_at is not None and now >= pull.poll_at,
@@ -87,13 +95,16 @@ def next_step(
     return next((step for step, is_due in due.items() if is_due and _is_not_refused(pull, record, step)), None)
 
 
-def wants_ready(pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork) -> bool:
+def is_ready_wanted(pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork) -> bool:
     """Whether the pull request is to be ready for review, not a draft."""
     return pull.wanted == "ready" or pull.merge_wanted is not None or (terms.open == "ready" and work.completed)
 
 
-def _opens(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms) -> bool:
-    """Whether another pull request is to be opened. After a user has closed one, only at a user's request."""
+def _must_open(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms) -> bool:
+    """Whether a pull request is to be opened: the first, one that a user requests, or another after a merge.
+
+    After a user has closed a pull request, only a user's request opens another one.
+    """
     if pull.wanted is not None or pull.shown is None:
         return terms.open != "none" or pull.wanted is not None or pull.merge_wanted is not None
     wanted = terms.open != "none" or pull.merge_wanted == record.commit
@@ -104,56 +115,62 @@ def _is_not_refused(pull: PullRequestRecord, record: BranchRecord, step: PullReq
     return pull.refused.get(step) != record.commit
 
 
-def _is_ready(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork) -> bool:
+def _must_become_ready(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork) -> bool:
+    """Whether a draft is to be made ready for review: once for each commit, as a user may make it a draft again."""
     if pull.wanted == "ready":
         return True
-    draft = pull.shown is not None and pull.shown.draft
-    return draft and wants_ready(pull, terms, work) and pull.readied != record.commit
+    is_draft = pull.shown is not None and pull.shown.draft
+    return is_draft and is_ready_wanted(pull, terms, work) and pull.readied != record.commit
 
 
-def _conflicts(pull: PullRequestRecord) -> bool:
+def _has_conflicts(pull: PullRequestRecord) -> bool:
     return pull.shown is not None and pull.shown.obstacle == CONFLICT
 
 
 def _needs_follow_up(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms) -> bool:
-    explained = pull.conflicted == record.commit and bool(pull.conflicts) and pull.followed != record.commit
-    return terms.follow_up and _conflicts(pull) and explained and len(pull.follow_ups) < MAX_FOLLOW_UPS
+    paths_known = pull.conflicted == record.commit and bool(pull.conflicts)
+    is_new = pull.followed != record.commit
+    return terms.follow_up and _has_conflicts(pull) and paths_known and is_new and len(pull.follow_ups) < MAX_FOLLOW_UPS
 
 
 def _may_merge(
     record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, now: datetime, pace: PollIntervals
 ) -> bool:
-    """Whether a merge is wanted, and the last poll permits it, which was after the last attempt to merge."""
+    """Whether a merge is wanted, and the last poll, which must be later than the last attempt to merge, permits it."""
     by_user = pull.merge_wanted == record.commit
     if not by_user and terms.merge == "never":
         return False
     if pull.queued_at is not None and now - pull.queued_at < pace.queued:
         return False
-    return _is_fresh(record, pull) and (
+    return _is_current(record, pull) and (
         _permits(pull, queue=terms.merge == "queue")
         and (by_user or _has_passed(pull, now, pace, queue=terms.merge == "queue"))
     )
 
 
-def _is_fresh(record: BranchRecord, pull: PullRequestRecord) -> bool:
-    shown = pull.shown
-    if shown is None or shown.commit != record.commit or shown.checked_at is None:
+def _is_current(record: BranchRecord, pull: PullRequestRecord) -> bool:
+    """Whether the last poll was about the branch's last commit, and later than the last attempt to merge."""
+    at_forge = pull.shown
+    if at_forge is None or at_forge.commit != record.commit or at_forge.checked_at is None:
         return False
-    return pull.tried_at is None or shown.checked_at > pull.tried_at
+    return pull.tried_at is None or at_forge.checked_at > pull.tried_at
 
 
 def _permits(pull: PullRequestRecord, *, queue: bool) -> bool:
-    shown = pull.shown
-    if shown is None or shown.draft or shown.mergeable == "unknown":
+    """Whether the forge permits a merge. `queue`: the merge policy is to use a merge queue."""
+    at_forge = pull.shown
+    if at_forge is None or at_forge.draft or at_forge.mergeable == "unknown":
         return False
-    return shown.mergeable == "yes" or shown.obstacle == "queue" or (queue and shown.obstacle in _QUEUE_DECIDES)
+    if at_forge.mergeable == "yes" or at_forge.obstacle == "queue":
+        return True
+    return queue and at_forge.obstacle in _QUEUE_OBSTACLES
 
 
 def _has_passed(pull: PullRequestRecord, now: datetime, pace: PollIntervals, *, queue: bool) -> bool:
-    """Whether checks and reviews permit a merge that no user requested, also those that the forge does not require."""
-    shown = pull.shown
-    if shown is None or shown.checks == "failed" or shown.reviews in _UNREVIEWED:
+    """Whether all checks and reviews permit a merge that no user requested, even if the forge does not require them."""
+    at_forge = pull.shown
+    if at_forge is None or at_forge.checks == "failed" or at_forge.reviews in _BLOCKING_REVIEWS:
         return False
-    if shown.checks == "none":
+    if at_forge.checks == "none":  # checks may not have begun yet
         return pull.written_at is not None and now - pull.written_at >= pace.no_checks
-    return shown.checks == "passed" or queue
+    return at_forge.checks == "passed" or queue  # a merge queue waits for checks itself

@@ -1,6 +1,6 @@
 """State changes of pull requests, as pure functions from a branch's record and a fact to the next record.
 
-Each changes nothing if the branch has another commit by now, or is no longer live.
+Each function returns the record unchanged if the branch has another commit by now, or is no longer live.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,8 +32,8 @@ IsWorkedOn = Callable[[BranchRecord], bool]
 """Whether a task may still save commits of the branch. A task may have joined the branch while the forge was polled."""
 _NOT_POLLED: Final = "not polled: "
 _TO_APPROVE: Final = "merged with its base as it is by now, it changes paths that a user has to approve"
-_PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
-"""Obstacles that a poll also reports: when it no longer does, a merge may be retried."""
+_TEMPORARY_OBSTACLES: Final = frozenset({"conflict", "checks", "reviews", "behind"})
+"""Obstacles that polls also report. When a poll no longer reports the obstacle, a merge may be retried."""
 
 
 def pull_of(record: BranchRecord) -> PullRequestRecord:
@@ -55,7 +55,8 @@ def opened(
     """The branch after its pull request was found or created with the title and body for this commit.
 
     `ready`: it was to be ready for review when it was created. `about`: the fields `task`, `text` and `costs` for its
-    record. If `found` is merged or closed, it was found by this commit, or it is the known one, without this commit.
+    record. If `found` is merged or closed, the forge found it by this commit, or it is the branch's recorded pull
+    request, which does not have this commit.
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
         return record
@@ -68,7 +69,10 @@ def opened(
 
 
 def _ended(record: BranchRecord, found: PullRequest, now: datetime, worked_on: IsWorkedOn) -> BranchRecord:
-    """The branch after its pull request was merged or closed at the forge; a merge without its commit is refused."""
+    """The branch after its pull request was merged or closed at the forge.
+
+    If it was merged without the branch's commit, a merge that a user wanted is refused.
+    """
     if found.state is PullRequestState.CLOSED:
         return _unmerged(record, _closed(record, now), "its pull request was closed", now)
     at, head = found.merged_commit or found.head_commit, found.head_commit
@@ -131,12 +135,12 @@ def polled(
     changed_at = now if is_changed else (pull.changed_at or now)
     polls = 0 if is_changed else pull.polls + 1
     delay = pace.delay(polls, now - changed_at)
-    moved = view.obstacle == CONFLICT
+    has_conflict = view.obstacle == CONFLICT
     changed = pull.changed(
         shown=view, changed_at=changed_at, polls=polls, poll_at=None if delay is None else now + delay,
-        queued_at=None if moved else pull.queued_at,
-        first_queued_at=None if moved else pull.first_queued_at,
-        conflicted=pull.conflicted if moved or pull.conflicts else None,
+        queued_at=None if has_conflict else pull.queued_at,
+        first_queued_at=None if has_conflict else pull.first_queued_at,
+        conflicted=pull.conflicted if has_conflict or pull.conflicts else None,
         problem=None if (pull.problem or "").startswith(_NOT_POLLED) else pull.problem,
     )  # fmt: skip
     return _with(record, changed, now, *(_updated(record, pull, changed) if is_changed else []))
@@ -156,7 +160,7 @@ def not_polled(record: BranchRecord, reason: str, code: str, now: datetime, pace
 def refused(
     record: BranchRecord, step: PullRequestStep, commit: str, *, reason: str, code: str, now: datetime
 ) -> BranchRecord:
-    """The branch after its forge refused a step. It is retried only for another commit, or at a user's request."""
+    """The branch after its forge refused a step. The step is retried for another commit, or at a user's request."""
     if record.commit != commit or record.state is not BranchState.LIVE:
         return record
     pull = pull_of(record)
@@ -168,11 +172,11 @@ def refused(
 
 
 def merge_needs_approval(record: BranchRecord, commit: str, paths: tuple[str, ...], now: datetime) -> BranchRecord:
-    """The branch that is not merged until a user approves its changes of these paths, because its base has moved."""
+    """The branch whose merge needs a user's approval of its changes of these paths, because its base has changed."""
     if record.commit != commit or record.state is not BranchState.LIVE:
         return record
-    named = record.model_copy(update={"approve": paths[:MAX_PATHS]})
-    return refused(named, PullRequestStep.MERGE, commit, reason=_TO_APPROVE, code=NEEDS_APPROVAL, now=now)
+    with_paths = record.model_copy(update={"approve": paths[:MAX_PATHS]})
+    return refused(with_paths, PullRequestStep.MERGE, commit, reason=_TO_APPROVE, code=NEEDS_APPROVAL, now=now)
 
 
 def merge_answered(
@@ -184,7 +188,7 @@ def merge_answered(
     *,
     worked_on: IsWorkedOn,
 ) -> BranchRecord:
-    """The branch after a request to merge this commit of it."""
+    """The branch after the forge's reply to a request to merge this commit."""
     pull = pull_of(record)
     if outcome.result is MergeResult.MERGED:
         return merged(record, outcome.commit or commit, now, head=commit, worked_on=worked_on)
@@ -202,7 +206,7 @@ def merge_answered(
         return _with(record, again, now)
     reason = outcome.reason or f"the forge does not merge it ({obstacle})"
     shown = again.showing(mergeable="no", obstacle=obstacle)
-    if obstacle in _PASSING:
+    if obstacle in _TEMPORARY_OBSTACLES:
         events = [refusal(record, PullRequestStep.MERGE, reason, obstacle or "")] if pull.merge_wanted else []
         return _with(record, shown.changed(merge_wanted=None, problem=reason), now, *events)
     return refused(
@@ -216,10 +220,10 @@ def merge_answered(
 
 
 def merged(record: BranchRecord, commit: str, now: datetime, *, head: str, worked_on: IsWorkedOn) -> BranchRecord:
-    """The branch after its pull request was merged as `commit`, at the head `head`. The branch is deleted then.
+    """The branch after its pull request, with the head `head`, was merged as `commit`. The branch will be deleted.
 
-    While a task may still add commits to the branch, a later poll decides. If the branch has other commits by then, it
-    stays live, and these get another pull request.
+    While a task may still add commits to the branch, nothing but the next poll is scheduled. If the branch has other
+    commits than `head`, it stays live, and these commits get another pull request.
     """
     pull = pull_of(record)
     if record.state is not BranchState.LIVE or not pull.is_open:

@@ -1,7 +1,7 @@
 """Runs the steps of pull requests: open, poll, merge. One step of a branch at a time.
 
-The result of a step is written to the branch's record. After a crash, the step is repeated: it finds what the forge
-has done already, and does not request it again.
+The result of a step is written to the branch's record. After a crash the step is repeated: it finds out what the forge
+has done already, and requests only the rest.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from spawner.pull_requests.conflicts import conflicting_paths
 from spawner.pull_requests.forge_steps import ForgeSteps
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
 from spawner.pull_requests.pull_request_requests import merge_obstacle, merge_withdrawn
-from spawner.pull_requests.pull_request_steps import PullRequestStep, TaskWork, next_step, work_on
+from spawner.pull_requests.pull_request_steps import PullRequestStep, TaskWork, next_step, task_work
 from spawner.pull_requests.step_schedule import due_at
-from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
+from spawner.pull_requests.unseen_branches import is_unseen_for_long, mark_unseen
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import DONE, Decide
 from spawner.repositories.git import GitError
@@ -40,11 +40,11 @@ from spawner.tasks.task_record import TaskFacts, TaskRecord
 
 Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
 """Creates a task, once for each command. Returns why it is refused, or None."""
-_AT_ONCE: Final = 4
-_PROJECT_AT_ONCE: Final = 2
-"""Maximum branches that are handled concurrently: in all, and of one project."""
-_TICK: Final = 0.5
-"""Seconds between checks which pull requests are due."""
+_MAX_CONCURRENT: Final = 4
+_MAX_CONCURRENT_OF_PROJECT: Final = 2
+"""The maximum number of branches that are handled concurrently: in all, and of one project."""
+_TICK_SECONDS: Final = 0.5
+"""The interval of checking which branches have a due step."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
 _log: Final = logs.get("pull-requests")
 
@@ -67,7 +67,7 @@ class PullRequestWorkflow:
         self._live, self._lease, self._mirrors = live, lease, mirrors
         self._terms, self._submit, self._ids, self._pace = terms, submit, ids, pace
         self._forge = ForgeSteps(live, forges, mirrors, pace)
-        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._queue = WorkQueue(self._try, _RETRY, at_once=_MAX_CONCURRENT, of_project=_MAX_CONCURRENT_OF_PROJECT)
         self._due: dict[str, datetime] = {}
         live.branch_index.on_change(self._on_branch)
         live.task_index.on_change(self._on_task)
@@ -79,7 +79,7 @@ class PullRequestWorkflow:
         await run_until_first(self._tick(), self._queue.run())
 
     async def _tick(self) -> None:
-        """Request the steps that are due. All are determined again whenever the lease is acquired."""
+        """Request the due steps. The due times of all branches are computed again whenever the lease is acquired."""
         fence = None
         while True:
             await self._lease.wait_held()
@@ -91,7 +91,7 @@ class PullRequestWorkflow:
             for key in [key for key, at in self._due.items() if at <= now]:
                 del self._due[key]
                 self._queue.request(key)
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(_TICK_SECONDS)
 
     def _on_branch(self, key: str, branch: BranchRecord) -> None:
         terms = self._terms.with_options(branch.pull_options)
@@ -109,7 +109,7 @@ class PullRequestWorkflow:
             self._on_branch(key, known.view)
 
     def _work(self, record: BranchRecord) -> TaskWork:
-        return work_on(record, self._live.task_facts)
+        return task_work(record, self._live.task_facts)
 
     def _on_task_key(self, key: str) -> None:
         known = self._live.task_index.get(key)
@@ -123,13 +123,13 @@ class PullRequestWorkflow:
         return await all_steps(key, self.step, _log, (ForgeError, GitError))
 
     async def step(self, key: str) -> bool:
-        """Run the next step; return whether there was one. Raises `ForgeError`, `GitError` if it may succeed later."""
+        """Run the next step; return whether there was one. Raises `ForgeError`, `GitError` if a retry may succeed."""
         self._lease.check()
         held = await self._live.branches.load(key)
         if held is None:
             return False
         record, now = held.record, self._live.now()
-        if await self._withdrawn(key, record):
+        if await self._withdraw_merge(key, record):
             return True
         terms = self._terms.with_options(record.pull_options)
         step = next_step(record, terms, self._work(record), now, self._pace)
@@ -138,35 +138,35 @@ class PullRequestWorkflow:
         await self._change(key, await self._run_step(step, record, terms))
         return True
 
-    async def _withdrawn(self, key: str, record: BranchRecord) -> bool:
-        """Withdraw a merge that a user wants but that will not take place; return whether there was one."""
-        found, pull = merge_obstacle(record, self._pace), record.pull
-        if found is None or pull is None or pull.merge_wanted is None:
+    async def _withdraw_merge(self, key: str, record: BranchRecord) -> bool:
+        """Withdraw a user's request to merge if an obstacle prevents the merge; return whether that was so."""
+        obstacle_and_reason, pull = merge_obstacle(record, self._pace), record.pull
+        if obstacle_and_reason is None or pull is None or pull.merge_wanted is None:
             return False
-        obstacle, reason = found
+        obstacle, reason = obstacle_and_reason
         now = self._live.now()
         decide = partial(merge_withdrawn, wanted=pull.merge_wanted, obstacle=obstacle, reason=reason, now=now)
         await self._change(key, decide)
         return True
 
     async def _run_step(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
-        """Run a step; return the change of the record, also if the forge refused the step."""
+        """Run a step; return the change of the record with the result, which may be the forge's refusal."""
         try:
             decide = await self._do(step, record, terms)
         except (ForgeError, GitError) as error:
             self._count(step, _outcome(error))
-            if not error.permanent and not await self._unseen(record, error):
+            if not error.permanent and not await self._is_unseen_for_long(record, error):
                 raise
             return self._refused(step, record, str(error), _code(error))
         self._count(step, DONE)
         return decide
 
-    async def _unseen(self, record: BranchRecord, error: ForgeError | GitError) -> bool:
-        """Whether the forge has not seen the branch for too long. The record gets the time since when it has not."""
+    async def _is_unseen_for_long(self, record: BranchRecord, error: ForgeError | GitError) -> bool:
+        """Whether the forge does not show the pushed branch for too long. The first time is stored in the record."""
         if error.fault is not ForgeFault.NOT_SEEN:
             return False
         now = self._live.now()
-        await self._change(record.key, partial(unseen, commit=record.commit, now=now))
+        await self._change(record.key, partial(mark_unseen, commit=record.commit, now=now))
         return is_unseen_for_long(record, now, self._pace)
 
     async def _do(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
@@ -179,7 +179,7 @@ class PullRequestWorkflow:
                 return await self._forge.poll(record)
             case PullRequestStep.MERGE:
                 return await self._forge.merge(record, terms)
-            case PullRequestStep.EXPLAIN:
+            case PullRequestStep.FIND_CONFLICT:
                 paths = await conflicting_paths(self._mirrors, record)
                 return partial(
                     pull_request_transitions.conflicted, commit=record.commit, paths=paths, now=self._live.now()
@@ -188,7 +188,7 @@ class PullRequestWorkflow:
                 return await self._follow_up(record)
 
     async def _follow_up(self, record: BranchRecord) -> Decide:
-        """Submit the task that resolves the conflicts: its name and command are derived, so it is submitted once."""
+        """Submit the task that resolves the conflicts. A repetition has the same name and command id, and no effect."""
         now, last = self._live.now(), await self._last_task(record)
         at = record.pull.conflicted_at if record.pull else None
         problem = follow_up_problem(record, last)
@@ -211,8 +211,8 @@ class PullRequestWorkflow:
 
     async def _tasks(self, record: BranchRecord) -> dict[str, TaskRecord]:
         """The records of the branch's tasks that still exist, by name."""
-        found = [await self._live.tasks.load(f"{record.project}.{name}") for name in record.tasks]
-        return {held.record.task: held.record for held in found if held is not None}
+        loaded = [await self._live.tasks.load(f"{record.project}.{name}") for name in record.tasks]
+        return {held.record.task: held.record for held in loaded if held is not None}
 
     async def _last_task(self, record: BranchRecord) -> TaskRecord | None:
         held = await self._live.tasks.load(f"{record.project}.{record.name}")
@@ -229,7 +229,7 @@ class PullRequestWorkflow:
 
 
 def _code(error: ForgeError | GitError) -> str:
-    """The fault, in the form for events."""
+    """The fault, as events name it."""
     return (ForgeFault.NOT_FOUND if error.fault is ForgeFault.NOT_SEEN else error.fault).value
 
 

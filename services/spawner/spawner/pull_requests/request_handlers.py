@@ -70,7 +70,7 @@ class PullRequestHandler:
         with available("branches"):
             await self._live.catch_up()
         known = [held.view for _, held in self._live.branch_index.items()]
-        meant = [record for record in known if pull_request_requests.is_meant(record, incoming.request)]
+        meant = [record for record in known if pull_request_requests.is_reported_by(record, incoming.request)]
         for record in meant:
             await self._changed(record, lambda held: pull_request_requests.poll_hastened(held, now))
         return PullRequestChecks(branches=len(meant))

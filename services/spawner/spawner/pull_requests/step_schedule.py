@@ -4,7 +4,7 @@ from datetime import datetime
 
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
 from spawner.pull_requests.pull_request_requests import merge_obstacle
-from spawner.pull_requests.pull_request_steps import TaskWork, is_resting, next_step
+from spawner.pull_requests.pull_request_steps import TaskWork, is_fully_pushed, next_step
 from spawner.repositories.branch_record import BranchRecord
 
 
@@ -14,7 +14,7 @@ def due_at(
     """When the next step is due; None if it is not due before the branch or one of its tasks changes."""
     if merge_obstacle(record, pace) is not None:
         return now
-    if work.active or not is_resting(record):
+    if work.active or not is_fully_pushed(record):
         return None
     if next_step(record, terms, work, now, pace) is not None:
         return now

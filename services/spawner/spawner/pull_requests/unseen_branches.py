@@ -1,4 +1,4 @@
-"""Since when a forge does not see a branch that was pushed, as pure functions of the branch's record."""
+"""Stores since when a forge has not shown a branch that was pushed. Pure functions of the branch's record."""
 
 from datetime import datetime
 
@@ -8,8 +8,8 @@ from spawner.pull_requests.pull_request_transitions import pull_of
 from spawner.repositories.branch_record import BranchRecord
 
 
-def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
-    """The branch that its forge does not see at this commit; unchanged if that is stored already."""
+def mark_unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
+    """The record with the fact that the forge does not show this commit; unchanged if that is stored already."""
     pull = pull_of(record)
     if pull.unseen == commit or record.commit != commit or record.state is not BranchState.LIVE:
         return record
@@ -17,9 +17,9 @@ def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
 
 
 def is_unseen_for_long(record: BranchRecord, now: datetime, pace: PollIntervals) -> bool:
-    """Whether the forge has not seen the branch for longer than a delay may take.
+    """Whether the forge has not shown the branch for so long that the cause is not a delay.
 
-    The cause is then that the branch or its base was deleted, or pull requests are disabled.
+    Causes are that the branch or its base was deleted, or that pull requests are disabled.
     """
     pull = pull_of(record)
     return pull.unseen == record.commit and pull.unseen_since is not None and now - pull.unseen_since >= pace.unseen

@@ -21,8 +21,8 @@ from spawner.records.vault import Vault
 
 _MARKER_LIFE: Final = "3600s"
 """How long a removed key's delete marker stays, for watchers; without a TTL markers would fill the bucket."""
-_RECENT: Final = 512
-"""Maximum number of written records in memory."""
+_MAX_RECENT: Final = 512
+"""The maximum number of written records in memory."""
 _log: Final = logs.get("records.store")
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -87,7 +87,7 @@ class Store(Generic[RecordT]):
         return held and StoredRecord(await self._opened(held.record), held.revision, held.size)
 
     async def newest(self, key: str) -> StoredRecord[RecordT] | None:
-        """Like `load`, but without a read if this process wrote the record last, and knows of no newer write.
+        """Like `load`, but without a read if this process wrote the record last, as far as it knows.
 
         It may be older than a simultaneous write of another process, so writes that depend on it must be conditional.
         """
@@ -301,6 +301,6 @@ class Store(Generic[RecordT]):
         self._recent.pop(key, None)
         if held.record.sealed is None:  # a secret must not stay in memory longer than needed
             self._recent[key] = held
-        if len(self._recent) > _RECENT:
+        if len(self._recent) > _MAX_RECENT:
             self._recent.popitem(last=False)
         return held

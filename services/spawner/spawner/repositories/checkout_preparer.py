@@ -47,19 +47,19 @@ from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_record import TaskFacts, TaskRecord
 
-_AT_ONCE: Final = 12
-_HOST_AT_ONCE: Final = 8
-_PROJECT_AT_ONCE: Final = 2
-"""Maximum checkouts that are prepared concurrently: in all, of one host, and of one project."""
+_MAX_CONCURRENT: Final = 12
+_MAX_CONCURRENT_OF_HOST: Final = 8
+_MAX_CONCURRENT_OF_PROJECT: Final = 2
+"""The maximum number of checkouts that are prepared concurrently: in all, of one host, and of one project."""
 _UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
 _PROJECT_MB: Final = 32
-"""Maximum MiB of the records of one project's branches."""
+"""The maximum size of the records of one project's branches, in MiB."""
 _RETRY: Final = Backoff(1.0, 60.0, jitter=0.5)
 _log: Final = logs.get("checkouts")
 
 
 class CheckoutPreparer:
-    """Prepares the checkouts of pending tasks, several at once, those of one task one after the other."""
+    """Prepares the checkouts of pending tasks concurrently, but never two checkouts of one task at once."""
 
     def __init__(
         self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str],
@@ -76,15 +76,15 @@ class CheckoutPreparer:
         self._queue = WorkQueue(
             self._try,
             _RETRY,
-            at_once=_AT_ONCE,
-            of_project=_PROJECT_AT_ONCE,
-            of_host=_HOST_AT_ONCE,
+            at_once=_MAX_CONCURRENT,
+            of_project=_MAX_CONCURRENT_OF_PROJECT,
+            of_host=_MAX_CONCURRENT_OF_HOST,
             host_of=self._host_of,
         )
         self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
-        """Tasks that wait until a branch's commits are checked, or for another task, by the key of what they wait for.
-        """
+        """Tasks that wait until a branch's commits are added, or until another task has ended, by the branch's or that
+        task's key."""
         live.task_index.on_change(self._on_task)
         live.branch_index.on_change(self._on_branch)
         live.last_events.on_handled(self._request_waiting)
@@ -110,7 +110,7 @@ class CheckoutPreparer:
         return host_of(known.repository) if known else None
 
     async def run(self) -> None:
-        """Prepare what is requested, until cancelled."""
+        """Prepare the requested checkouts, until cancelled."""
         await self._queue.run()
 
     async def _try(self, key: str) -> bool:
@@ -119,7 +119,7 @@ class CheckoutPreparer:
             try:
                 await self._prepare(key)
             except GitError as error:
-                return await self._failed(key, error)
+                return await self._record_failure(key, error)
         except LeaseLostError as error:
             _log.info("lease lost to another replica", lease=str(error))
         except FOR_NOW as error:
@@ -132,7 +132,7 @@ class CheckoutPreparer:
             return True
         return False
 
-    async def _failed(self, key: str, error: GitError) -> bool:
+    async def _record_failure(self, key: str, error: GitError) -> bool:
         """Fail the task if a retry can't succeed; otherwise its record states why it waits, and True is returned."""
         self._count(branch_transitions.outcome_of(error.fault))
         if not error.permanent:
@@ -186,7 +186,7 @@ class CheckoutPreparer:
     # --- the branch ----------------------------------------------------------------------------------------------
 
     async def _branch(self, task: TaskRecord, repository: Repository) -> BranchRecord:
-        """The branch that the task works on: all attempts of a task have the same one."""
+        """The branch that the task works on. All attempts of a task have the same branch."""
         if task.branch is not None:
             held = await self._live.branches.load(f"{task.project}.{task.branch}")
             if held is None or held.record.state is not BranchState.LIVE:

@@ -1,4 +1,4 @@
-"""The mirrors of all repositories. A branch is fetched into one from its repository, or restored from stored bundles.
+"""The mirrors of all repositories. A branch is fetched into its mirror, or restored there from stored bundles.
 
 A mirror is a cache: the commits in a branch's record can be restored from the repository and the last bundle.
 """
@@ -74,7 +74,7 @@ class Mirrors:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
+        """A folder for files of any size, beside the mirrors: the temporary folder may be small, or in memory."""
         with scratch_folder(self.folder) as folder:
             yield folder
 
@@ -87,7 +87,7 @@ class Mirrors:
 
     def of(self, project: str, repository: str) -> Mirror:
         """The mirror of a repository, by the name under which its project's tasks share it."""
-        # Sandboxes read mirrors under their own uid, where a runtime mounts them; other users may not.
+        # Only the spawner may enter this folder. Sandboxes read mirrors where a runtime mounts them.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self.at(mirror_path(self.folder, project, repository))
 
@@ -128,7 +128,7 @@ class Mirrors:
         return mirror
 
     async def _seed(self, mirror: Mirror, url: str) -> None:
-        """Begin with the objects of another project's mirror. If that fails, all are fetched from the repository."""
+        """Copy the objects of another project's mirror. If that fails, all objects are fetched from the repository."""
         for path in (await asyncio.to_thread(mirrors_beside, mirror.path))[:1]:
             try:
                 if await seed(mirror, self.at(path), self._hosts, url):
@@ -137,7 +137,7 @@ class Mirrors:
                 _log.info("mirror of another project unusable, fetching everything", error=str(error))
 
     async def _require_space(self, project: str) -> None:
-        """Raise `GitError` if the project has its maximum of mirrors, even after unneeded ones were removed."""
+        """Raise `GitError` if the project has its maximum of mirrors, even after unneeded mirrors were removed."""
         if await self._excess(project) and self._free_space is not None:
             await self._free_space(project)
         if (problem := await self._excess(project)) is not None:
@@ -166,7 +166,7 @@ class Mirrors:
         return await self._hosts.use(repository.url, mirror.default_branch)
 
     async def with_branch(self, record: BranchRecord) -> Mirror:
-        """The mirror with the branch at the commit of its record; restored if this spawner's mirror lacks it."""
+        """The mirror with the branch at the commit of its record, which is restored if the mirror lacks it."""
         mirror = self.of(record.project, record.repository)
         await self._use_promisor(mirror, record.url)
         at = (await mirror.branches()).get(record.branch)
@@ -186,7 +186,7 @@ class Mirrors:
         await self._hosts.use(url, mirror.fetch)
 
     async def _use_promisor(self, mirror: Mirror, url: str | None) -> None:
-        """Set the remote from which a partial mirror fetches missing objects, with the present credential."""
+        """Set the remote from which a partial mirror fetches missing objects, with the current credential."""
         if url is not None and await asyncio.to_thread(mirror.is_partial):
             mirror.promisor = await self._hosts.remote(url)
 
@@ -235,7 +235,8 @@ class Mirrors:
                     await restore_objects(mirror, file)
             except GitError as error:
                 if not error.permanent:
-                    raise  # otherwise the caller reports the objects that are still missing
+                    raise
+                # The caller reports the objects that are still missing.
 
     @asynccontextmanager
     async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
@@ -244,9 +245,9 @@ class Mirrors:
             yield file
 
     async def has_already(self, mirror: Mirror, record: BranchRecord, commit: str) -> bool:
-        """Whether the branch has a commit of a sandbox. Raises `GitError`.
+        """Whether the branch contains a commit of a sandbox. Raises `GitError`.
 
-        That the mirror has the commit is not enough: a killed spawner may have left it there without a branch.
+        The mirror may have the commit although the branch does not: a killed spawner may have left it there.
         """
         if not await mirror.has_commit(commit):
             return False

@@ -12,53 +12,55 @@ OPEN: Final = "open"
 
 
 class PullRequestRecord(BaseModel):
-    """A pull request that is wanted or exists: what was done about it, for which commit, and when it is polled."""
+    """A pull request that is wanted or exists: the completed steps, each with its commit, and the next poll."""
 
     model_config = ConfigDict(frozen=True)
 
     shown: PullRequestView | None = None
-    """The pull request as the forge reported it last; None if it is not opened yet."""
+    """The pull request at the forge, as of the last poll; None if it is not opened yet."""
     wanted: Literal["as_configured", "ready"] | None = None
     """A user's request to open or update it: by the configured terms, or ready for review."""
     merge_wanted: str | None = None
     """The commit that a user wants to be merged."""
     task: SafeName | None = None
-    """The task that its title and body are about: the last one before it was opened. Later ones do not change it."""
+    """The task that its title and body describe: the branch's last task when it was opened."""
     text: str = ""
     """The beginning of the text of `task`."""
     costs: dict[SafeName, int] = {}
-    """The cost of each task of the branch, in micro-dollars: the records of tasks are removed earlier."""
+    """The cost of each task of the branch, in micro-dollars. Stored here, because the records of tasks are removed
+    earlier."""
     written: str | None = None
-    """The commit that its title and body describe."""
+    """The commit for which its title and body were last written at the forge."""
     written_at: AwareDatetime | None = None
+    """When they were last written."""
     changed_at: AwareDatetime | None = None
-    """When the forge reported the last change of it."""
+    """When it was last changed: by a step, by a user's request, or at the forge as a poll found."""
     poll_at: AwareDatetime | None = None
     """When the forge is polled next; None if it is not polled any more."""
     polls: int = 0
     """How often the forge reported no change since `changed_at`."""
     readied: str | None = None
-    """The commit for which it was made ready for review: a user may make it a draft again."""
+    """The commit for which it was made ready for review. A user may make it a draft again."""
     tried_at: AwareDatetime | None = None
-    """When a merge was tried last."""
+    """When a merge was last tried."""
     queued_at: AwareDatetime | None = None
-    """When the forge accepted last to merge it later."""
+    """When the forge last accepted a request to merge it later."""
     first_queued_at: AwareDatetime | None = None
-    """When the forge first accepted to merge this commit later."""
+    """When the forge first accepted a request to merge this commit later."""
     conflicted: str | None = None
-    """The commit whose conflicts were published."""
+    """The commit whose conflicts with the base were published."""
     conflicted_at: AwareDatetime | None = None
     conflicts: tuple[str, ...] = ()
-    """The paths with conflicts of the commit `conflicted`."""
+    """The conflicting paths of the commit `conflicted`."""
     followed: str | None = None
-    """The commit for whose conflicts a task was submitted, or refused."""
+    """The commit for whose conflicts a task was submitted or refused."""
     follow_ups: tuple[SafeName, ...] = ()
     """The tasks that were submitted for conflicts."""
     unseen: str | None = None
-    """The commit whose branch the forge does not see, since `unseen_since`."""
+    """The pushed commit that the forge does not show, since `unseen_since`."""
     unseen_since: AwareDatetime | None = None
     refused: dict[str, str] = {}
-    """The commit for which the forge refused a step, by step."""
+    """The commit for which the forge last refused a step, by the step's name."""
     problem: str | None = None
     """The text of the forge's last refusal."""
 
@@ -68,7 +70,7 @@ class PullRequestRecord(BaseModel):
         return self.shown is not None and self.shown.state == OPEN
 
     def stuck_since(self, now: datetime, longest: timedelta) -> bool:
-        """Whether the forge accepted to merge it `longest` ago or earlier, and has not merged it."""
+        """Whether the forge accepted to merge it `longest` ago or earlier, and has not merged it yet."""
         return self.first_queued_at is not None and now - self.first_queued_at >= longest
 
     def changed(self, **changes: Any) -> Self:

@@ -20,16 +20,16 @@ async def all_steps(
 ) -> bool:
     """Run all due steps of this branch; return whether to retry later.
 
-    `step` runs the next step, and returns whether there was one. `for_now` are its errors that are transient, besides
-    `FOR_NOW`: `delayed` is called with such an error.
+    `step` runs the next step, and returns whether there was one. `for_now`: its transient errors, in addition to
+    `FOR_NOW`. `delayed` is called after a transient error.
     """
-    passing: tuple[type[Exception], ...] = (*for_now, *FOR_NOW)
+    transient: tuple[type[Exception], ...] = (*for_now, *FOR_NOW)
     try:
         while await step(key):
             pass
     except LeaseLostError as error:
         branch_log.info("lease lost to another replica", lease=str(error))
-    except passing as error:
+    except transient as error:
         branch_log.warning("branch not handled, retrying", branch=key, error=str(error))
         if delayed is not None:
             with suppress(LeaseLostError, *FOR_NOW):

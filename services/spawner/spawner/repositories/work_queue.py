@@ -1,7 +1,7 @@
 """A queue of keys that are worked on concurrently: a key never twice at once, and only a few of one project or host.
 
-So neither a project nor hosts that do not respond can block the others: a key always has a place if no key of its host
-is being worked on.
+So neither a project nor hosts that do not respond can block the others: work on a key can always begin if no key of the
+same host is being worked on.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ HostOf = Callable[[str], str | None]
 """The host that work on a key contacts, or None."""
 Work = Callable[[str], Coroutine[Any, Any, bool]]
 """Works on a key; returns whether it is to be worked on again later. It must not raise."""
-_TURN_SECONDS: Final = 0.5
-"""Seconds until a key whose project or host has its maximum is tried again."""
+_RETRY_SECONDS: Final = 0.5
+"""The delay until a key is tried again whose project or host has its maximum."""
 
 
 class WorkQueue:
@@ -56,7 +56,7 @@ class WorkQueue:
             self._requested.put_nowait(key)
 
     async def run(self) -> None:
-        """Work on what is requested, until cancelled."""
+        """Work on the requested keys, until cancelled."""
         running: set[asyncio.Task[bool]] = set()
         broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -67,19 +67,19 @@ class WorkQueue:
     async def _begin_all(self, running: set[asyncio.Task[bool]], broken: asyncio.Future[None]) -> None:
         while True:
             key = await self._requested.get()
-            place = (key.partition(".")[0], self._host_of(key))
-            if not self._is_free(*place):
-                self._later(_TURN_SECONDS, self._requested.put_nowait, key)
+            project_and_host = (key.partition(".")[0], self._host_of(key))
+            if not self._is_free(*project_and_host):
+                self._later(_RETRY_SECONDS, self._requested.put_nowait, key)
                 continue
-            self._count(*place, 1)
+            self._count(*project_and_host, 1)
             self._working.add(key)
             task = asyncio.create_task(self._work(key))
             running.add(task)
             task.add_done_callback(running.discard)
-            task.add_done_callback(partial(self._ended, key, *place, broken))
+            task.add_done_callback(partial(self._ended, key, *project_and_host, broken))
 
     def _is_free(self, project: str, host: str | None) -> bool:
-        """Whether there is a place for another key of this project and host."""
+        """Whether work on another key of this project and host may begin."""
         if host is not None and self._hosts[host] >= self._of_host:
             return False
         if self._pairs[project, host] and self._projects[project] >= self._of_project:

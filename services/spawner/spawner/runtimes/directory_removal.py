@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_OWN: Final = 0o700
+_OWNER_ONLY: Final = 0o700
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -40,7 +40,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def grant_owner_permissions(folder: Path) -> None:
-    """Give the owner all permissions on a folder that an agent may exchange meanwhile. Raises `OSError`."""
+    """Give the owner all permissions on a folder, which an agent may replace at any time. Raises `OSError`."""
     os.close(_open(folder))
 
 
@@ -56,11 +56,11 @@ def _empty(top: int, name: str) -> None:
     """Remove the files of a folder, and move its folders up beside it."""
     inside = _open(name, top)
     try:
-        unused = secrets.token_hex(8)
+        unique = secrets.token_hex(8)
         for number, inner in enumerate(os.listdir(inside)):  # noqa: PTH208  # pathlib lists no descriptor
             if _is_folder(inside, inner):
                 os.close(_open(inner, inside))  # sets the permissions without which it can't be moved
-                os.rename(inner, f"{unused}-{number}", src_dir_fd=inside, dst_dir_fd=top)
+                os.rename(inner, f"{unique}-{number}", src_dir_fd=inside, dst_dir_fd=top)
             else:
                 os.unlink(inner, dir_fd=inside)
     finally:
@@ -70,16 +70,16 @@ def _empty(top: int, name: str) -> None:
 def _open(name: Path | str, within: int | None = None) -> int:
     """Open a folder, and give its owner all permissions. Never follows a link, even one that replaces it meanwhile.
 
-    Opening with `O_PATH` needs no permission on the folder, and then an agent can't exchange it any more. The mode of
-    such a descriptor can be changed only through `/proc`.
+    Opening with `O_PATH` needs no permission on the folder, and the descriptor still refers to it if an agent replaces
+    the path. The mode of such a descriptor can be changed only through `/proc`.
     """
-    place = os.open(name, os.O_PATH | _FOLDER, dir_fd=within)
+    handle = os.open(name, os.O_PATH | _FOLDER, dir_fd=within)
     try:
-        itself = f"/proc/self/fd/{place}"
-        os.chmod(itself, _OWN)  # noqa: PTH101  # of the open folder
-        return os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        path = f"/proc/self/fd/{handle}"
+        os.chmod(path, _OWNER_ONLY)  # noqa: PTH101  # of the open folder
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     finally:
-        os.close(place)
+        os.close(handle)
 
 
 def _is_folder(folder: int, name: str) -> bool:

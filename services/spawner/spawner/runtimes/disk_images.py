@@ -9,7 +9,8 @@ from typing import BinaryIO, Final
 
 DRAFT: Final = ".new"
 """The suffix of an image that is not complete yet."""
-_SECONDS: Final = 60.0
+_PROGRAM_SECONDS: Final = 60.0
+"""The timeout of each program, such as `mkfs.ext4`."""
 _SECRET: Final = 0o600
 _CHUNK: Final = 1 << 20
 _MKFS: Final = (
@@ -75,7 +76,7 @@ def run(program: str, *arguments: str) -> None:
         ended = subprocess.run(
             [program, *arguments],
             capture_output=True,
-            timeout=_SECONDS,
+            timeout=_PROGRAM_SECONDS,
             check=False,
             stdin=subprocess.DEVNULL,
             env={"PATH": _SBIN, "LC_ALL": "C"},

@@ -14,24 +14,27 @@ _MIB: Final = 1024 * 1024
 
 
 def megabytes_for(setting: int | None, folder: Path) -> int:
-    """The setting, or the default size on the file system of this folder. 0: none; the default if we are not root."""
+    """The setting, or the default size on the file system of this folder; 0: no file system for each sandbox.
+
+    The default is 0 if this process is not root's, because only root can mount a file system.
+    """
     if setting is not None or os.getuid() != 0:
         return setting or 0
     status = os.statvfs(folder)
-    return default_megabytes(status.f_blocks * status.f_frsize, _kind_of(folder))
+    return default_megabytes(status.f_blocks * status.f_frsize, _file_system_type(folder))
 
 
 def default_megabytes(total: int, kind: str) -> int:
     """The default size on a file system of this type with `total` bytes: at most a quarter of it.
 
     So no sandbox fills it alone. The size is 0 (none) if a quarter is too small to be of use, and on a file system in
-    memory, where an image would occupy memory twice.
+    memory, where an image would use memory twice.
     """
     megabytes = min(DEFAULT_MEGABYTES, total // _MIB // _DEFAULT_FRACTION)
     return 0 if kind in _IN_MEMORY or megabytes < _MIN_MEGABYTES else megabytes
 
 
-def _kind_of(folder: Path) -> str:
+def _file_system_type(folder: Path) -> str:
     """The type of the file system that a folder is in (proc_pid_mountinfo(5)); empty if it is not listed."""
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"

@@ -29,9 +29,11 @@ class Paths:
     home: Path
     previous: Path
     group: Path | None
-    """The path of its control group; None: the path on the host."""
+    """The path of the sandbox's control group as the worker sees it; None: the path on the host."""
     place: Path
+    """The parent of the directories above."""
     search: str
+    """The value of PATH."""
 
 
 def paths(place: SandboxDirectory, *, inside: bool) -> Paths:
@@ -44,9 +46,9 @@ def paths(place: SandboxDirectory, *, inside: bool) -> Paths:
     return Paths(work, state, home, previous, INSIDE / "cgroup", INSIDE, search)
 
 
-def common(seen: Paths, group: Path | None) -> dict[str, str]:
-    """The variables that do not depend on the sandbox's plan. A worker that is started in advance has no others."""
-    found = {
+def common_variables(seen: Paths, group: Path | None) -> dict[str, str]:
+    """The variables that do not depend on the sandbox's plan. `group`: the path of its control group on the host."""
+    values = {
         MARK: str(seen.place),
         "SANDHERD_STATE_DIR": str(seen.state),
         "SANDHERD_WORK_DIR": str(seen.work),
@@ -56,26 +58,27 @@ def common(seen: Paths, group: Path | None) -> dict[str, str]:
         "USER": "agent",
     }
     if group:
-        found["SANDHERD_CGROUP"] = str(seen.group or group)
-    return found
+        values["SANDHERD_CGROUP"] = str(seen.group or group)
+    return values
 
 
-def memory_loss(known: bool) -> dict[str, str]:  # noqa: FBT001  # its only argument
-    """For a recovery, if `known`: the variable which states that the kernel killed the worker for lack of memory."""
-    return {"SANDHERD_LOST_FOR_MEMORY": "1"} if known else {}
+def memory_loss_variable(lost_for_memory: bool) -> dict[str, str]:  # noqa: FBT001  # its only argument
+    """The variable that states in a recovery that the kernel killed the lost worker for lack of memory, if it did."""
+    return {"SANDHERD_LOST_FOR_MEMORY": "1"} if lost_for_memory else {}
 
 
-def granted(plan: SandboxPlan) -> dict[str, str]:
-    """For a warm worker: the variable with the credential for its key, if one has been issued."""
+def grant_variable(plan: SandboxPlan) -> dict[str, str]:
+    """The variable with the credential for the key of a warm worker, if a credential has been issued."""
     return {} if plan.grant is None else {"SANDHERD_GRANT": plan.grant.model_dump_json()}
 
 
 def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int | None = None) -> dict[str, str]:
     """The complete environment of the worker; nothing is inherited from the spawner.
 
-    `lost`: in a recovery, the exit status of the lost worker.
+    `group`: the path of the sandbox's control group on the host. `lost`: in a recovery, the exit status of the lost
+    worker.
     """
-    found = common(seen, group) | {
+    values = common_variables(seen, group) | {
         "SANDHERD_PROJECT": plan.project,
         "SANDHERD_SANDBOX_ID": plan.sandbox,
         "SANDHERD_ATTEMPT": str(plan.attempt),
@@ -87,14 +90,14 @@ def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int |
         "HEARTBEAT_INTERVAL": f"{plan.heartbeat_interval:g}",
         "SANDHERD_STOP_GRACE": f"{plan.stop_grace:g}",
     }
-    found |= {name: str(seen.state / TLS_FILES[name]) for name in plan.tls}
+    values |= {name: str(seen.state / TLS_FILES[name]) for name in plan.tls}
     if plan.task:
-        found["SANDHERD_TASK_ID"] = plan.task
+        values["SANDHERD_TASK_ID"] = plan.task
     if plan.previous:
-        found["SANDHERD_PREVIOUS_FILE"] = str(seen.state / "previous.json")
-        found["SANDHERD_PREVIOUS_DIR"] = str(seen.previous)
+        values["SANDHERD_PREVIOUS_FILE"] = str(seen.state / "previous.json")
+        values["SANDHERD_PREVIOUS_DIR"] = str(seen.previous)
     if plan.traceparent:
-        found["TRACEPARENT"] = plan.traceparent
+        values["TRACEPARENT"] = plan.traceparent
     if lost and lost > _SIGNALLED:
-        found["SANDHERD_LOST_SIGNAL"] = str(lost - _SIGNALLED)
-    return found
+        values["SANDHERD_LOST_SIGNAL"] = str(lost - _SIGNALLED)
+    return values

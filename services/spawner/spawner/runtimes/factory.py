@@ -28,7 +28,7 @@ from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
 WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
 """`-P`: the current directory is the work tree, and its files must not shadow the worker's modules."""
 _PACKAGES: Final = ("sandherd", "sandherd_worker", "sandherd_drivers")
-FIRST_UID, UIDS = 1_879_048_192, 65_536
+FIRST_UID, UIDS = 1_879_048_192, 65_536  # the default of the first host uid for sandboxes, and of the number of uids
 _COMPILE_SECONDS, _UINT32 = 60.0, 0xFFFFFFFF
 _log: Final = logs.get("runtime.process")
 
@@ -57,7 +57,7 @@ class ProcessRuntimeOptions:
 
     @classmethod
     def of(cls, settings: Settings, worker: tuple[str, ...] = WORKER, *, starts: bool = True) -> Self:
-        """Options from the settings. A process that only ends sandboxes differs in `starts` only."""
+        """The options from the settings. `starts`: whether the process will start sandboxes."""
         home = settings.home.resolve()
         return cls(
             root=home / "sandboxes",
@@ -105,9 +105,10 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
         networks=options.networks,
         search_path=search_path(options.plugins, os.environ.get("PYTHONPATH", "")),
     )
-    _check_network(runtime, isolated.unconnected)
-    can = runtime.capabilities
-    _log.info("process runtime enabled", isolation=can.isolation, memory=can.memory, processes=can.processes)
+    _check_network(runtime, isolated.network_problem)
+    enabled = runtime.capabilities
+    isolation, memory, processes = enabled.isolation, enabled.memory, enabled.processes
+    _log.info("process runtime enabled", isolation=isolation, memory=memory, processes=processes)
     return runtime
 
 
@@ -117,12 +118,12 @@ def _check_network(runtime: ProcessRuntime, reason: str | None) -> None:
         _log.error("sandbox network unavailable, refusing to start sandboxes", reason=reason)
         runtime.refusal = reason
     shared = "host" in runtime.networks.modes or not runtime.launch
-    found = [reason] if reason else [network_probe.SHARED] if shared else []
-    runtime.capabilities = replace(runtime.capabilities, gaps=(*runtime.capabilities.gaps, *found))
+    network_gaps = [reason] if reason else [network_probe.SHARED] if shared else []
+    runtime.capabilities = replace(runtime.capabilities, gaps=(*runtime.capabilities.gaps, *network_gaps))
 
 
 def _layout(options: ProcessRuntimeOptions) -> Layout:
-    """The layout of this runtime: existing file systems are mounted, and new ones are enabled if this host can."""
+    """The layout of this runtime. Mounts the existing file systems; enables new ones if this host supports them."""
     layout = Layout(options.root, options.quarantine, megabytes_for(options.disk_megabytes, options.root))
     if layout.disk_megabytes and (reason := layout.disks.try_out()):
         _log.warning("sandbox disk usage is not limited", reason=reason)
@@ -138,8 +139,8 @@ class _Isolated:
     launch: IsolationLaunch | None = None
     gaps: tuple[str, ...] = ()
     refusal: str | None = None
-    unconnected: str | None = None
-    """Why sandboxes can't have their own network."""
+    network_problem: str | None = None
+    """Why sandboxes can't have their own network; None if they can."""
 
 
 def _isolate(options: ProcessRuntimeOptions) -> _Isolated:
@@ -147,61 +148,61 @@ def _isolate(options: ProcessRuntimeOptions) -> _Isolated:
         _log.warning("sandboxes are not isolated from the host: SANDHERD_ISOLATION=none")
         return _Isolated()
     users, unused = _users(options)
-    found = _try(options, users)
-    if users and users.of_user and (reason := found.refusal or found.unconnected):
-        found, users, unused = _without_subordinate(options, users, reason)
-    if found.launch:
-        return replace(found, gaps=gaps.of(found.launch, unused))
-    reason = _isolation_problem(found.refusal)
+    isolated = _try(options, users)
+    if users and users.of_user and (reason := isolated.refusal or isolated.network_problem):
+        isolated, users, unused = _without_subordinate(options, users, reason)
+    if isolated.launch:
+        return replace(isolated, gaps=gaps.of(isolated.launch, unused))
+    reason = _isolation_problem(isolated.refusal)
     if options.isolation == "bubblewrap":
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"SANDHERD_ISOLATION=bubblewrap, but {reason}")
     if options.isolation == "auto":
-        _log.error("sandbox isolation unavailable, refusing to start sandboxes", reason=found.refusal)
+        _log.error("sandbox isolation unavailable, refusing to start sandboxes", reason=isolated.refusal)
         return _Isolated(refusal=reason, gaps=(reason,))
     weak = _try(options, None) if users else _Isolated()
-    gaps_found = gaps.of(weak.launch, unused) if weak.launch else (gaps.NOTHING,)
-    return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {found.refusal}", *gaps_found))
+    weak_gaps = gaps.of(weak.launch, unused) if weak.launch else (gaps.NO_ISOLATION,)
+    return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {isolated.refusal}", *weak_gaps))
 
 
 def _users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
-    """The host uids for sandboxes, if any, and why subordinate uids are not used; empty if they are or we are root."""
+    """The host uids for sandboxes, if any, and why subordinate uids are not used (empty: they are, or we are root)."""
     if os.getuid() == 0:
         return SandboxUsers(*options.uids), ""
-    found = user_namespace.current()
-    if found.users is None or found.joined:
-        return found.users, found.reason
-    reason = refuses_owners(options.root.parent, found.users)
-    return (None, reason) if reason else (found.users, "")
+    subordinate = user_namespace.current()
+    if subordinate.users is None or subordinate.joined:
+        return subordinate.users, subordinate.reason
+    reason = refuses_owners(options.root.parent, subordinate.users)
+    return (None, reason) if reason else (subordinate.users, "")
 
 
 def _without_subordinate(
     options: ProcessRuntimeOptions, users: SandboxUsers, reason: str
 ) -> tuple[_Isolated, SandboxUsers | None, str]:
-    """Try again with and without them. Use none if only that works, and no running sandbox has a subordinate uid."""
-    again, shared = _try(options, users), _try(options, None)
-    works = not (again.refusal or again.unconnected)
-    if works or user_namespace.current().joined or shared.refusal or shared.unconnected:
-        return again, users, reason
+    """Try again with and without subordinate uids. Without, if only that works and no running sandbox has one."""
+    with_uids, without_uids = _try(options, users), _try(options, None)
+    works = not (with_uids.refusal or with_uids.network_problem)
+    if works or user_namespace.current().joined or without_uids.refusal or without_uids.network_problem:
+        return with_uids, users, reason
     _log.warning("subordinate uids not used", reason=reason)
-    return shared, None, reason
+    return without_uids, None, reason
 
 
 def _try(options: ProcessRuntimeOptions, users: SandboxUsers | None) -> _Isolated:
-    """Start one trial sandbox that does nothing, with its own network if any sandbox will have one, else without."""
-    wanted = SandboxNeeds(
+    """Start one trial sandbox that does nothing. It has its own network if any sandbox will have one."""
+    needs = SandboxNeeds(
         Path(options.worker[0]), options.packages, options.hidden, options.toolchains, users, options.plugins
     )
-    launch, reason = detect_isolation(wanted)
+    launch, reason = detect_isolation(needs)
     if launch is None or not options.starts:
         return _Isolated(launch, refusal=reason)
-    unconnected = None
+    network_problem = None
     if options.networks.modes - {"host"}:
-        unconnected = network_probe.refusal(launch, options.networks, wanted.trial)
-        if unconnected is None:
+        network_problem = network_probe.refusal(launch, options.networks, needs.trial)
+        if network_problem is None:
             return _Isolated(launch)
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
-        reason = refusal(launch, SandboxDirectory(Path(folder, "sbx-trial")), wanted.trial)
-    return _Isolated(refusal=reason) if reason else _Isolated(launch, unconnected=unconnected)
+        reason = refusal(launch, SandboxDirectory(Path(folder, "sbx-trial")), needs.trial)
+    return _Isolated(refusal=reason) if reason else _Isolated(launch, network_problem=network_problem)
 
 
 def _isolation_problem(reason: str | None) -> str:
@@ -224,7 +225,7 @@ def _group_name(root: Path) -> str:
 
 
 def _compile(options: ProcessRuntimeOptions) -> None:
-    """Compile the worker's modules once: they are read-only in a sandbox, which would compile them at each start."""
+    """Compile the worker's modules now: they are read-only in sandboxes, so each worker would compile them again."""
     folders = [folder for name in (*options.packages, *options.plugins) for folder in bubblewrap.folders_of(name)]
     if not options.starts or (options.worker[0] == sys.executable and all(map(_is_compiled, folders))):
         return

@@ -2,9 +2,9 @@
 
     python -P fork_program.py <descriptor> [-m <module> | -c <code>]
 
-For each connection that it receives on the descriptor it forks a child, which reads the request and does the rest. This
-process reads no request and enters no sandbox: so all children begin in the same state, without anything of another
-sandbox. It ends when the spawner closes the descriptor. A child has the role
+For each connection that it receives on the descriptor it forks a child, which reads the request and handles it. This
+process itself reads no request and enters no sandbox, so that all children begin in the same state, without data of
+another sandbox. It ends when the spawner closes the descriptor. A child has one of these roles:
 
 - `worker`: it enters the sandbox's control groups, waits until the stub (see `shim`) runs there, joins its namespaces,
   and forks a holder, which the first process of the sandbox adopts. The holder forks the worker and reports its end;
@@ -38,10 +38,12 @@ else:  # run as a program: the spawner's package would load what no worker needs
     del sys.path[0]  # its modules have common names
 
 _REQUEST_PART: Final = 65536
+"""The number of bytes of a request that are read at once."""
 _MAX_DESCRIPTORS: Final = 3
+"""The maximum number of descriptors of a request."""
 _SEED_BYTES: Final = 48
 _BEGIN_BYTES: Final = 64
-"""At least as many as a shim writes to its forwarder."""
+"""The size of the buffer for the line `begin`, which a shim sends to its forwarder."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """`struct ucred` of unix(7): process id, user id, group id."""
 
@@ -55,8 +57,8 @@ def main() -> int:
     gc.freeze()  # the collector would write into pages that are shared with all children
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        signalled, descriptors = _receive(control, 1)
-        if not signalled:
+        received, descriptors = _receive(control, 1)
+        if not received:
             return 0
         if _fork() == 0:
             control.close()
@@ -67,7 +69,7 @@ def main() -> int:
 
 
 def _fork() -> int:
-    """As `os.fork`; -1 if no process can be created: the connection is then closed without a reply."""
+    """As `os.fork`; -1 if no process can be created. The connection is then closed without a reply."""
     try:
         return os.fork()
     except OSError:
@@ -75,7 +77,7 @@ def _fork() -> int:
 
 
 def _load(option: str, text: str) -> Callable[[list[str]], int | None]:
-    """The function that runs a worker with its arguments. A module is loaded now, with all that it will import."""
+    """The function that runs a worker with its arguments. A module is loaded now, with all modules that it needs."""
     if option == "-c":
         return lambda arguments: _run_code(text, arguments)
     module = importlib.import_module(text)
@@ -96,7 +98,7 @@ def _run_module(module: Any, arguments: list[str]) -> int | None:
 
 
 def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) -> NoReturn:
-    """Do what the connection requests, in a child that has just been forked."""
+    """Handle the request of a connection, in a child that has just been forked."""
     try:
         request, descriptors = _read(connection)
         connection.sendall(_own_stat())
@@ -115,13 +117,13 @@ def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) ->
 
 
 def _own_stat() -> bytes:
-    """A line of `/proc/<pid>/stat`: it identifies this process also if another one has its id later."""
+    """This process's line of `/proc/<pid>/stat`, with its start time: a later process may have the same id."""
     with open("/proc/self/stat", "rb", buffering=0) as stat:  # noqa: PTH123  # half the time
         return stat.read()
 
 
 def _receive(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    """Read up to `size` bytes, and descriptors, which no program inherits."""
+    """Read up to `size` bytes, and the descriptors sent with them, which programs do not inherit."""
     text, descriptors, _, _ = socket.recv_fds(connection, size, _MAX_DESCRIPTORS)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # `recv_fds` ignores MSG_CMSG_CLOEXEC
@@ -144,9 +146,9 @@ def _run_command(request: dict[str, Any], out: int, err: int, report: int) -> No
 
 
 def _run_forwarder(request: dict[str, Any], shim: int, run: Callable[[list[str]], int | None]) -> None:
-    """Be the network forwarder, once the shim has claimed its run: another one may have claimed it before."""
+    """Run the network forwarder once the shim has claimed its run. Do nothing if another shim has claimed it before."""
     os.setsid()
-    if not os.read(shim, _BEGIN_BYTES):
+    if not os.read(shim, _BEGIN_BYTES):  # the shim has ended without claiming the run
         return
     nsenter_child.enter_groups(request["groups"])
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -156,7 +158,7 @@ def _run_forwarder(request: dict[str, Any], shim: int, run: Callable[[list[str]]
 
 
 def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]], int | None]) -> None:
-    """Join the stub's namespaces, and leave a holder with the worker there."""
+    """Join the stub's namespaces, and start a holder there, which forks the worker."""
     os.setsid()
     channel = socket.socket(fileno=stub)
     nsenter_child.enter_groups(request["groups"])
@@ -166,14 +168,14 @@ def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]],
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         nsenter_child.enter_namespaces(pid, None, request["user"])
-        nsenter_child.hide()  # before it has an id in the sandbox
+        nsenter_child.hide()  # before this process has an id in the sandbox, by which the agent could trace it
         _enter_folder(request["folder"], request["inode"])
     except OSError as error:
         os.write(log, f"sandherd: the worker is started by exec, as it could not be forked: {error}\n".encode())
         return
     between = os.fork()
     if between == 0:
-        # Its parent ends now: the holder is adopted by the first process of the pid namespace, and ends with it.
+        # This process ends now, so that the first process of the pid namespace adopts the holder, which ends with it.
         if os.fork() == 0:
             _hold(request, channel, log, run)
         os._exit(0)
@@ -182,25 +184,28 @@ def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]],
 
 
 def _enter_folder(folder: str, inode: list[int]) -> None:
-    """Change into the sandbox's folder. Raises `OSError` if it is another one: the stub's id was reused."""
+    """Change into the sandbox's folder. Raises `OSError` if it belongs to another sandbox: the stub's id was reused."""
     os.chdir(folder)
-    found = os.stat(".")  # noqa: PTH116  # as above
-    if [found.st_dev, found.st_ino] != inode:
+    entered = os.stat(".")  # noqa: PTH116  # as above
+    if [entered.st_dev, entered.st_ino] != inode:
         raise OSError("its process id belongs to another sandbox")
 
 
 def _wait_for_stub(channel: socket.socket) -> int | None:
-    """The stub's process id, from the kernel, once it has written that it runs; None if it has ended before."""
-    text, parts, _, _ = channel.recvmsg(64, socket.CMSG_SPACE(_CREDENTIALS.size))
+    """Wait until the stub reports that it runs, and return its process id; None if it has ended before.
+
+    The kernel adds the id to the report (SCM_CREDENTIALS), so that the sandbox can't name another process.
+    """
+    text, ancillary, _, _ = channel.recvmsg(64, socket.CMSG_SPACE(_CREDENTIALS.size))
     if not text:
         return None
-    return next(int(_CREDENTIALS.unpack(data)[0]) for _, kind, data in parts if kind == socket.SCM_CREDENTIALS)
+    return next(int(_CREDENTIALS.unpack(data)[0]) for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS)
 
 
 def _hold(
     request: dict[str, Any], channel: socket.socket, log: int, run: Callable[[list[str]], int | None]
 ) -> NoReturn:
-    """Be the worker's parent, and report its end: it is not a child of the stub, which can't wait for it."""
+    """Fork the worker, wait for it, and report its end. The stub can't wait for it: it is not the worker's parent."""
     try:
         os.setsid()
         nsenter_child.hide()
@@ -223,7 +228,7 @@ def _hold(
 
 
 def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) -> None:
-    """Change what is left of this process into what an exec in the sandbox would have made."""
+    """Give this process the descriptors, limits, signals and variables that an exec in the sandbox would have set."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -242,19 +247,20 @@ def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) ->
 
 
 def renew_random_states() -> None:
-    """Start new sequences of random numbers, where the fork server may have started one.
+    """Seed the random number generators again that the fork server may have seeded, so that workers differ.
 
-    OpenSSL and `tempfile` do so by themselves in a process with another id, but ids of another namespace may be equal.
+    OpenSSL and `tempfile` seed theirs again in a process with another id. But processes of two sandboxes may have the
+    same id, each in its own pid namespace.
     """
     random.seed()
     if openssl := sys.modules.get("_ssl"):
         openssl.RAND_add(os.urandom(_SEED_BYTES), _SEED_BYTES)
-    if names := sys.modules.get("tempfile"):
-        names._name_sequence = None  # type: ignore[attr-defined]  # noqa: SLF001  # it has no other way
+    if tempfile := sys.modules.get("tempfile"):
+        tempfile._name_sequence = None  # type: ignore[attr-defined]  # noqa: SLF001  # it has no public function
 
 
 def _set_standard(out: int, err: int) -> None:
-    """Make these the standard output and the standard error."""
+    """Use these descriptors as the standard output and the standard error, and close the originals."""
     os.dup2(out, 1)
     os.dup2(err, 2)
     for descriptor in {out, err} - {1, 2}:
@@ -262,7 +268,7 @@ def _set_standard(out: int, err: int) -> None:
 
 
 def _end(run: Callable[[list[str]], int | None], arguments: list[str]) -> NoReturn:
-    """Run the worker, and end as a Python program does, but without destroying each object."""
+    """Run the worker, and end as the interpreter does, but without the time-consuming destruction of all objects."""
     code: Any = 1
     try:
         code = run(arguments)

@@ -1,8 +1,8 @@
 """The spawner's side of the fork server: a process that has loaded what workers import, and forks them.
 
-It is a program of its own (`fork_program`), not a fork of the spawner: it has none of the spawner's memory, variables
-and descriptors. It is started when it is needed first, and again after it has ended. What it has forked does not end
-with it. Where it can't be used, workers are started by exec, as in other runtimes.
+It is a separate program (`fork_program`), not a fork of the spawner, so it has none of the spawner's memory, variables
+and descriptors. It is started when it is first needed, and again after it has ended. The processes that it has forked
+do not end with it. Where it can't be used, workers are started by exec, as in other runtimes.
 """
 
 import asyncio
@@ -23,28 +23,33 @@ from sandherd.telemetry import logs
 
 _PROGRAM: Final = Path(__file__).with_name("fork_program.py")
 _SEND_SECONDS: Final = 10.0
+"""The timeout for sending a request."""
 _FORK_SECONDS: Final = 20.0
-"""How long the program may take until a child handles a request, its own start included."""
+"""How long the program may take until a child handles a request, including the start of the program."""
 _END_SECONDS: Final = 2.0
+"""How long the program may take to end before it is killed."""
 _RETRY_SECONDS: Final = 60.0
-"""How long none is started after one that has ended before it forked anything."""
+"""How long no program is started after a program that has ended before it forked anything."""
 _FIRST_PART: Final = 4096
+"""The number of bytes of a request that are sent together with its descriptors."""
 _REPLY_BYTES: Final = 1024
 """More than a line of `/proc/<pid>/stat`, which is the reply."""
 _log: Final = logs.get("runtime.process")
 
 
-def _forkable(worker: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The option and its argument of a worker's command line: `python -P -m module` or `python -P -c code`."""
-    if (
-        len(worker) == 4 and worker[0] == sys.executable and worker[1] == "-P" and worker[2] in ("-m", "-c")
-    ):  # its words
-        return worker[2:]
+def _fork_arguments(worker: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The option `-m` or `-c` of a worker's command line, and its argument; None if the worker can't be forked.
+
+    The command line must be `python -P -m module` or `python -P -c code`, with this process's Python.
+    """
+    match worker:
+        case (sys.executable, "-P", "-m" | "-c", _):
+            return worker[2:]
     return None
 
 
 class Handover:
-    """Connections that a thread opens for a coroutine. If the coroutine was cancelled meanwhile, they are closed."""
+    """Connections that a thread opens for a coroutine. They are closed if the coroutine is cancelled meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,14 +57,14 @@ class Handover:
         self._abandoned = False
 
     def put(self, connection: socket.socket) -> None:
-        """Called by the thread."""
+        """Add a connection. Called by the thread."""
         with self._lock:
             self._connections.append(connection)
             if self._abandoned:
                 connection.close()
 
     def abandon(self) -> None:
-        """Called by the coroutine, which does not get the connections."""
+        """Close all connections, also those that are added later. Called when the coroutine is cancelled."""
         with self._lock:
             self._abandoned = True
             for connection in self._connections:
@@ -67,15 +72,16 @@ class Handover:
 
 
 class ForkServer:
-    """Starts the program, and sends requests to it. Its methods may block, and be called from several threads."""
+    """Starts the program, and sends requests to it. Its methods may block, and are safe in several threads."""
 
     def __init__(self, worker: tuple[str, ...], search_path: str) -> None:
-        self._arguments = _forkable(worker)
+        self._arguments = _fork_arguments(worker)
         self._search_path = search_path
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._served = False
+        self._has_forked = False
+        """Whether a child of the running program has handled a request."""
         self._unused_until = 0.0
 
     @property
@@ -90,7 +96,7 @@ class ForkServer:
         return process.pid if process and process.poll() is None else None
 
     def request(self, text: bytes, descriptors: Sequence[int]) -> socket.socket | None:
-        """Have a child forked that handles this request; returns the connection to it. None: that is not possible."""
+        """Fork a child that handles this request, and return the connection to it; None if that is not possible."""
         connection = self._connect()
         if connection is None:
             return None
@@ -105,11 +111,11 @@ class ForkServer:
         return connection
 
     def fork(self, text: bytes, descriptors: Sequence[int]) -> ProcessId | None:
-        """Have a child forked that handles this request, and return which process it is once it does.
+        """Fork a child that handles this request, and return its process id once it does; None if that is not possible.
 
-        None: that is not possible now. The program is not started for it, as that takes longer than an exec.
+        The program is not started for this request, because that takes longer than an exec.
         """
-        connection = self.request(text, descriptors) if self._served and self.pid is not None else None
+        connection = self.request(text, descriptors) if self._has_forked and self.pid is not None else None
         if connection is None:
             return None
         with connection, suppress(OSError):
@@ -124,12 +130,12 @@ class ForkServer:
         with connection:
             try:
                 async with asyncio.timeout(_FORK_SECONDS):
-                    self._served |= bool(await asyncio.get_running_loop().sock_recv(connection, _REPLY_BYTES))
+                    self._has_forked |= bool(await asyncio.get_running_loop().sock_recv(connection, _REPLY_BYTES))
             except (TimeoutError, OSError):
                 await asyncio.to_thread(self.abort)
 
     def abort(self) -> None:
-        """Kill the program, as it does not reply. The requests that it did not read fail with it."""
+        """Kill the program, because it does not reply. The requests that it has not read fail."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
@@ -138,18 +144,18 @@ class ForkServer:
     def close(self) -> None:
         """End the program."""
         with self._lock:
-            self._served = True
+            self._has_forked = True
             self._end()
 
     def _connect(self) -> socket.socket | None:
         with self._lock:
-            if not self._ensure():
+            if not self._ensure_running():
                 return None
             assert self._control is not None, "it was just started"
             near, far = socket.socketpair()
             try:
                 socket.send_fds(self._control, [b"f"], [far.fileno()])
-            except OSError:  # it has just ended, or reads nothing
+            except OSError:  # the program has just ended, or does not read
                 near.close()
                 self._end()
                 return None
@@ -157,8 +163,8 @@ class ForkServer:
                 far.close()
             return near
 
-    def _ensure(self) -> bool:
-        """Start the program unless it runs. Returns whether it does."""
+    def _ensure_running(self) -> bool:
+        """Start the program unless it runs. Returns whether it runs."""
         if self.pid is not None:
             return True
         if self._process is not None:
@@ -173,7 +179,7 @@ class ForkServer:
         return True
 
     def _start(self) -> None:
-        assert self._arguments is not None, "it is usable"
+        assert self._arguments is not None, "the worker can be forked, as `usable` is true"
         self._control, far = socket.socketpair()
         self._control.setblocking(False)
         environment = {"LANG": "C.UTF-8", "PATH": os.defpath}
@@ -185,7 +191,7 @@ class ForkServer:
                 pass_fds=(far.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 env=environment, cwd="/", start_new_session=True,
             )  # fmt: skip
-        self._served = False
+        self._has_forked = False
 
     def _end(self) -> None:
         if self._control is not None:
@@ -197,7 +203,7 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if not self._served:
+        if not self._has_forked:
             self._give_up(f"it ended with status {self._process.returncode} before it forked a process")
         self._process = self._control = None
 

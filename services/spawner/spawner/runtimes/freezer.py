@@ -12,20 +12,24 @@ from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.termination import Termination
 
-_PATIENCE: Final = 5.0
+_FREEZE_SECONDS: Final = 5.0
+"""The timeout for all processes of a sandbox to freeze."""
 _POLL_SECONDS: Final = 0.005
 
 
 @dataclass(frozen=True)
 class Freezer:
-    """Freezes and thaws all processes of a sandbox. Both are idempotent."""
+    """Freezes and thaws all processes of a sandbox. Both methods are idempotent."""
 
     groups: cgroups.ControlGroups
     ending: Termination
 
     async def freeze(self, place: SandboxDirectory) -> None:
-        """Freeze all processes and wait until they are. Raises `RuntimeFailedError` (`unavailable`) if some are not."""
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        """Freeze all processes, and wait until they are frozen.
+
+        Raises `RuntimeFailedError` (`unavailable`) after a timeout, when it has thawed them.
+        """
+        deadline = asyncio.get_running_loop().time() + _FREEZE_SECONDS
         while not self._is_frozen(place):
             if asyncio.get_running_loop().time() > deadline:
                 await self.thaw(place)
@@ -51,8 +55,8 @@ class Freezer:
         """
         if self.groups.freezer:
             return self.groups.freeze_requested(place.name)
-        first = self.ending.first(place)
-        return all(processes.is_stopped(pid) and not processes.is_zombie(pid) for pid in first) if first else None
+        oldest = self.ending.oldest_processes(place)
+        return all(processes.is_stopped(pid) and not processes.is_zombie(pid) for pid in oldest) if oldest else None
 
     def _freeze(self, place: SandboxDirectory) -> None:
         if self.groups.freezer:

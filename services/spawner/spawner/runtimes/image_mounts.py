@@ -30,8 +30,8 @@ _LOOP_CONFIGURE: Final = 0x4C0A
 _LOOP_GET_STATUS64: Final = 0x4C05
 _AUTOCLEAR: Final = 4
 """A flag: the kernel frees the device once it is neither open nor mounted, even if we were killed before the mount."""
-_LABEL: Final = 48
-"""The length of a label in bytes; the kernel stores at most 63."""
+_LABEL_BYTES: Final = 48
+"""The length of a label; the kernel stores at most 63 bytes."""
 _ATTEMPTS: Final = 64
 """The maximum number of tries: another process may take a free device before we do."""
 _CONFIG: Final = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 64x")
@@ -42,7 +42,7 @@ _OPTIONS: Final = "discard,noinit_itable,errors=remount-ro"
 """`discard` returns the blocks of removed files to the host."""
 
 
-def mount_image(image: Path, place: Path) -> None:
+def mount_image(image: Path, directory: Path) -> None:
     """Mount an ext4 image at a directory. Raises `OSError`.
 
     An image still in use, by another mount or a process, is mounted through its existing device: two devices for one
@@ -51,64 +51,64 @@ def mount_image(image: Path, place: Path) -> None:
     with image.open("r+b") as file:
         device, path = _device_of(image) or _loop(file.fileno(), _label(image))
     try:
-        _mount(path, place, "ext4", _MS_NOSUID | _MS_NODEV | _MS_NOATIME, _OPTIONS)
+        _mount(path, directory, "ext4", _MS_NOSUID | _MS_NODEV | _MS_NOATIME, _OPTIONS)
     finally:
         os.close(device)  # from now on only the mount uses the device
 
 
 def is_in_use(image: Path) -> bool:
     """Whether a loop device has this image, so its file system is still in use."""
-    if found := _device_of(image):
-        os.close(found[0])
-    return found is not None
+    if device := _device_of(image):
+        os.close(device[0])
+    return device is not None
 
 
 def processes_with(image: Path) -> list[int]:
     """The lowest process id of each mount namespace in which the image's file system is mounted."""
-    if not (found := _device_of(image)):
+    if not (loop_device := _device_of(image)):
         return []
-    number = os.fstat(found[0]).st_rdev
-    os.close(found[0])
-    device, seen = f"{os.major(number)}:{os.minor(number)}".encode(), dict[str, int]()
+    number = os.fstat(loop_device[0]).st_rdev
+    os.close(loop_device[0])
+    device, process_of_namespace = f"{os.major(number)}:{os.minor(number)}".encode(), dict[str, int]()
     for process in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
         with suppress(OSError):  # it has ended
             lines = Path(f"/proc/{process}/mountinfo").read_bytes().splitlines()
             if any(line.split()[2] == device for line in lines):
-                seen.setdefault(str(Path(f"/proc/{process}/ns/mnt").readlink()), process)
-    return list(seen.values())
+                process_of_namespace.setdefault(str(Path(f"/proc/{process}/ns/mnt").readlink()), process)
+    return list(process_of_namespace.values())
 
 
-def bind(source: Path, place: Path) -> None:
-    """Bind-mount a directory at another, with all mounts below it. Raises `OSError`."""
-    _mount(str(source), place, None, _MS_BIND | _MS_REC, None)
+def bind(source: Path, directory: Path) -> None:
+    """Bind-mount the directory `source`, with all mounts below it, at another directory. Raises `OSError`."""
+    _mount(str(source), directory, None, _MS_BIND | _MS_REC, None)
 
 
-def detach(*places: Path) -> None:
+def detach(*directories: Path) -> None:
     """Unmount everything mounted at or below these directories. Raises `OSError`.
 
     The file system stays in use while a process has an open file in it.
     """
-    for place in places:
-        while os.path.ismount(place):
-            if _libc.umount2(bytes(place), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
-                raise _error("umount", place)
+    for directory in directories:
+        while os.path.ismount(directory):
+            if _libc.umount2(bytes(directory), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
+                raise _system_error("umount", directory)
 
 
-def _mount(source: str, place: Path, kind: str | None, flags: int, options: str | None) -> None:
+def _mount(source: str, directory: Path, kind: str | None, flags: int, options: str | None) -> None:
     encoded = [None if text is None else text.encode() for text in (kind, options)]
-    if _libc.mount(source.encode(), bytes(place), encoded[0], ctypes.c_ulong(flags), encoded[1]) != 0:
-        raise _error("mount", place)
+    if _libc.mount(source.encode(), bytes(directory), encoded[0], ctypes.c_ulong(flags), encoded[1]) != 0:
+        raise _system_error("mount", directory)
 
 
-def _error(what: str, place: Path) -> OSError:
+def _system_error(what: str, directory: Path) -> OSError:
     number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}", str(place))
+    return OSError(number, f"{what}: {os.strerror(number)}", str(directory))
 
 
 def _label(image: Path) -> bytes:
     """The label of the loop device with this image, by which the device is found again."""
-    found = image.stat()
-    return hashlib.sha256(f"{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:_LABEL].encode()
+    status = image.stat()
+    return hashlib.sha256(f"{status.st_dev}:{status.st_ino}".encode()).hexdigest()[:_LABEL_BYTES].encode()
 
 
 def _device_of(image: Path) -> tuple[int, str] | None:
@@ -126,7 +126,7 @@ def _device_of(image: Path) -> tuple[int, str] | None:
 
 def _label_of(device: int) -> bytes:
     status = bytearray(_STATUS.size)
-    with suppress(OSError):  # it has no image
+    with suppress(OSError):  # the device has no image
         fcntl.ioctl(device, _LOOP_GET_STATUS64, status)
     (label,) = _STATUS.unpack(status)
     return bytes(label).rstrip(b"\0")

@@ -28,6 +28,7 @@ STAGE: Final = Path("/run/sandherd/stage")
 _STAGES: Final = ("/media", "/mnt", "/srv", "/opt")
 """Directories that every Linux has. If `STAGE` can't be created, one of them is used as the mount point instead."""
 _PROBE_SECONDS: Final = 20.0
+"""The timeout of a trial sandbox."""
 _SECRET: Final = 0o600
 
 
@@ -39,7 +40,7 @@ class IsolationLaunch:
     users: SandboxUsers | None
     """Host uids for sandboxes; None: they run under the spawner's uid."""
     filtered: bool = True
-    """Whether there is a seccomp filter."""
+    """Whether sandboxes have a seccomp filter."""
     stage: Path | None = None
     """The directory used instead of `STAGE`, which only root can create."""
 
@@ -48,8 +49,11 @@ class IsolationLaunch:
         """Whether the host uids are subordinate uids of the spawner's user."""
         return self.users is not None and bool(self.users.of_user)
 
-    def own(self, place: SandboxDirectory) -> None:
-        """Give the sandbox's directories to its host uid, reserving one first. Raises `NoUserError`, `OSError`."""
+    def assign_owner(self, place: SandboxDirectory) -> None:
+        """Reserve a host uid for the sandbox, and make that uid the owner of its directories.
+
+        Raises `NoUserError`, `OSError`.
+        """
         if self.users is None:
             if os.getuid() != 0:  # the host's root can read everything anyway
                 self.reclaim_files(place)
@@ -71,7 +75,7 @@ class IsolationLaunch:
         """
         if place.user is None:
             return
-        for folder in place.own_folders:  # first: if interrupted, `own` changes the whole tree again
+        for folder in place.own_folders:  # first: if interrupted, `assign_owner` changes the whole tree again
             os.chown(folder, os.getuid(), os.getgid(), follow_symlinks=False)
         change_owner(place.folder, os.getuid(), os.getgid())
         self.release_uid(place)
@@ -86,13 +90,16 @@ class IsolationLaunch:
         place: SandboxDirectory,
         run: RunFiles,
         *,
-        shown: Mapping[str, Path],
+        mounts: Mapping[str, Path],
         info: int | None,
         command: list[str],
         nested: bool = False,
         gate: int | None = None,
     ) -> list[str]:
-        """The command line that runs `command` in the sandbox, as `bubblewrap.argv`. Raises `OSError`."""
+        """The command line that runs `command` in the sandbox, with the parameters of `bubblewrap.argv`.
+
+        Raises `OSError`.
+        """
         uid = place.user if self.users else None
         if uid is None and self.subordinate:
             raise OSError(f"{place.name} has no host uid")
@@ -102,7 +109,7 @@ class IsolationLaunch:
         argv = bubblewrap.argv(
             self.host,
             place,
-            shown=shown,
+            mounts=mounts,
             info=info,
             command=command,
             sources=sources,
@@ -182,22 +189,22 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def refusal(launch: IsolationLaunch, trial: SandboxDirectory, command: list[str]) -> str | None:
-    """A short reason why no sandbox can be started here, or None; found by running `command` in sandbox `trial`."""
+    """Run `command` in the sandbox `trial`. Returns a short reason why it did not start, or None if it did."""
     try:
         trial.make()
         bubblewrap.write_accounts(trial)
         if launch.users:
             launch.users.remove_stale()
-        launch.own(trial)
-        line = launch.command(trial, trial.new_run(), shown={}, info=None, command=command)
-        tried = subprocess.run(line, capture_output=True, timeout=_PROBE_SECONDS, check=False, stdin=subprocess.DEVNULL)
+        launch.assign_owner(trial)
+        argv = launch.command(trial, trial.new_run(), mounts={}, info=None, command=command)
+        ended = subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, check=False, stdin=subprocess.DEVNULL)
         launch.release_uid(trial)
     except (OSError, NoUserError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if tried.returncode == 0:
+    if ended.returncode == 0:
         return None
-    lines = tried.stderr.decode(errors="replace").splitlines()
-    cause = ([line for line in lines if "bwrap" in line] or lines or [f"exit status {tried.returncode}"])[-1]
+    lines = ended.stderr.decode(errors="replace").splitlines()
+    cause = ([line for line in lines if "bwrap" in line] or lines or [f"exit status {ended.returncode}"])[-1]
     if launch.users is None:
         return cause
     return f"{cause} (under the sandbox's own uid, which must be able to read all of {', '.join(launch.host.python)})"
@@ -222,31 +229,34 @@ class SandboxNeeds:
         return [str(self.python), "-P", "-c", f"import {', '.join(self.packages)}" if self.packages else ""]
 
 
-def detect_isolation(wanted: SandboxNeeds) -> tuple[IsolationLaunch | None, str | None]:
-    """The isolation of sandboxes on this host, or why it is impossible. Found without starting a trial sandbox."""
-    if wanted.users and (reason := collision(wanted.users)):
+def detect_isolation(needs: SandboxNeeds) -> tuple[IsolationLaunch | None, str | None]:
+    """The isolation of sandboxes on this host, or the reason why it is impossible. Starts no trial sandbox."""
+    if needs.users and (reason := collision(needs.users)):
         return None, reason
     try:
         compile_filter()
-        host = bubblewrap.find_host(wanted.python, wanted.packages + wanted.plugins, wanted.hidden, wanted.toolchains)
+        host = bubblewrap.find_host(needs.python, needs.packages + needs.plugins, needs.hidden, needs.toolchains)
     except (BubblewrapNotBundledError, NoFilterError) as error:
         return None, str(error)
-    launch = IsolationLaunch(host, wanted.users)
+    launch = IsolationLaunch(host, needs.users)
     if not launch.subordinate:
         return launch, None
     stage = find_stage(host)
-    refused = f"none of {', '.join(_STAGES)} can be mounted over"
-    return (replace(launch, stage=stage), None) if stage else (None, refused)
+    reason = f"none of {', '.join(_STAGES)} can be used as a mount point: sandboxes need files in them, or none exists"
+    return (replace(launch, stage=stage), None) if stage else (None, reason)
 
 
 def find_stage(host: bubblewrap.HostFiles) -> Path | None:
-    """A directory of `_STAGES` without files that sandboxes need; only their mount namespaces have a mount on it."""
-    seen = [
+    """The first directory of `_STAGES` without files that sandboxes need; None if there is none.
+
+    Only sandboxes' mount namespaces have a mount on it; the host's directory is not changed.
+    """
+    needed = [
         *(path for path, _ in host.system + host.etc),
         *host.python,
         *host.hidden,
         *([str(host.toolchains)] if host.toolchains else []),
         tempfile.gettempdir(),  # trial sandboxes are in it
     ]
-    free = (Path(path) for path in _STAGES if not any(Path(one).resolve().is_relative_to(path) for one in seen))
+    free = (Path(path) for path in _STAGES if not any(Path(file).resolve().is_relative_to(path) for file in needed))
     return next((path for path in free if path.is_dir() and not path.is_symlink()), None)

@@ -6,11 +6,11 @@ from typing import Final
 
 from spawner.runtimes.isolation import IsolationLaunch
 
-NOTHING: Final = "sandboxes are processes of this host without any isolation"
+NO_ISOLATION: Final = "sandboxes are processes of this host without any isolation"
 _LANDLOCK_CREATE: Final = 444
 _VERSION_FLAG: Final = 1
-_SCOPES: Final = 6
-"""The first Landlock ABI that can confine signals (Linux 6.12)."""
+_SIGNAL_SCOPE_VERSION: Final = 6
+"""The first Landlock ABI version that can restrict signals (Linux 6.12)."""
 
 _SHARED: Final = {
     "root": "sandboxes run under the host's root in a user namespace, separated by namespaces, seccomp and Landlock "
@@ -22,7 +22,7 @@ _SHARED: Final = {
     "subordinate": "limits of the kernel for each user, such as inotify instances, are shared by all sandboxes and the "
     "spawner's user, so that one sandbox can use them up for all; run the spawner as root to prevent that",
 }
-"""What each kind of host uid exposes, except `own`, by the kinds of `host_uid`."""
+"""What is shared or exposed with each result of `host_uid`, except `own`."""
 
 
 def host_uid(launch: IsolationLaunch | None) -> str:
@@ -37,10 +37,10 @@ def host_uid(launch: IsolationLaunch | None) -> str:
 
 def of(launch: IsolationLaunch, reason: str) -> tuple[str, ...]:
     """The gaps that remain although sandboxes are isolated. `reason`: why no subordinate uids are used."""
-    found = [_SHARED[shared].format(reason=reason)] if (shared := host_uid(launch)) in _SHARED else []
-    if landlock_version() < _SCOPES:
-        found.append("an agent can end its own worker: Linux 6.12 with Landlock prevents that")
-    return tuple(found)
+    gaps = [_SHARED[kind].format(reason=reason)] if (kind := host_uid(launch)) in _SHARED else []
+    if landlock_version() < _SIGNAL_SCOPE_VERSION:
+        gaps.append("an agent can end its own worker: Linux 6.12 with Landlock prevents that")
+    return tuple(gaps)
 
 
 def landlock_version() -> int:

@@ -17,9 +17,11 @@ class ProcessLimits:
     open_files: int
     cpu_seconds: int
     data_kib: int | None
-    """Private writable memory. Address space is not limited: runtimes such as node reserve far more than they use."""
+    """The limit of private writable memory. Address space is not limited: programs such as node reserve far more of it
+    than they use."""
     processes: int | None
-    """Set inside the sandbox's own user namespace, so that it counts the sandbox and not the host's user."""
+    """The limit of the number of processes. It is set in the sandbox's user namespace, so that it counts the processes
+    of the sandbox, not all processes of the host's user."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,13 @@ def hard_open_files() -> int:
 
 
 def as_resources(limits: ProcessLimits) -> dict[str, int]:
-    """The limits of each process by their names in `resource`, in its units; without those that stay unchanged."""
+    """The limits of each process by their names in module `resource`, in its units, without unchanged limits."""
     data = None if limits.data_kib is None else limits.data_kib * 1024
-    found = {
+    resources = {
         "RLIMIT_CORE": 0,
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_CPU": limits.cpu_seconds,
         "RLIMIT_DATA": data,
         "RLIMIT_NPROC": limits.processes,
     }
-    return {name: limit for name, limit in found.items() if limit is not None}
+    return {name: limit for name, limit in resources.items() if limit is not None}

@@ -51,12 +51,12 @@ def main() -> int:
         if launch["user"] is not None:
             folder = os.path.dirname(os.path.dirname(os.path.dirname(sys.argv[1])))  # noqa: PTH120  # as above
             _stage(launch["stage"], launch["mounts"], launch["covers"], folder)
-            _become(launch["user"])
+            _switch_user(launch["user"])
         if os.getuid() != 0:
             _drop_capabilities()
         argv = list(launch["argv"])
         if launch["filter"]:
-            argv[1:1] = ["--seccomp", str(_in_memory(launch["filter"]))]
+            argv[1:1] = ["--seccomp", str(_memory_file(launch["filter"]))]
         os.execv(argv[0], argv)  # noqa: S606  # there is no shell in it
     except OSError as error:
         sys.stderr.write(f"bwrap: {error}\n")
@@ -80,7 +80,7 @@ def _stage(stage: str, mounts: list[list[Any]], covers: list[str], folder: str) 
     _unmount_others(folder)
     _mount("tmpfs", stage, "tmpfs", _NO_SETUID | _NO_DEVICES, "mode=0755,size=1m")
     for source, target, writable in mounts:
-        _make_like(source, target)
+        _make_mount_point(source, target)
         _mount(source, target, None, _BIND | _RECURSIVE)
         if writable:
             _remount_restricted(target)
@@ -91,17 +91,17 @@ def _stage(stage: str, mounts: list[list[Any]], covers: list[str], folder: str) 
 
 
 def _unmount_others(folder: str) -> None:
-    """Unmount the file systems of other sandboxes in this mount namespace.
+    """Unmount the file systems of other sandboxes in this mount namespace. `folder`: this sandbox's directory.
 
-    If the host's mounts are private, they would stay in use here after the host has unmounted them. In a user namespace
-    they can't be unmounted, but there no sandbox has a file system of its own.
+    If the host's mounts are private, those file systems would stay in use here after the host has unmounted them. In a
+    user namespace they can't be unmounted, but there no sandbox has its own file system.
     """
     with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123  # as above
         escaped = [line.split()[4] for line in file]
     points = [point.decode("unicode_escape").encode("latin-1") for point in escaped]
-    own, all_of_them = os.fsencode(folder), os.fsencode(os.path.dirname(folder)) + b"/"  # noqa: PTH120  # as above
+    own, sandboxes = os.fsencode(folder), os.fsencode(os.path.dirname(folder)) + b"/"  # noqa: PTH120  # as above
     for point in reversed(points):
-        if point.startswith(all_of_them) and point != own and not point.startswith(own + b"/"):
+        if point.startswith(sandboxes) and point != own and not point.startswith(own + b"/"):
             _LIBC.umount2(point, _DETACH)
 
 
@@ -110,12 +110,12 @@ def _remount_restricted(target: str) -> None:
     flags = _REMOUNT | _BIND | _NO_SETUID | _NO_DEVICES
     try:
         _mount(None, target, None, flags)
-    except PermissionError:  # in a user namespace no option of the host's mount may be removed
+    except PermissionError:  # in a user namespace, options of the host's mount must be repeated, such as `noexec`
         _mount(None, target, None, flags | os.statvfs(target).f_flag & _NO_PROGRAMS)
 
 
 def _make_devices(folder: str) -> None:
-    """Make a `/dev` for the sandbox, which belongs to root. Raises `OSError`."""
+    """Create a `/dev` for the sandbox, which root owns. Raises `OSError`."""
     os.mkdir(folder)  # noqa: PTH102  # as above
     _mount("tmpfs", folder, "tmpfs", _NO_SETUID | _NO_PROGRAMS, "mode=0755,size=64k,nr_inodes=64")
     for name, (major, minor) in _NODES.items():
@@ -129,16 +129,17 @@ def _make_devices(folder: str) -> None:
 
 
 def _make_node(path: str, device: int, host: str) -> None:
-    """Make a node of this device, or mount the host's in a container without CAP_MKNOD. Raises `OSError`."""
+    """Create a node for this device, or mount the host's node in a container without CAP_MKNOD. Raises `OSError`."""
     try:
         os.mknod(path, 0o020666, device)
         os.chmod(path, 0o666)  # noqa: PTH101, S103  # as above, independent of the umask; it is not a file
     except PermissionError:
-        _make_like(host, path)
+        _make_mount_point(host, path)
         _mount(host, path, None, _BIND)
 
 
-def _make_like(source: str, target: str) -> None:
+def _make_mount_point(source: str, target: str) -> None:
+    """Create the target of a bind mount: a directory if the source is one, else a file. Raises `OSError`."""
     if os.path.isdir(source):  # noqa: PTH112  # as above
         os.mkdir(target, 0o755)  # noqa: PTH102  # as above
     else:
@@ -152,7 +153,7 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, option
         raise OSError(number, f"{source or target} can't be mounted: {os.strerror(number)}")
 
 
-def _become(user: int) -> None:
+def _switch_user(user: int) -> None:
     """Set this uid and gid, irrevocably. Raises `OSError`."""
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -166,7 +167,8 @@ def _drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _in_memory(program: bytes) -> int:
+def _memory_file(program: bytes) -> int:
+    """The descriptor of a file in memory with this content, positioned at its beginning."""
     descriptor = os.memfd_create("filter", 0)
     os.write(descriptor, program)
     os.lseek(descriptor, 0, os.SEEK_SET)

@@ -20,9 +20,9 @@ from spawner.runtimes.directory_removal import grant_owner_permissions, remove_e
 from spawner.runtimes.run_files import RunFiles
 from spawner.runtimes.sized_disks import SizedDisks
 
-_OWN: Final = 0o700
-_SECRET: Final = 0o600
-_WORKERS_KEY: Final = ("worker.nk", "worker.new", "joiner.creds.new", "nats-key.pem")
+_OWNER_ONLY: Final = 0o700
+_SECRET_MODE: Final = 0o600
+_WORKER_SECRETS: Final = ("worker.nk", "worker.new", "joiner.creds.new", "nats-key.pem")
 """The files with the worker's key, an incomplete key, an incomplete bootstrap credential, and the key for TLS."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
 
@@ -35,7 +35,7 @@ class SandboxDirectory:
 
     @property
     def name(self) -> str:
-        """The sandbox."""
+        """The sandbox's name."""
         return self.folder.name
 
     @property
@@ -60,7 +60,7 @@ class SandboxDirectory:
 
     @property
     def task(self) -> Path:
-        """The task, as a file."""
+        """The file with the task."""
         return self.state / "task.json"
 
     @property
@@ -85,7 +85,7 @@ class SandboxDirectory:
 
     @property
     def warm(self) -> Path:
-        """A file that exists while a warm worker waits for its identity."""
+        """The file that exists while a warm worker waits for its identity."""
         return self.folder / "run" / "warm"
 
     @property
@@ -121,16 +121,16 @@ class SandboxDirectory:
         return self.folder / "run" / "resolv.conf"
 
     def exists(self) -> bool:
-        """Whether its directory exists."""
+        """Whether the sandbox's directory exists."""
         return self.folder.is_dir()
 
     def make(self) -> None:
         """Create the directories; existing ones are not changed."""
         for folder in (self.folder, self.work, self.state, self.home, self.previous, self.folder / "run"):
-            make_directory(folder, _OWN)
+            make_directory(folder, _OWNER_ONLY)
 
     def read_label(self) -> str | None:
-        """The project by its label."""
+        """The sandbox's project; None if the label is missing or invalid."""
         try:
             return safe_name(self.label.read_text())
         except (OSError, UnsafeNameError):
@@ -141,9 +141,9 @@ class SandboxDirectory:
         part = self.folder / "run" / f"{path.name}.{secrets.token_hex(8)}"
         if part.parent.stat().st_dev != path.parent.stat().st_dev:
             part = path.with_name(f".{part.name}")  # a file can't be renamed into the sandbox's own file system
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET_MODE)
         with os.fdopen(descriptor, "w") as file:
-            os.fchmod(file.fileno(), _SECRET)
+            os.fchmod(file.fileno(), _SECRET_MODE)
             file.write(text)
             self.set_owner(descriptor)
         if path.is_dir() and not path.is_symlink():
@@ -154,11 +154,11 @@ class SandboxDirectory:
         """Delete the sandbox's credentials and its task, which contains secrets. A recovery gets new ones."""
         if self.state.is_symlink() or not self.state.is_dir():
             return
-        grant_owner_permissions(self.state)  # the agent may have removed them
+        grant_owner_permissions(self.state)  # the agent may have removed the permissions
         names = (self.joiner.name, self.task.name)
         run = self.folder / "run"
-        halves = [part for name in names for part in (*run.glob(f"{name}.*"), *self.state.glob(f".{name}.*"))]
-        for path in (self.joiner, self.task, *(self.state / name for name in _WORKERS_KEY), *halves):
+        partial = [part for name in names for part in (*run.glob(f"{name}.*"), *self.state.glob(f".{name}.*"))]
+        for path in (self.joiner, self.task, *(self.state / name for name in _WORKER_SECRETS), *partial):
             remove_entry(path)
 
     def runs(self) -> list[RunFiles]:
@@ -170,7 +170,7 @@ class SandboxDirectory:
         return [RunFiles(folder / str(number)) for number in numbers]
 
     def was_claimed(self) -> bool:
-        """Whether a worker was ever started in it."""
+        """Whether a worker was ever started in the sandbox."""
         return any(run.claim.exists() for run in self.runs())
 
     def new_run(self) -> RunFiles:
@@ -186,7 +186,7 @@ class SandboxDirectory:
 
     def _run(self, number: int) -> RunFiles:
         run = RunFiles(self.folder / "run" / str(number))
-        make_directory(run.folder, _OWN)
+        make_directory(run.folder, _OWNER_ONLY)
         return run
 
 
@@ -205,7 +205,7 @@ class Layout:
         return SizedDisks(self.root.with_name(f"{self.root.name}-disks"), self.disk_megabytes)
 
     def folders(self) -> list[Path]:
-        """Every directory of a sandbox, also of those in quarantine."""
+        """The directories of all sandboxes, including those in quarantine."""
         quarantined = (self.quarantine_root / name for name in self.list_quarantined())
         return [*quarantined, *(place.folder for place in self.directories())]
 
@@ -226,7 +226,7 @@ class Layout:
     def quarantine(self, sandbox: str) -> Path:
         """Move a sandbox's directory to quarantine, without its secrets, and return the new path."""
         self.directory(sandbox).delete_secrets()
-        make_directory(self.quarantine_root, _OWN)
+        make_directory(self.quarantine_root, _OWNER_ONLY)
         quarantined = self.quarantine_root / safe_name(sandbox, "sandbox")
         if not self.disks.move(folder := self.directory(sandbox).folder, quarantined):
             folder.rename(quarantined)
@@ -237,7 +237,7 @@ class Layout:
         return _sandbox_names(self.quarantine_root)
 
     def unquarantine(self, sandbox: str) -> None:
-        """Move a directory out of quarantine, if it is there."""
+        """Move a sandbox's directory out of quarantine, if it is there."""
         quarantined = self.quarantine_root / safe_name(sandbox, "sandbox")
         folder = self.directory(sandbox).folder
         if quarantined.is_dir() and not self.disks.move(quarantined, folder):

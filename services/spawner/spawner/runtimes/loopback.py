@@ -11,7 +11,7 @@ class LoopbackOwner(Protocol):
     """Additional interface of a runtime, and of a provider of boxes, whose sandboxes may share their host's network."""
 
     def port_refusal(self, unit: str, port: int) -> str:
-        """Why a connection from within a sandbox to this port of its loopback leaves it; empty if it does not.
+        """Why a connection from a sandbox to this port of its loopback leaves the sandbox; empty if it does not.
 
         Raises `RuntimeFailedError`.
         """

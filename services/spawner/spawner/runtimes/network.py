@@ -25,15 +25,17 @@ from spawner.runtimes.run_files import RunFiles
 
 FORWARDER: Final = Path(next(iter(find_spec("sandherd_network").submodule_search_locations or [])), "forwarder.py")  # type: ignore[union-attr]  # our own
 FORWARDER_COMMAND: Final = (sys.executable, "-P", "-m", "sandherd_network.forwarder")
-"""The command line of the same, as the fork server needs it."""
+"""The forwarder's command line for a fork server."""
 GATE: Final = 4
 """The descriptor on which bubblewrap waits until the network is ready."""
 _RESOLV_CONF: Final = "nameserver 127.0.0.1\noptions edns0\n"
 _PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443, "http": 80, "https": 443}
-_SECONDS: Final = 10.0
+"""The default port of each URL scheme."""
+_FORWARDER_SECONDS: Final = 10.0
+"""The timeout for a reply of a forwarder, and for a forwarder to start."""
 _POLL_SECONDS: Final = 0.02
-_DNS: Final = 53
-_OWN: Final = 0o600
+_DNS_PORT: Final = 53
+_OWNER_ONLY: Final = 0o600
 _READABLE: Final = 0o644
 
 
@@ -51,7 +53,7 @@ class Networks:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The networks from these settings."""
+        """The network settings in the settings of the herd."""
         collector = settings.sandbox_otlp_endpoint
         return cls(
             mode=settings.sandbox_network,
@@ -63,35 +65,35 @@ class Networks:
         )
 
     def policy(self, profile: str | None, *services: str) -> NetworkPolicy:
-        """The policy of a sandbox of this profile; `services` are additional URLs it may reach."""
-        own = self.profiles.get(profile or "", SandboxNetwork())
-        allow = self.allow if own.allow is None else own.allow
-        declared = self.endpoints if own.endpoints is None else own.endpoints
+        """The policy of a sandbox of this profile. `services`: more URLs that it may reach."""
+        profile_network = self.profiles.get(profile or "", SandboxNetwork())
+        allow = self.allow if profile_network.allow is None else profile_network.allow
+        endpoints = self.endpoints if profile_network.endpoints is None else profile_network.endpoints
         return NetworkPolicy(
-            mode=own.mode or self.mode,
-            endpoints=(*_of_urls((*self.services, *services)), *_parsed(declared)),
-            allow=_parsed(one for one in allow if "/" not in one),
-            networks=tuple(sorted(one for one in allow if "/" in one)),
+            mode=profile_network.mode or self.mode,
+            endpoints=(*_endpoints_of_urls((*self.services, *services)), *_parsed(endpoints)),
+            allow=_parsed(destination for destination in allow if "/" not in destination),
+            networks=tuple(sorted(destination for destination in allow if "/" in destination)),
             deny=tuple(sorted(self.deny)),
         )
 
     @property
     def modes(self) -> frozenset[NetworkMode]:
         """All modes that sandboxes may have."""
-        return frozenset({self.mode, *(one.mode for one in self.profiles.values() if one.mode)})
+        return frozenset({self.mode, *(network.mode for network in self.profiles.values() if network.mode)})
 
 
 def _parsed(texts: Iterable[str]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(*split_destination(text)) for text in sorted(texts))
 
 
-def _of_urls(urls: Iterable[str]) -> tuple[Endpoint, ...]:
-    """The endpoints of these URLs, in order; each may be a list separated by commas."""
-    found = [_of_url(url.strip()) for several in urls for url in several.split(",") if url.strip()]
-    return tuple(dict.fromkeys(one for one in found if one))
+def _endpoints_of_urls(urls: Iterable[str]) -> tuple[Endpoint, ...]:
+    """The endpoints of these URLs, in order, without duplicates. Each text may be several URLs separated by commas."""
+    endpoints = [_endpoint_of_url(url.strip()) for text in urls for url in text.split(",") if url.strip()]
+    return tuple(dict.fromkeys(endpoint for endpoint in endpoints if endpoint))
 
 
-def _of_url(url: str) -> Endpoint | None:
+def _endpoint_of_url(url: str) -> Endpoint | None:
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     if not parts.hostname:
         return None
@@ -103,7 +105,7 @@ def prepare(place: SandboxDirectory, run: RunFiles, policy: NetworkPolicy) -> No
     """Write the files that the forwarder and the sandbox read. Raises `OSError`."""
     run.network.write_text(policy.to_json())
     with suppress(FileExistsError):
-        os.mkfifo(run.gate, _OWN)
+        os.mkfifo(run.gate, _OWNER_ONLY)
     write_resolv_conf(place)
 
 
@@ -113,10 +115,10 @@ def write_resolv_conf(place: SandboxDirectory) -> None:
     place.resolv_conf.chmod(_READABLE)
 
 
-async def published(place: SandboxDirectory, port: int) -> int:
-    """The loopback port of this host that is forwarded to a port in the sandbox; the same port if they share a network.
+async def host_port(place: SandboxDirectory, port: int) -> int:
+    """The loopback port of this host that leads to a port in the sandbox: the same port if they share a network.
 
-    Raises `RuntimeFailedError`.
+    Else the sandbox's forwarder is requested to forward a port. Raises `RuntimeFailedError`.
     """
     runs = place.runs()
     return await _publish(runs[-1], port) if runs and runs[-1].gate.exists() else port
@@ -128,24 +130,26 @@ def port_refusal(place: SandboxDirectory, port: int) -> str:
     if not runs or not runs[-1].gate.exists():
         return "it shares the network of its host (SANDHERD_SANDBOX_NETWORK=host, or no isolation)"
     policy = NetworkPolicy.from_json(runs[-1].network.read_text())
-    if port == _DNS or any(_may_be_loopback(one) and one.includes_port(port) for one in policy.endpoints):
+    if port == _DNS_PORT or any(
+        _may_be_loopback(endpoint) and endpoint.includes_port(port) for endpoint in policy.endpoints
+    ):
         return "the sandbox reaches the broker or an endpoint of its host there"
     return ""
 
 
 def _may_be_loopback(endpoint: Endpoint) -> bool:
-    """Whether it is redirected to the host's loopback. A name may be, by the host's own list of names."""
+    """Whether connections to the endpoint may lead to the host's loopback. A name may resolve to it in `/etc/hosts`."""
     return endpoint.address is None or endpoint.address.is_loopback
 
 
 async def _publish(run: RunFiles, port: int) -> int:
-    deadline = asyncio.get_running_loop().time() + _SECONDS
+    deadline = asyncio.get_running_loop().time() + _FORWARDER_SECONDS
     while True:
         try:
             return await asyncio.to_thread(_request_port, run, port)
         except (OSError, ValueError) as error:
-            starting = isinstance(error, FileNotFoundError | ConnectionError)  # the forwarder starts or restarts
-            if not starting or asyncio.get_running_loop().time() > deadline:
+            forwarder_starts = isinstance(error, FileNotFoundError | ConnectionError)
+            if not forwarder_starts or asyncio.get_running_loop().time() > deadline:
                 message = f"the sandbox's network forwarder does not respond: {error}"
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, message) from error
         await asyncio.sleep(_POLL_SECONDS)
@@ -155,7 +159,7 @@ def _request_port(run: RunFiles, port: int) -> int:
     folder = os.open(run.folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
-            control.settimeout(_SECONDS)
+            control.settimeout(_FORWARDER_SECONDS)
             control.connect(f"/proc/self/fd/{folder}/network.sock")  # a socket's path has at most 107 characters
             control.send(str(port).encode())
             return int(control.recv(64))

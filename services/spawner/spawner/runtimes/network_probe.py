@@ -24,26 +24,28 @@ SHARED: Final = (
 )
 """What network mode `host` exposes."""
 SECONDS: Final = 30.0
-"""The timeout of the trial sandbox; on an idle machine it takes less than one second."""
+"""The timeout of the trial sandbox, which takes less than one second on an idle machine."""
 
 
 def refusal(launch: IsolationLaunch, networks: Networks, command: list[str]) -> str | None:
-    """Why sandboxes can't have their own network here, and how to fix it; None if one ran `command` to its end."""
+    """Run `command` in a trial sandbox with its own network. Returns why that is impossible, with a remedy, or None."""
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         place = SandboxDirectory(Path(folder, "sbx-trial"))
-        none = SizedDisks(Path(folder), 0)  # nothing would unmount a file system of its own
+        no_disks = SizedDisks(Path(folder), 0)  # nothing would unmount the sandbox's file system
         no_groups = cgroups.ControlGroups(None, None, 1)
-        trial = WorkerStarter(tuple(command), launch, no_groups, count_processes=False, disks=none, networks=networks)
+        trial = WorkerStarter(
+            tuple(command), launch, no_groups, count_processes=False, disks=no_disks, networks=networks
+        )
         try:
-            found = _try(trial, place)
+            reason = _try(trial, place)
         except (RuntimeFailedError, OSError) as error:
-            found = str(error)
+            reason = str(error)
         finally:
             launch.release_uid(place)
-    if found is None:
+    if reason is None:
         return None
     return (
-        f"sandboxes can't have a network of their own on this host: {found}. Load the kernel modules nf_tables and "
+        f"sandboxes can't have a network of their own on this host: {reason}. Load the kernel modules nf_tables and "
         "nft_tproxy, or set SANDHERD_SANDBOX_NETWORK=host: then they reach all that this host reaches"
     )
 
@@ -57,7 +59,7 @@ def _try(trial: WorkerStarter, place: SandboxDirectory) -> str | None:
         os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     if not ended:
-        # It waits for a forwarder that fails repeatedly.
+        # The sandbox waits for its forwarder, which fails repeatedly: its log has the reason.
         return _last_line(run.network_log) or f"it did not start within {SECONDS:g} s"
     return None if shim.read_exit(run) == 0 else shim.read_last_line(run) or "a sandbox did not start"
 
@@ -66,10 +68,10 @@ def _wait(pid: int) -> bool:
     """Whether this child has ended within the timeout."""
     descriptor = os.pidfd_open(pid)
     try:
-        found, _, _ = select.select([descriptor], [], [], SECONDS)
+        readable, _, _ = select.select([descriptor], [], [], SECONDS)  # a pidfd is readable once its process has ended
     finally:
         os.close(descriptor)
-    return bool(found)
+    return bool(readable)
 
 
 def _last_line(log: Path) -> str:

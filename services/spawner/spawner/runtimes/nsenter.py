@@ -13,7 +13,7 @@ from typing import Any, Final
 from sandherd import processes
 from sandherd.processes import ProcessId
 from spawner.runtimes import nsenter_launch
-from spawner.runtimes.commands import Command, CommandResult, Output, placed
+from spawner.runtimes.commands import Command, CommandResult, Output, path_below
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.fork_server import ForkServer
 
@@ -59,7 +59,7 @@ class NsenterContext:
             "role": "command",
             "argv": list(command.argv),
             "environment": {**self.variables, **command.environment},
-            "folder": placed(command.folder or "work", str(self.root)),
+            "folder": path_below(command.folder or "work", str(self.root)),
             "groups": [str(group) for group in self.groups],
             "target": [self.worker.pid, self.worker.started] if self.namespaced else None,
             "limits": _limits_of(self.worker),
@@ -69,18 +69,18 @@ class NsenterContext:
         return json.dumps(request).encode()
 
 
-async def run(entry: NsenterContext, command: Command) -> CommandResult:
+async def run(context: NsenterContext, command: Command) -> CommandResult:
     """Run a command to its end; on timeout it is killed with all its descendants. Raises `RuntimeFailedError`."""
-    visit = await asyncio.to_thread(NsenterCommand, entry.request(command), command.max_output, entry.forks)
-    late = False
+    running = await asyncio.to_thread(NsenterCommand, context.request(command), command.max_output, context.forks)
+    timed_out = False
     try:
         async with asyncio.timeout(command.seconds):
-            await visit.wait_reported()
+            await running.wait_reported()
     except TimeoutError:
-        late = True
+        timed_out = True
     finally:
-        await visit.close()
-    return visit.ran(late=late)
+        await running.close()
+    return running.result(timed_out=timed_out)
 
 
 class NsenterCommand:
@@ -118,14 +118,14 @@ class NsenterCommand:
                 os.close(descriptor)
             self._process.close()
 
-    def ran(self, *, late: bool) -> CommandResult:
+    def result(self, *, timed_out: bool) -> CommandResult:
         """The result of the command. Raises `RuntimeFailedError` if the sandbox could not be entered."""
         report = json.loads(self._reported) if self._reported else {}
         if "error" in report:
             raise RuntimeFailedError(RuntimeFault.REFUSED, f"can't run commands in the sandbox: {report['error']}")
-        if "code" not in report and not late:
+        if "code" not in report and not timed_out:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "the process that runs the command was killed")
-        return self._output.ran(report.get("code"), late=late)
+        return self._output.result(report.get("code"), timed_out=timed_out)
 
     def _read_report(self, descriptor: int, ended: "asyncio.Future[None]") -> None:
         data = _read(descriptor)
@@ -141,7 +141,7 @@ class NsenterCommand:
             ended.set_result(None)
 
     def _drain(self, descriptor: int) -> None:
-        """Read what is in the pipe: all output of the ended command; later output of other writers is ignored."""
+        """Read what is in the pipe: all output of the ended command. Later output of other writers is ignored."""
         os.set_blocking(descriptor, False)
         for _ in range(_CHUNK // 4096):
             if not (data := _read(descriptor)):
@@ -152,35 +152,35 @@ class NsenterCommand:
         """Kill all descendants of the command, then its holder, then the `nsenter_child` process."""
         began = asyncio.get_running_loop().time()
         while not self._process.ended():
-            past = asyncio.get_running_loop().time() - began
-            for process in self._to_end(stopped=past > _STOP_SECONDS):
+            elapsed = asyncio.get_running_loop().time() - began
+            for process in self._next_to_kill(assume_stopped=elapsed > _STOP_SECONDS):
                 process.signal(signal.SIGKILL)
-            if past > _KILL_SECONDS:
+            if elapsed > _KILL_SECONDS:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "the command's processes could not be killed")
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _to_end(self, *, stopped: bool) -> list[ProcessId]:
-        """The processes to kill next. Empty until the entrant and the holder have stopped (or `stopped` is assumed).
+    def _next_to_kill(self, *, assume_stopped: bool) -> list[ProcessId]:
+        """The processes to kill next. Empty until the entrant and the holder have stopped, or `assume_stopped` is true.
 
-        While these two are stopped, neither starts a process. The holder inherits the command's orphans and reaps none:
-        if it has only zombies as descendants, no process of the command is left.
+        While these two are stopped, neither starts a process. The stopped holder is the parent of the command's orphans
+        and does not reap them. So if it has only zombies as descendants, no process of the command is left.
         """
-        if not stopped and not _stop(self._process.identity):
+        if not assume_stopped and not _stop(self._process.identity):
             return []
         holders = processes.children(self._process.pid)
-        if not stopped and not all(_stop(processes.find(holder)) for holder in holders):
+        if not assume_stopped and not all(_stop(processes.find(holder)) for holder in holders):
             return []
         below = processes.descendants(self._process.pid).difference(holders)
-        left = [pid for pid in sorted(below) if not processes.is_zombie(pid)]
-        if not left and all(_has_only_zombies(holder) for holder in holders):
-            left = [pid for pid in holders if not processes.is_zombie(pid)] or [self._process.pid]
-        found = [process for pid in left if (process := processes.find(pid))]
+        targets = [pid for pid in sorted(below) if not processes.is_zombie(pid)]
+        if not targets and all(_has_only_zombies(holder) for holder in holders):
+            targets = [pid for pid in holders if not processes.is_zombie(pid)] or [self._process.pid]
+        identified = [process for pid in targets if (process := processes.find(pid))]
         # A forked entrant leaves no zombie: if it has ended meanwhile, its id may be that of another process.
-        return [] if self._process.ended() else found
+        return [] if self._process.ended() else identified
 
 
 def _has_only_zombies(holder: int) -> bool:
-    """Whether no live process is below a process that reaps nothing.
+    """Whether the descendants of a stopped holder, which reaps nothing, are all zombies.
 
     The kernel reparents the children of a process before it shows that process as a zombie. So a child that was missed
     in the first reading is among the holder's own children in the second.

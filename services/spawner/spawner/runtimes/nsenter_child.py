@@ -6,7 +6,8 @@ The request is JSON on standard input (see `nsenter`), as variables may contain 
 to the descriptor. It enters the sandbox's control groups and namespaces, and assumes its uid, limits and system call
 filter, with a new session keyring. The command is the child of a second process inside, the holder, which is the
 subreaper of all orphans of the command. So all processes of the command are descendants of one process, and can be
-killed. The program imports only the standard library, and no module after it has entered: it could not be found there.
+killed. The program imports only the standard library, and imports no module after it has entered the sandbox, where the
+module's file may not exist.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ import os
 import resource
 import signal
 import sys
-import warnings  # noqa: F401  # `os.execvpe` would load it, but inside the sandbox it can't be found
+import warnings  # noqa: F401  # `os.execvpe` would load this module, but its file may not exist in the sandbox
 from typing import Any, Final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -26,7 +27,7 @@ _OWNER: Final = 0xB701
 """ioctl NS_GET_USERNS: the user namespace that a namespace belongs to."""
 _DEATHSIG, _DUMPABLE, _SECCOMP, _BOUND_DROP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 24, 36, 38
 """Options of prctl(2)."""
-_FILTER: Final = 2
+_MODE_FILTER: Final = 2
 """SECCOMP_MODE_FILTER."""
 _KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
 _JOIN_SESSION_KEYRING: Final = 1
@@ -104,7 +105,7 @@ def _join_session_keyring() -> None:
 
 
 def _join(pid: int, started: int | None, user: int | None) -> None:
-    """Enter the namespaces of a process under the uid that owns them; first the user namespace that owns the others."""
+    """Enter the namespaces of a process, under the sandbox's uid, and first the user namespace that owns the others."""
     own = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES if _differs(pid, name)]
     with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
@@ -136,7 +137,7 @@ def _set_namespace(descriptor: int) -> None:
 
 
 def _run(request: dict[str, Any]) -> int:
-    """Run the command; returns its exit status as a shell does. This process ends with the process that started it."""
+    """Run the command, and return its exit status as a shell shows it. This process ends when its parent ends."""
     _prctl(_DEATHSIG, signal.SIGKILL)
     # The agent must not access our open host files through /proc. Entering may have reset this (fs.suid_dumpable).
     hide()
@@ -157,7 +158,7 @@ def _run_command(request: dict[str, Any], entrant: int) -> None:
     command = os.fork()
     if command == 0:
         end_with({holder})
-        _become(request)
+        _exec_command(request)
     while True:
         child, status = os.waitpid(-1, 0)
         if child == command:
@@ -170,7 +171,7 @@ def hide() -> None:
 
 
 def show() -> None:
-    """Undo `hide`, as exec does. Raises `OSError`."""
+    """Undo `hide`, as an exec does. Raises `OSError`."""
     _prctl(_DUMPABLE, 1)
 
 
@@ -181,13 +182,13 @@ def end_with(parents: set[int]) -> None:
         os._exit(_NOT_RUN)
 
 
-def _become(request: dict[str, Any]) -> None:
+def _exec_command(request: dict[str, Any]) -> None:
     os.setsid()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     argv = request["argv"]
     if request["target"] is not None:
-        _scope()
+        _restrict_scope()
         install_filter(request["filter"])
     try:
         os.execvpe(argv[0], argv, request["environment"])  # noqa: S606  # as it was requested, without a shell
@@ -206,8 +207,8 @@ def drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _scope() -> None:
-    """Deny signals to, tracing of and abstract sockets of processes not below us (Landlock), if the kernel can."""
+def _restrict_scope() -> None:
+    """Deny signals to, tracing of, and abstract sockets of all but descendants (Landlock), if the kernel can."""
     if _LIBC.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION) < _LANDLOCK_SCOPES:
         return
     rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_SOCKETS | _SCOPE_SIGNALS)
@@ -224,7 +225,7 @@ def install_filter(encoded: str) -> None:
     code = bytes.fromhex(encoded)
     steps = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.addressof(steps))
-    if _LIBC.prctl(_SECCOMP, _FILTER, ctypes.byref(program), 0, 0) != 0:
+    if _LIBC.prctl(_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         os._exit(_NOT_RUN)
 
 

@@ -26,14 +26,14 @@ class SpawnedEntrant:
     def send(self) -> None:
         """Send the request. Blocks until it is read."""
         stdin = self._process.stdin
-        assert stdin is not None, "it is a pipe"
-        with suppress(OSError):  # it has ended already
+        assert stdin is not None, "Popen was called with a pipe"
+        with suppress(OSError):  # the entrant has already ended
             stdin.write(self._request)
         self.close()
 
     def close(self) -> None:
         """Close the pipe of the request."""
-        assert self._process.stdin is not None, "it is a pipe"
+        assert self._process.stdin is not None, "Popen was called with a pipe"
         with suppress(OSError):
             self._process.stdin.close()
 

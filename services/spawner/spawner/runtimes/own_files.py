@@ -17,19 +17,20 @@ from spawner.runtimes.commands import File, parts_of
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 
-_OWN: Final = 0o700
+_OWNER_ONLY: Final = 0o700
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MISSING: Final = frozenset({errno.ENOENT})
 _PLANTED: Final = frozenset(
     {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.ENXIO}
 )
+"""Errors of an entry of another kind than requested, such as a link, which an agent has created."""
 
 
 def write_files(place: SandboxDirectory, files: Collection[File]) -> None:
     """Write files, each atomically. Raises `RuntimeFailedError`."""
     for file in files:
         *folders, name = parts_of(file.path)
-        with _faults(file.path), _opened(place, folders, make=True) as folder:
+        with _as_runtime_errors(file.path), _open_folder(place, folders, make=True) as folder:
             _write(place, folder, name, file)
 
 
@@ -37,7 +38,7 @@ def read(place: SandboxDirectory, path: str, limit: int) -> bytes | None:
     """A file's content, or None if it does not exist. Raises `RuntimeFailedError` if it is not a file or too large."""
     *folders, name = parts_of(path)
     try:
-        with _faults(path), _opened(place, folders, make=False) as folder:
+        with _as_runtime_errors(path), _open_folder(place, folders, make=False) as folder:
             return _read(folder, name, path, limit)
     except FileNotFoundError:
         return None
@@ -59,8 +60,8 @@ def _write(place: SandboxDirectory, folder: int, name: str, file: File) -> None:
     part = place.folder / "run" / f"put.{secrets.token_hex(8)}"
     descriptor = os.open(part, _WRITE, file.mode)
     try:
-        with os.fdopen(descriptor, "wb") as written:
-            written.write(file.content)
+        with os.fdopen(descriptor, "wb") as output:
+            output.write(file.content)
             place.set_owner(descriptor)
             os.fchmod(descriptor, file.mode)
         os.rename(part, name, dst_dir_fd=folder)
@@ -70,31 +71,32 @@ def _write(place: SandboxDirectory, folder: int, name: str, file: File) -> None:
 
 
 @contextmanager
-def _opened(place: SandboxDirectory, folders: list[str], *, make: bool) -> Iterator[int]:
+def _open_folder(place: SandboxDirectory, folders: list[str], *, make: bool) -> Iterator[int]:
     """A descriptor of the directory at this path. `make`: create missing directories. Raises `OSError`."""
-    found = os.open(place.folder, READ_DIRECTORY)
+    current = os.open(place.folder, READ_DIRECTORY)
     try:
-        for step in folders:
-            made = make and _make_folder(found, step)
-            inner = os.open(step, READ_DIRECTORY, dir_fd=found)
-            if made:
-                place.set_owner(inner)
-            os.close(found)
-            found = inner
-        yield found
+        for name in folders:
+            created = make and _make_folder(current, name)
+            child = os.open(name, READ_DIRECTORY, dir_fd=current)
+            if created:
+                place.set_owner(child)
+            os.close(current)
+            current = child
+        yield current
     finally:
-        os.close(found)
+        os.close(current)
 
 
-def _make_folder(folder: int, step: str) -> bool:
+def _make_folder(parent: int, name: str) -> bool:
+    """Create a directory; False if the name exists. Raises `OSError`."""
     with suppress(FileExistsError):
-        os.mkdir(step, _OWN, dir_fd=folder)
+        os.mkdir(name, _OWNER_ONLY, dir_fd=parent)
         return True
     return False
 
 
 @contextmanager
-def _faults(path: str) -> Iterator[None]:
+def _as_runtime_errors(path: str) -> Iterator[None]:
     """Raise errors of the block as `RuntimeFailedError`, except `FileNotFoundError`."""
     try:
         yield
@@ -102,7 +104,7 @@ def _faults(path: str) -> Iterator[None]:
         if error.errno in _MISSING:
             raise
         planted = error.errno in _PLANTED
-        why = "contains a link, or is not a directory or file as required" if planted else error.strerror
+        reason = "contains a link, or is not a directory or file as required" if planted else error.strerror
         raise RuntimeFailedError(
-            RuntimeFault.REFUSED if planted else RuntimeFault.UNAVAILABLE, f"{path[:200]!r}: {why}"
+            RuntimeFault.REFUSED if planted else RuntimeFault.UNAVAILABLE, f"{path[:200]!r}: {reason}"
         ) from error

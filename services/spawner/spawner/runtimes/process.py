@@ -39,23 +39,24 @@ class ProcessRuntime:
     layout: Layout
     worker: tuple[str, ...]
     launch: IsolationLaunch | None
-    """Isolates the sandboxes; None if nothing does."""
+    """The isolation of the sandboxes; None: they are not isolated."""
     groups: cgroups.ControlGroups
     capabilities: Capabilities
     toolchains: Path | None = None
     """The folder of the SDKs of agents."""
     refusal: str | None = None
-    """Why no sandbox may be started, with the remedy."""
+    """Why no sandbox may be started, with the remedy; None: sandboxes may be started."""
     networks: network.Networks = field(default_factory=network.Networks)
     search_path: str = ""
-    """The workers' PYTHONPATH, for harness plugins that are on the spawner's."""
+    """The workers' PYTHONPATH: the entries of the spawner's that contain harness plugins."""
     name: str = "process"
     _notify: Callable[[str], None] = field(default=lambda _sandbox: None)
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     forks: ForkServer | None = field(init=False, default=None)
-    """Forks workers, if they are isolated; None: they are started by exec."""
+    """The server that forks workers, if they are isolated; None: workers are started by exec."""
     forwarders: ForkServer | None = field(init=False, default=None)
-    """Forks network forwarders likewise: another server, as an agent may know memory addresses of its worker."""
+    """The server that forks network forwarders. Not the workers' server: an agent may know memory addresses of its
+    worker, which are the same in all processes that one server forks."""
 
     def __post_init__(self) -> None:
         if self.launch:
@@ -70,15 +71,24 @@ class ProcessRuntime:
 
     @property
     def freezing(self) -> Freezer:
-        """Freezes and thaws them."""
+        """Freezes and thaws the processes of this runtime."""
         return Freezer(self.groups, self.ending)
 
     @property
     def starting(self) -> WorkerStarter:
         """Starts workers."""
-        counted = self.capabilities.processes == "rlimit"
-        own = (counted, self.layout.disks, self.toolchains, self.networks, self.search_path)
-        return WorkerStarter(self.worker, self.launch, self.groups, *own, self.forks, self.forwarders)
+        return WorkerStarter(
+            self.worker,
+            self.launch,
+            self.groups,
+            self.capabilities.processes == "rlimit",
+            self.layout.disks,
+            self.toolchains,
+            self.networks,
+            self.search_path,
+            self.forks,
+            self.forwarders,
+        )
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
         """Call `notify(unit)` from now on when a worker has ended, also for workers that are running already."""
@@ -92,44 +102,44 @@ class ProcessRuntime:
         place = self.layout.directory(plan.unit)
         if not place.was_claimed():
             await asyncio.to_thread(self.starting.set_up_warm, place, plan)
-            await self._start(place, place.first_run(), self.starting.warm_start(place, plan))
+            await self._start(place, place.first_run(), self.starting.warm_start_parameters(place, plan))
         await warm_workers.until_waiting(place, lambda: self._shim(place) is not None)
         return warm_workers.public_key(place)
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Create the sandbox and start its worker, or have a warm one begin, unless that was done."""
+        """Create the sandbox and start its worker, or give a warm worker its identity, unless that was done before."""
         self._refuse_weak()
         refuse_image(plan)
         place = self.layout.directory(plan.unit)
         await asyncio.to_thread(self.starting.set_up, place, plan)
-        # Not "the next run": another request for the same sandbox may claim this one at any moment.
+        # Not `new_run`: another request for the same sandbox may claim this run at any moment.
         run = place.first_run()
         if place.warm.exists():
-            variables = self.starting.variables(place, plan) | environment.granted(plan)
+            variables = self.starting.variables(place, plan) | environment.grant_variable(plan)
             if await warm_workers.send_identity(place, variables, lambda: self._shim(place) is not None):
                 return
             run = place.new_run()
         elif place.was_claimed():
             self._watch(place)
             return
-        await self._start(place, run, self.starting.cold_start(place, plan))
+        await self._start(place, run, self.starting.cold_start_parameters(place, plan))
 
     async def recover(self, plan: SandboxPlan) -> None:
-        """Start a worker again, after ending all processes that the lost one left."""
+        """Start a worker again, after ending all processes that the lost worker left."""
         place = self._existing(plan.unit)
         if self._shim(place):
             return
         await self.freezing.thaw(place)
         await self.ending.end_all(place)
         await self.starting.set_up_recovery(place, plan)
-        await self._start(place, place.new_run(), self.starting.recovery(place, plan))
+        await self._start(place, place.new_run(), self.starting.recovery_parameters(place, plan))
 
     async def pause(self, unit: str) -> None:
         """Freeze every process of the sandbox."""
         await self.freezing.freeze(self._existing(unit))
 
     async def resume(self, unit: str) -> None:
-        """Thaw it."""
+        """Thaw every process of the sandbox."""
         await self.freezing.thaw(self._existing(unit))
 
     async def stop(self, unit: str, grace: float) -> None:
@@ -142,27 +152,28 @@ class ProcessRuntime:
         await self.ending.end_all(place)
 
     async def observe(self, unit: str) -> ObservedSandbox | None:
-        """The state of the sandbox, or None if there is nothing of it."""
+        """The state of the sandbox, or None if it has neither a directory nor a process."""
         place = self.layout.directory(unit)
         if not place.exists():
             return ObservedSandbox(unit, alive=True) if self.groups.members(unit) else None
         runs = [run for run in place.runs() if run.claim.exists()]
         alive = self._shim(place) is not None
-        ran = len(runs) or int(self.layout.disks.is_missing(place.folder))
-        seen = ObservedSandbox(
-            unit, alive, runs=ran, project=place.read_label(), since=int(place.folder.stat().st_ctime)
+        # If its file system is not mounted, its runs are not visible; a sandbox with a file system counts as started.
+        run_count = len(runs) or int(self.layout.disks.is_missing(place.folder))
+        observed = ObservedSandbox(
+            unit, alive, runs=run_count, project=place.read_label(), since=int(place.folder.stat().st_ctime)
         )
         if alive:
-            return replace(seen, frozen=self.freezing.is_freeze_requested(place))
+            return replace(observed, frozen=self.freezing.is_freeze_requested(place))
         if not runs:
-            return seen
-        return replace(seen, end=shim.read_end(runs, kills=self.groups.kills(unit)))
+            return observed
+        return replace(observed, end=shim.read_end(runs, oom_kills=self.groups.oom_kills(unit)))
 
     async def find_all(self) -> list[ObservedSandbox]:
         """All sandboxes with a directory or a control group on this host."""
         names = {place.name for place in self.layout.directories()} | self.groups.sandboxes()
-        found = [await self.observe(name) for name in sorted(names)]
-        return [seen for seen in found if seen]
+        observed = [await self.observe(name) for name in sorted(names)]
+        return [sandbox for sandbox in observed if sandbox]
 
     async def remove(self, unit: str) -> None:
         """End all processes, and remove the directory and the control groups."""
@@ -179,7 +190,7 @@ class ProcessRuntime:
         if self.freezing.is_freeze_requested(place):
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} is paused")
         worker = await self.ending.wait_for_worker(place)
-        return await nsenter.run(self.starting.entry(place, worker), command)
+        return await nsenter.run(self.starting.nsenter_context(place, worker), command)
 
     async def write_files(self, unit: str, files: Collection[File]) -> None:
         """Write files into the sandbox's own folders."""
@@ -191,7 +202,7 @@ class ProcessRuntime:
 
     async def address(self, unit: str, port: int) -> Address:
         """The address of a port of the sandbox, for this host only."""
-        return Address(f"http://127.0.0.1:{await network.published(self._existing(unit), port)}")
+        return Address(f"http://127.0.0.1:{await network.host_port(self._existing(unit), port)}")
 
     def port_refusal(self, unit: str, port: int) -> str:
         """Why a port of the sandbox's loopback leads to this host; empty if it is the sandbox's own."""
@@ -207,7 +218,7 @@ class ProcessRuntime:
         """End all processes, and move the directory to quarantine."""
         place = self.layout.directory(unit)
         await self.ending.clear(place)
-        await self.layout.disks.repair(place.folder)  # its secrets are removed
+        await self.layout.disks.repair(place.folder)  # mounted and writable, so that its secrets can be deleted
         folder = await asyncio.to_thread(self.layout.quarantine, unit)
         _log.warning("sandbox with undelivered events quarantined", sandbox=unit, folder=str(folder))
 
@@ -220,11 +231,12 @@ class ProcessRuntime:
         await asyncio.to_thread(self.layout.unquarantine, unit)
 
     async def release(self, unit: str) -> None:
-        """Delete its secrets, give the files to the spawner's user, and unmount them.
+        """Delete the sandbox's secrets, give its files to the spawner's user, and unmount its file system.
 
-        Its control groups are removed, unless only they show what killed it.
+        Its control groups are removed, except if the kernel killed a process of it for lack of memory: only the groups
+        show that.
         """
-        if not self.groups.kills(unit):
+        if not self.groups.oom_kills(unit):
             await self.ending.remove_groups(self.layout.directory(unit))
         await asyncio.to_thread(
             self.starting.release, self.layout.directory(unit), SandboxDirectory(self.layout.quarantine_root / unit)
@@ -245,30 +257,30 @@ class ProcessRuntime:
             _log.warning("sandbox starts with weaker isolation", sandbox=place.name, reason=gap)
         await self.starting.spawn_and_claim(place, run, start)
         self._state_worker_start()
-        # Also of a worker that has ended by now: nothing else would report its end.
+        # Even if the worker has ended by now: nothing else would report its end.
         self._watch(place, shim.read_claim(run))
 
     def _state_worker_start(self) -> None:
-        """Show in the capabilities how the next worker will be started: the fork server may have failed."""
-        found = "fork" if self.forks and self.forks.usable else "exec"
-        if found != self.capabilities.worker_start:
-            self.capabilities = replace(self.capabilities, worker_start=found)
+        """Update in the capabilities how the next worker will be started: the fork server may have failed."""
+        worker_start = "fork" if self.forks and self.forks.usable else "exec"
+        if worker_start != self.capabilities.worker_start:
+            self.capabilities = replace(self.capabilities, worker_start=worker_start)
 
     def _refuse_weak(self) -> None:
-        """Raise `RuntimeFailedError` where this host can't isolate sandboxes and the settings do not allow that."""
+        """Raise `RuntimeFailedError` if this host can't isolate sandboxes and the settings require isolation."""
         if self.refusal:
             raise RuntimeFailedError(RuntimeFault.REFUSED, self.refusal)
 
     def _existing(self, unit: str) -> SandboxDirectory:
         place = self.layout.directory(unit)
         if not place.exists():
-            raise RuntimeFailedError(RuntimeFault.LOST, f"there is nothing of {unit} on this host")
+            raise RuntimeFailedError(RuntimeFault.LOST, f"sandbox {unit} does not exist on this host")
         return place
 
     def _shim(self, place: SandboxDirectory) -> ProcessId | None:
         """The shim of the last run, if it is running."""
-        claimed = shim.read_claim(runs[-1]) if (runs := place.runs()) else None
-        return claimed if claimed and claimed.alive() else None
+        process = shim.read_claim(runs[-1]) if (runs := place.runs()) else None
+        return process if process and process.alive() else None
 
     def _watch(self, place: SandboxDirectory, process: ProcessId | None = None) -> None:
         process = process or self._shim(place)

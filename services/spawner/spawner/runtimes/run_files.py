@@ -12,17 +12,17 @@ class RunFiles:
 
     @property
     def claim(self) -> Path:
-        """The process that runs it: the first that creates this file."""
+        """The file that identifies the run's shim: the shim that creates it first runs the worker."""
         return self.folder / "claim"
 
     @property
     def exit(self) -> Path:
-        """Its exit status, written once it has ended."""
+        """The worker's exit status, written once the worker has ended."""
         return self.folder / "exit"
 
     @property
     def info(self) -> Path:
-        """Bubblewrap's information on the namespaces."""
+        """The ids of the sandbox's namespaces, written by bubblewrap."""
         return self.folder / "info"
 
     @property
@@ -32,7 +32,7 @@ class RunFiles:
 
     @property
     def network_log(self) -> Path:
-        """What its forwarder has refused, and its errors."""
+        """The log of the sandbox's forwarder: refused connections and errors."""
         return self.folder / "network.log"
 
     @property

@@ -1,6 +1,6 @@
 """The log of a sandbox's first process, which its runtime stores. It is text from a sandbox: hostile.
 
-Not every runtime has one: `isinstance(runtime, LogSource)`.
+Not every runtime stores logs: `isinstance(runtime, LogSource)` shows whether it does.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import IO, Final, Protocol, runtime_checkable
 
 from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
 
-_PIECE: Final = 64 * 1024
-_TAIL: Final = 4 * 1024 * 1024
-"""Maximum of bytes at the end of a file in which the last lines are searched."""
-_NEXT: Final = 0.5
-"""The interval in seconds at which a followed file is read again."""
+_CHUNK_BYTES: Final = 64 * 1024
+_TAIL_BYTES: Final = 4 * 1024 * 1024
+"""How many bytes at the end of a file are searched for the last lines."""
+_FOLLOW_SECONDS: Final = 0.5
+"""The interval at which a followed file is read again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +49,19 @@ async def file_log(file: Path, query: LogQuery, is_alive: Callable[[], bool]) ->
         raise RuntimeFailedError(RuntimeFault.LOST, "its worker has written no log") from None
     with log:
         if query.lines is not None:
-            yield last_lines(await asyncio.to_thread(_end, log), query.lines)
+            yield last_lines(await asyncio.to_thread(_read_tail, log), query.lines)
         while True:
-            ended = not is_alive()  # checked before reading, so that everything written before its end is read
-            while piece := await asyncio.to_thread(log.read, _PIECE):
-                yield piece
+            ended = not is_alive()  # checked before reading, so that all output before the process's end is read
+            while chunk := await asyncio.to_thread(log.read, _CHUNK_BYTES):
+                yield chunk
             if ended or not query.follow:
                 return
-            await asyncio.sleep(_NEXT)
+            await asyncio.sleep(_FOLLOW_SECONDS)
 
 
-def _end(log: IO[bytes]) -> bytes:
-    log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
-    return log.read(_TAIL)
+def _read_tail(log: IO[bytes]) -> bytes:
+    log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    return log.read(_TAIL_BYTES)
 
 
 def last_lines(text: bytes, lines: int) -> bytes:

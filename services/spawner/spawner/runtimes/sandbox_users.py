@@ -24,15 +24,16 @@ from spawner.runtimes.layout import SandboxDirectory
 
 RESERVATIONS: Final = Path("/run/sandherd/uids")
 _OWN: Final = 0o700
-_PASSABLE: Final = 0o711
+_TRAVERSABLE: Final = 0o711
 """The mode of a directory that sandboxes' uids must be able to traverse to their staged files."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES: Final = 4096
-_ID: Final = 2
+"""How many random uids are tried before the range counts as used up."""
+_ID_FIELD: Final = 2
 """The index of the numeric id among the fields of a line in `/etc/passwd` and `/etc/group`."""
-_FOREIGN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.EOVERFLOW})
+_FOREIGN_OWNER_ERRORS: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.EOVERFLOW})
 """Errors of file systems that do not allow changing a file's owner to a uid."""
-_SHARED: Final = stat.S_IWGRP | stat.S_IWOTH
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NoUserError(Exception):
@@ -68,8 +69,8 @@ class SandboxUsers:
                 if self._reserve(uid, place.folder):
                     place.record_user(uid)  # while locked: a reservation without a record is considered stale
                     return uid
-        more = "give the user a larger range in /etc/subuid and /etc/subgid"
-        fix = more if self.of_user else "raise SANDHERD_SANDBOX_UID_COUNT"
+        larger_range = "give the user a larger range in /etc/subuid and /etc/subgid"
+        fix = larger_range if self.of_user else "raise SANDHERD_SANDBOX_UID_COUNT"
         raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: {fix}")
 
     def release(self, place: SandboxDirectory) -> None:
@@ -88,7 +89,7 @@ class SandboxUsers:
         """
         with self._locked():
             reserved = (int(entry.name) for entry in os.scandir(self.folder) if entry.name.isdecimal())
-            stale = [uid for uid in reserved if not _records(Path(self._holder(uid) or ""), uid)]
+            stale = [uid for uid in reserved if not _has_recorded(Path(self._holder(uid) or ""), uid)]
             running = _uids_in_use() if stale else set()
             removed = [uid for uid in stale if uid not in running]
             for uid in removed:
@@ -96,10 +97,11 @@ class SandboxUsers:
         return removed
 
     def _reserve(self, uid: int, folder: Path) -> bool:
+        """Reserve a uid for the sandbox with this directory. False if another sandbox or a process has it."""
         holder = self._holder(uid)
         if holder == str(folder):
             return True
-        if holder is not None and (_records(Path(holder), uid) or uid in _uids_in_use()):
+        if holder is not None and (_has_recorded(Path(holder), uid) or uid in _uids_in_use()):
             return False
         part = self.folder / f".{uid}"
         part.write_text(str(folder))
@@ -107,6 +109,7 @@ class SandboxUsers:
         return True
 
     def _holder(self, uid: int) -> str | None:
+        """The path of the directory of the sandbox that has reserved this uid, if any."""
         try:
             return (self.folder / str(uid)).read_text()
         except FileNotFoundError:
@@ -115,12 +118,12 @@ class SandboxUsers:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Lock the reservations against other spawners on this host."""
-        make_directory(self.folder.parent, _PASSABLE)
+        make_directory(self.folder.parent, _TRAVERSABLE)
         make_directory(self.folder, _OWN)
         lock = os.open(self.folder, _FOLDER)
         try:
-            found = os.fstat(lock)
-            if found.st_uid != os.getuid() or found.st_mode & _SHARED:
+            status = os.fstat(lock)
+            if status.st_uid != os.getuid() or status.st_mode & _WRITABLE_BY_OTHERS:
                 raise NoUserError(f"{self.folder} is writable by others: remove it, and restart the spawner")
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -128,24 +131,24 @@ class SandboxUsers:
             os.close(lock)
 
 
-def _records(folder: Path, uid: int) -> bool:
+def _has_recorded(folder: Path, uid: int) -> bool:
     """Whether the sandbox in this directory exists and has recorded this uid."""
     return SandboxDirectory(folder).user == uid
 
 
 def _uids_in_use() -> set[int]:
     """The uids of this host's processes. A sandbox whose directory was deleted externally may still have some."""
-    found: set[int] = set()
+    uids: set[int] = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
-            with suppress(OSError):  # it has just ended
-                found.add(entry.stat().st_uid)
-    return found
+            with suppress(OSError):  # the process has just ended
+                uids.add(entry.stat().st_uid)
+    return uids
 
 
 def collision(users: SandboxUsers, etc: Path = Path("/etc"), proc: Path = Path("/proc")) -> str | None:
     """Why this range can't be used on this host, and how to fix it; None if it can."""
-    found = [
+    problems = [
         *(f"some of {users.first}–{users.ids[-1]} do not exist here ({path})" for path in _unmapped(users, proc)),
         *(f"{who} in {path} has id {uid}" for path, who, uid in _accounts(etc) if uid in users.ids),
         *(
@@ -157,20 +160,20 @@ def collision(users: SandboxUsers, etc: Path = Path("/etc"), proc: Path = Path("
     fix = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that nothing else uses"
     if users.of_user:
         fix = f"give {users.of_user[0]} ids in /etc/subuid and /etc/subgid that nothing else uses"
-    return f"host ids for sandboxes: {found[0]}; {fix}" if found else None
+    return f"host ids for sandboxes: {problems[0]}; {fix}" if problems else None
 
 
 def refuses_owners(folder: Path, users: SandboxUsers) -> str | None:
-    """Why files in this directory can't be owned by these uids, as on some network file systems; None: they can.
+    """Why these uids can't own files in this directory, as on some network file systems; None if they can.
 
-    A full disk is not such a reason.
+    A temporary problem, such as a full disk, is not such a reason.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
             os.chown(trial, users.first, users.first)
             os.chown(trial, os.getuid(), os.getgid())
     except OSError as error:
-        return f"they can't own files in {folder}: {error.strerror}" if error.errno in _FOREIGN else None
+        return f"they can't own files in {folder}: {error.strerror}" if error.errno in _FOREIGN_OWNER_ERRORS else None
     return None
 
 
@@ -183,8 +186,8 @@ def _accounts(etc: Path) -> Iterator[tuple[Path, str, int]]:
     for path in (etc / "passwd", etc / "group"):
         for line in _lines(path):
             fields = line.split(":")
-            if len(fields) > _ID and fields[_ID].isdecimal():
-                yield path, fields[0], int(fields[_ID])
+            if len(fields) > _ID_FIELD and fields[_ID_FIELD].isdecimal():
+                yield path, fields[0], int(fields[_ID_FIELD])
 
 
 def _delegated(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, range]]:
@@ -230,17 +233,18 @@ def change_owner(folder: Path, uid: int, gid: int | None = None) -> None:
                 if not stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
                     continue
                 waiting.append([])
-                here = _moved(here, name)
+                here = _open_and_close(name, here)
                 waiting[-1] = os.listdir(here)  # noqa: PTH208  # as above
             else:
                 waiting.pop()
-                here = _moved(here, "..") if waiting else here
+                here = _open_and_close("..", here) if waiting else here
     finally:
         os.close(here)
     os.chown(folder, uid, gid, follow_symlinks=False)
 
 
-def _moved(here: int, step: str) -> int:
-    below = os.open(step, _FOLDER, dir_fd=here)
-    os.close(here)
-    return below
+def _open_and_close(name: str, folder: int) -> int:
+    """Open a directory by its name in an open directory, and close the latter: only one is open at a time."""
+    descriptor = os.open(name, _FOLDER, dir_fd=folder)
+    os.close(folder)
+    return descriptor

@@ -1,14 +1,14 @@
 """The shim: a small shell between the spawner and a worker; it outlives the spawner and stores how the worker ended.
 
-It claims the run (of two shims for one run, the second leaves without having started anything), enters the control
-groups, starts the network forwarder or lets a forked one begin, sets the limits, runs the worker, and writes its exit
-status. After the worker it starts no other program, for when a sandbox is ended, every process but the shim is killed.
-The status is read only when the shim has ended, so it is complete; after a power cut it may be missing, which counts as
-a worker that was killed.
+It claims the run (of two shims for one run, the second ends without starting anything), enters the control groups,
+starts the network forwarder or requests a forked one to begin, sets the limits, runs the worker, and writes the
+worker's exit status. After the worker it starts no other program, because every process except the shim is killed when
+a sandbox is ended. The status is read only when the shim has ended, so it is complete; after a power failure it may be
+missing, and the worker then counts as killed.
 
 An isolated worker writes to a pipe, not to the log file. A process outside of the sandbox's groups and namespaces
-copies the first `LOG_BYTES` into the file and discards the rest. Nothing in the sandbox can truncate the file or fill
-the disk by it.
+copies the first `LOG_BYTES` into the file and discards the rest. Nothing in the sandbox can truncate the file, or fill
+the disk through it.
 """
 
 import os
@@ -27,11 +27,15 @@ CLAIMED_BY_ANOTHER: Final = 75
 
 LOG_BYTES: Final = 1024 * 1024
 """The maximum size of a run's log."""
-_BLOCK: Final = 512
+_BLOCK_BYTES: Final = 512
 """The unit of `ulimit -f`."""
-_TAIL: Final = 300
-_OWN: Final = 0o600
+_MAX_LINE: Final = 300
+"""Maximum length of a run's last line: in bytes when it is read, and in characters of the result."""
+_PIPE_MODE: Final = 0o600
 _SIGNALLED: Final = 128
+"""A shell's exit status after signal n is 128 + n."""
+INFO: Final = 3
+"""The descriptor to which bubblewrap writes the ids of the namespaces; the script opens it for `RunFiles.info`."""
 
 _TEMPLATE: Final = """
 run=$1 folder=$2 files=$3 cpu=$4 data=$5 groups=$6 log=$7 python=$8 forwarder=$9
@@ -75,15 +79,17 @@ if [ "$writer" ]; then wait "$writer" 2>/dev/null; fi
 """
 """Uses only POSIX features that dash and bash have, and `cat`; contains nothing of the task."""
 
-_SCRIPT: Final = _TEMPLATE.replace("CLAIMED", str(CLAIMED_BY_ANOTHER)).replace("LOG_BLOCKS", str(LOG_BYTES // _BLOCK))
-_INNER: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
+_SCRIPT: Final = _TEMPLATE.replace("CLAIMED", str(CLAIMED_BY_ANOTHER)).replace(
+    "LOG_BLOCKS", str(LOG_BYTES // _BLOCK_BYTES)
+)
+_PROCESS_LIMIT_SCRIPT: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
 """The option for the number of processes is `-p` in dash and `-u` in bash."""
 CHANNEL: Final = 5
 """The descriptor of the stub's connection to the process that forks the worker."""
 FORWARDER_CHANNEL: Final = 6
-"""The descriptor of the shim's connection to a forwarder that was forked for it: one that ends without writing its
-status there, or was never forked, is replaced by a program."""
-_STUB: Final = """
+"""The descriptor of the shim's connection to a forwarder that was forked for it. If that forwarder ends without writing
+its status there, or was never forked, the shim starts a forwarder as a program."""
+_STUB_SCRIPT: Final = """
 echo ready >&5
 read -r word worker <&5
 if [ "$word" != started ]; then exec "$@" 5<&-; fi
@@ -94,14 +100,14 @@ while :; do
   [ "$again" ] || exit 137
 done
 """
-"""In the sandbox, in place of a worker that is forked (see `fork_program`): it runs as long as the worker, passes
-SIGTERM on to it, and ends with its status. If none was forked it becomes the worker."""
+"""The program that runs in the sandbox in place of a forked worker (see `fork_program`). It runs as long as the worker,
+forwards SIGTERM to the worker, and ends with the worker's status. If the fork fails, it becomes the worker by exec."""
 
 
 def make_pipe(run: RunFiles) -> None:
     """Make the pipe for the run's output; only the spawner's user may open it. Raises `OSError`."""
     with suppress(FileExistsError):
-        os.mkfifo(run.pipe, _OWN)
+        os.mkfifo(run.pipe, _PIPE_MODE)
 
 
 def argv(  # noqa: PLR0913  # what the script needs
@@ -111,16 +117,16 @@ def argv(  # noqa: PLR0913  # what the script needs
     groups: list[Path],
     command: list[str],
     *,
-    piped: bool = False,
+    log_to_pipe: bool = False,
     forwarder: Path | None = None,
-    forked: bool = False,
+    forwarder_forked: bool = False,
     python: str = sys.executable,
 ) -> list[str]:
     """The command line of the shim, which runs `command` in `folder`, with a network `forwarder` beside it.
 
-    `piped`: its output is written to `run.pipe`. `forked`: the forwarder was, and has `FORWARDER_CHANNEL`.
-
-    It must not contain a secret: every user of the host can read it.
+    `log_to_pipe`: the command's output is written to `run.pipe`, not to `run.log`. `forwarder_forked`: a forked
+    forwarder waits at the other end of `FORWARDER_CHANNEL`. The command line must not contain a secret: every user of
+    the host can read it.
     """
     return [
         "/bin/sh",
@@ -133,24 +139,24 @@ def argv(  # noqa: PLR0913  # what the script needs
         str(limits.cpu_seconds),
         "none" if limits.data_kib is None else str(limits.data_kib),
         " ".join(str(group) for group in groups),
-        "pipe" if piped else str(run.log),
+        "pipe" if log_to_pipe else str(run.log),
         python,
         str(forwarder or ""),
-        "forked" if forked else "",
+        "forked" if forwarder_forked else "",
         *command,
     ]
 
 
 def stub(command: list[str]) -> list[str]:
     """The command line of the stub for a worker with this command line."""
-    return ["/bin/sh", "-c", _STUB, "sandherd-worker", *command]
+    return ["/bin/sh", "-c", _STUB_SCRIPT, "sandherd-worker", *command]
 
 
-def limiting_processes(limits: ProcessLimits, command: list[str]) -> list[str]:
+def with_process_limit(limits: ProcessLimits, command: list[str]) -> list[str]:
     """`command` under a limit on the number of processes, for use inside the sandbox's user namespace."""
     if limits.processes is None:
         return command
-    return ["/bin/sh", "-c", _INNER, str(limits.processes), *command]
+    return ["/bin/sh", "-c", _PROCESS_LIMIT_SCRIPT, str(limits.processes), *command]
 
 
 def read_claim(run: RunFiles) -> ProcessId | None:
@@ -162,15 +168,16 @@ def read_claim(run: RunFiles) -> ProcessId | None:
         return None
 
 
-def read_end(runs: list[RunFiles], *, kills: int) -> RunEnd:
-    """How the last run ended. `kills` is how many processes of the sandbox the kernel has killed for memory.
+def read_end(runs: list[RunFiles], *, oom_kills: int) -> RunEnd:
+    """How the last run ended. `oom_kills`: how many processes of the sandbox the kernel killed for lack of memory.
 
-    A command that was killed is no reason for the end of a worker: that was killed itself, or its status is unknown.
+    The kernel may have killed only a command of the agent. So the end counts as out of memory only if the worker was
+    itself killed by a signal, or if its status is unknown.
     """
     first, last = read_exit(runs[0]), read_exit(runs[-1])
     return RunEnd(
         last,
-        out_of_memory=kills > 0 and (first is None or first > _SIGNALLED),
+        out_of_memory=oom_kills > 0 and (first is None or first > _SIGNALLED),
         last_line=read_last_line(runs[-1]),
         recovered_code=first if len(runs) > 1 else None,
     )
@@ -180,11 +187,11 @@ def read_last_line(run: RunFiles) -> str:
     """The last line that the worker wrote to its standard error, truncated."""
     try:
         with run.log.open("rb") as log:
-            log.seek(max(0, run.log.stat().st_size - _TAIL))
+            log.seek(max(0, run.log.stat().st_size - _MAX_LINE))
             lines = log.read().replace(b"\0", b"?").decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1][:_TAIL] if lines else ""
+    return lines[-1][:_MAX_LINE] if lines else ""
 
 
 def read_exit(run: RunFiles) -> int | None:

@@ -28,10 +28,12 @@ _SUFFIX: Final = ".img"
 _TEMPLATE: Final = ".template"
 _TRIAL: Final = "trial"
 _SPARE: Final = ".held/spare"
+"""The directory in a sandbox's file system with the reserve for its recovery."""
 _RUN_MOUNT: Final = "run"
 _RUNS_SUFFIX: Final = ".run"
 _SPARE_BYTES: Final = 2 * _MIB
 _SPARE_FILES: Final = 16
+"""The number of files of the reserve: each reserves an inode."""
 _FREE_SECONDS: Final = 30.0
 """How long the kernel may take to release the file system of a sandbox whose processes have ended, in seconds."""
 _POLL_SECONDS: Final = 0.01
@@ -63,7 +65,7 @@ class SizedDisks:
             return
         image = self.image(place.name)
         new = not image.exists()
-        if new and place.is_dir() and any(place.iterdir()):
+        if new and place.is_dir() and any(place.iterdir()):  # the sandbox was created without an image
             return
         make_directory(place)  # first: an image whose sandbox has no directory is removed by the next start
         if new:
@@ -89,7 +91,7 @@ class SizedDisks:
         await asyncio.to_thread(shutil.rmtree, place / _SPARE, ignore_errors=True)
 
     async def _until_free(self, place: Path) -> None:
-        """Wait until the kernel has released the file system, shortly after its last process. Raises `DiskError`."""
+        """Wait until the kernel has released the file system of the ended processes. Raises `DiskError`."""
         deadline, image = asyncio.get_running_loop().time() + _FREE_SECONDS, self.image(place.name)
         while await asyncio.to_thread(image_mounts.is_in_use, image):
             if asyncio.get_running_loop().time() > deadline:
@@ -97,7 +99,10 @@ class SizedDisks:
             await asyncio.sleep(_POLL_SECONDS)
 
     def reattach(self, places: Callable[[], list[Path]]) -> None:
-        """Mount the images that are not mounted, as after a restart of the host; remove those without a sandbox."""
+        """Mount the images that are not mounted, as after a restart of the host; remove images without a sandbox.
+
+        `places` returns the directories of all sandboxes.
+        """
         if not self.folder.is_dir():
             return
         with self._locked(fcntl.LOCK_EX):
@@ -158,14 +163,14 @@ class SizedDisks:
         return True
 
     def try_out(self) -> str | None:
-        """Mount and remove a trial file system. Returns why that is impossible here; None if it works."""
+        """Mount and remove a trial file system. Returns why that is impossible here; None if it is possible."""
         if os.getuid() != 0:
             return "only root can mount a file system for each sandbox"
         trial = self.folder / _TRIAL
         try:
             with self._locked(fcntl.LOCK_EX):
                 try:
-                    self._remove(trial)  # left by a trial that was killed
+                    self._remove(trial)  # a killed process may have left one
                     self._attach(trial)
                 finally:
                     self._remove(trial)
@@ -227,9 +232,9 @@ def _refuses_writes(place: Path) -> bool:
 
 
 def _still_in_use(sandbox: str, image: Path) -> str:
-    found = ", ".join(map(str, image_mounts.processes_with(image))) or "a process with an open file in it"
+    users = ", ".join(map(str, image_mounts.processes_with(image))) or "a process with an open file in it"
     return (
-        f"the file system of {sandbox} refuses writes and is still in use by: {found}; a process in a mount namespace "
+        f"the file system of {sandbox} refuses writes and is still in use by: {users}; a process in a mount namespace "
         "of its own has every file system that was mounted when it started; end it, and retry"
     )
 

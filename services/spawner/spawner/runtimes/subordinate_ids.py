@@ -2,7 +2,7 @@
 
 Inside, every id equals its id on the host, with two exceptions: 0 is the first subordinate id, because devpts requires
 an id 0; and if a user's subordinate gids differ from the uids, each sandbox's gid inside equals its uid. The user's own
-uid is never mapped to 0, so that no process can become the user by becoming root.
+uid is never sandbox_uids_of to 0, so that no process can become the user by becoming root.
 """
 
 import os
@@ -34,10 +34,10 @@ class SubordinateUser:
     def ourselves(cls) -> Self:
         """The user of this process. Raises `NoSubordinateError`."""
         try:
-            found = pwd.getpwuid(os.getuid())
+            account = pwd.getpwuid(os.getuid())
         except KeyError:
             raise NoSubordinateError(f"uid {os.getuid()} has no entry in /etc/passwd") from None
-        return cls(found.pw_name, found.pw_uid, os.getgid(), Path(found.pw_dir))
+        return cls(account.pw_name, account.pw_uid, os.getgid(), Path(account.pw_dir))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -76,13 +76,13 @@ def find_ranges(user: SubordinateUser, etc: Path = Path("/etc")) -> SubordinateR
 
 
 def _largest(path: Path, user: SubordinateUser) -> range:
-    found = sorted(_of(path, user), key=len)
-    if not found:
+    ranges = sorted(_ranges_of(path, user), key=len)
+    if not ranges:
         raise NoSubordinateError(f"{user.name} has no range in {path}")
-    return found[-1]
+    return ranges[-1]
 
 
-def _of(path: Path, user: SubordinateUser) -> Iterator[range]:
+def _ranges_of(path: Path, user: SubordinateUser) -> Iterator[range]:
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -92,8 +92,11 @@ def _of(path: Path, user: SubordinateUser) -> Iterator[range]:
             yield range(int(fields[1]), int(fields[1]) + int(fields[2]))
 
 
-def mapped(uid_map: str, uid: int) -> range | None:
-    """The host uids for sandboxes in a namespace with this map, as read from outside; None if we did not create it."""
+def sandbox_uids_of(uid_map: str, uid: int) -> range | None:
+    """The host uids for sandboxes in a user namespace with this map; None if no spawner created the namespace.
+
+    `uid_map`: the content of `/proc/<pid>/uid_map`, read from outside of the namespace. `uid`: the spawner's.
+    """
     rows = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
-    wide = [range(row[0], row[0] + row[2]) for row in rows if row[0] == row[1] and row[2] > 1]
-    return wide[0] if (uid, uid, 1) in rows and len(wide) == 1 else None
+    unchanged = [range(row[0], row[0] + row[2]) for row in rows if row[0] == row[1] and row[2] > 1]
+    return unchanged[0] if (uid, uid, 1) in rows and len(unchanged) == 1 else None

@@ -14,9 +14,11 @@ from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 
 _SHIM_SECONDS: Final = 2.0
+"""The timeout for a shim to end after its worker, and for the kernel to release a sandbox's control groups."""
 _START_SECONDS: Final = 15.0
 """How long a sandbox may take until its worker runs, in seconds; it waits for its network first."""
 _KILL_SECONDS: Final = 10.0
+"""The timeout for all processes of a sandbox to end after SIGKILL."""
 _POLL_SECONDS: Final = 0.005
 _PID_IN_SANDBOX: Final = 2
 """The worker's pid in its sandbox's pid namespace: bubblewrap's reaper has 1, and starts the worker first."""
@@ -24,13 +26,16 @@ _PID_IN_SANDBOX: Final = 2
 
 @dataclass(frozen=True)
 class Termination:
-    """Finds and ends processes. `namespaced`: each sandbox has a pid namespace, which none of its processes leaves."""
+    """Finds and ends the processes of sandboxes.
+
+    `namespaced`: whether each sandbox has a pid namespace, which its processes can't leave.
+    """
 
     groups: cgroups.ControlGroups
     namespaced: bool
 
     async def terminate_worker(self, shim_process: ProcessId, grace: float) -> None:
-        """Send SIGTERM to the worker only, which forwards it as needed; then wait up to `grace` seconds."""
+        """Send SIGTERM to the worker only, which stops its agent; then wait up to `grace` seconds."""
         deadline = asyncio.get_running_loop().time() + grace
         while shim_process.alive() and asyncio.get_running_loop().time() < deadline:
             worker = self.worker(shim_process)
@@ -51,25 +56,25 @@ class Termination:
     async def wait_for_worker(self, place: SandboxDirectory) -> ProcessId:
         """Wait for the worker of a running or starting sandbox. Raises `RuntimeFailedError` (`unavailable`)."""
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
-        while living := self._living(place):
-            if worker := self.worker(living[-1]):
+        while shims := self._running_shims(place):
+            if worker := self.worker(shims[-1]):
                 return worker
             if asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_POLL_SECONDS)  # it is still starting
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not running")
 
-    def first(self, place: SandboxDirectory) -> list[int]:
+    def oldest_processes(self, place: SandboxDirectory) -> list[int]:
         """The children of the sandbox's running shim, which are its oldest processes; empty if no shim runs."""
-        return [pid for claim in self._living(place) for pid in processes.children(claim.pid)]
+        return [pid for claim in self._running_shims(place) for pid in processes.children(claim.pid)]
 
     async def end_all(self, place: SandboxDirectory) -> None:
-        """Kill all processes. The shim is the last one, so that it can record how the worker ended.
+        """Kill all processes, the shim last, so that it can record how the worker ended.
 
         Raises `RuntimeFailedError` (`unavailable`) if some do not end.
         """
         deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
-        shims = self._living(place)
+        shims = self._running_shims(place)
         await self._kill_members(place, deadline)
         for claim in shims:
             if not await process_signals.wait_ended(claim, _SHIM_SECONDS):
@@ -108,22 +113,22 @@ class Termination:
 
     def members(self, place: SandboxDirectory) -> set[int]:
         """Every process of the sandbox except its shims."""
-        shims = {claim.pid for claim in self._living(place)}
-        found = self.groups.members(place.name)
+        shims = {claim.pid for claim in self._running_shims(place)}
+        members = self.groups.members(place.name)
         for pid in shims:
-            found |= processes.descendants(pid)
+            members |= processes.descendants(pid)
         if not self.namespaced:
-            # Without a pid namespace a process may have changed its parent, its session or its environment.
-            found |= processes.marked(environment.MARK, str(place.folder))
+            # Each process is searched in three ways, because it may have changed its parent, session or environment.
+            members |= processes.marked(environment.MARK, str(place.folder))
         # A process that a shim started just before the shim ended is in the shim's session, not in a new pid namespace.
         sessions = [claim for claim in self._claims(place) if not self.namespaced or not claim.alive()]
-        found |= {pid for claim in sessions for pid in _session_of(claim)}
-        return {pid for pid in found - shims if not processes.is_zombie(pid)}
+        members |= {pid for claim in sessions for pid in _session_of(claim)}
+        return {pid for pid in members - shims if not processes.is_zombie(pid)}
 
     def _claims(self, place: SandboxDirectory) -> list[ProcessId]:
         return [claim for run in place.runs() if (claim := shim.read_claim(run))]
 
-    def _living(self, place: SandboxDirectory) -> list[ProcessId]:
+    def _running_shims(self, place: SandboxDirectory) -> list[ProcessId]:
         return [claim for claim in self._claims(place) if claim.alive()]
 
 
@@ -141,7 +146,7 @@ def worker_below(init: int) -> ProcessId | None:
 def _session_of(leader: ProcessId) -> set[int]:
     """The processes of a shim's session. Its pid is not reused while the session has processes, but may be later."""
     now = processes.stat_of(leader.pid)
-    used_again = now is not None and now["started"] != leader.started
-    if used_again or leader.boot != processes.boot():
+    pid_reused = now is not None and now["started"] != leader.started
+    if pid_reused or leader.boot != processes.boot():
         return set()
     return processes.in_session(leader.pid)

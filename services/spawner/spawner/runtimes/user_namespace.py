@@ -2,7 +2,7 @@
 
 `enter` is called once, before there is a second thread. Processes in a user namespace can't be managed from another
 one, even with the same mappings. So a restarted spawner joins the namespace of the sandboxes that still run: each has a
-shim in it. The namespace exists as long as one of these processes; no other one is needed.
+shim in it. The namespace exists as long as a process is in it; it needs no process of its own.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from sandherd.processes import ProcessId
 from spawner.runtimes import shim
 from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.sandbox_users import SandboxUsers
-from spawner.runtimes.subordinate_ids import NoSubordinateError, SubordinateUser, find_ranges, mapped
+from spawner.runtimes.subordinate_ids import NoSubordinateError, SubordinateUser, find_ranges, sandbox_uids_of
 
 RESERVATIONS: Final = Path(".local/state/sandherd/uids")
 """Below the user's home directory: all spawners of a user share it, as they share the range."""
@@ -28,7 +28,7 @@ _NEW_USER: Final = 0x10000000
 _AMBIENT, _RAISE = 47, 2
 """Constants of prctl(2)."""
 _CAPABILITIES_3: Final = 0x20080522
-_RIGHTS: Final = (0, 1, 3, 5, 6, 7, 19, 21)
+_CAPABILITIES: Final = (0, 1, 3, 5, 6, 7, 19, 21)
 """CAP_CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SYS_PTRACE and SYS_ADMIN, valid in this namespace only."""
 _SECONDS: Final = 20.0
 
@@ -61,28 +61,29 @@ def enter(layout: Layout) -> None:
         return
     try:
         user = SubordinateUser.ourselves()
-        living = _join_living(layout, user)
-        ids = living or _join_new(user)
+        joined_ids = _join_running(layout, user)
+        ids = joined_ids or _join_new(user)
         _inherit_capabilities()
     except NoSubordinateError as error:
         _current = SubordinateIds(reason=str(error))
         return
     users = SandboxUsers(ids.start, len(ids), user.home / RESERVATIONS, of_user=user.names)
-    _current = SubordinateIds(users, "", joined=living is not None)
+    _current = SubordinateIds(users, "", joined=joined_ids is not None)
 
 
-def _join_living(layout: Layout, user: SubordinateUser) -> range | None:
+def _join_running(layout: Layout, user: SubordinateUser) -> range | None:
     """Join the namespace of the sandboxes that still run; None: none runs. Raises `NoSubordinateError`.
 
     Sandboxes without their own uid are managed from the current namespace: the owner of their files must not change.
     """
-    living = list(_living(layout))
-    for shim_process in (one for place, one in living if place.user is not None):
+    running = list(_running_shims(layout))
+    for shim_process in (process for place, process in running if place.user is not None):
         if (ids := _join_namespace_of(shim_process, user)) is not None:
             return ids
-    if any(one.alive() for _, one in living):
+    if any(process.alive() for _, process in running):
         raise NoSubordinateError(
-            "sandboxes that were started without them still run; restart the spawner after their end to use them"
+            "sandboxes that were started without subordinate uids still run; restart the spawner after their end to "
+            "use subordinate uids"
         )
     return None
 
@@ -97,7 +98,7 @@ def _join_namespace_of(shim_process: ProcessId, user: SubordinateUser) -> range 
     except OSError:
         return None
     try:
-        ids = mapped(Path(f"/proc/{shim_process.pid}/uid_map").read_text(), user.uid)
+        ids = sandbox_uids_of(Path(f"/proc/{shim_process.pid}/uid_map").read_text(), user.uid)
         if ids is not None and shim_process.alive():
             _join(namespace)
             return ids
@@ -108,7 +109,8 @@ def _join_namespace_of(shim_process: ProcessId, user: SubordinateUser) -> range 
     return None
 
 
-def _living(layout: Layout) -> Iterator[tuple[SandboxDirectory, ProcessId]]:
+def _running_shims(layout: Layout) -> Iterator[tuple[SandboxDirectory, ProcessId]]:
+    """Each sandbox with a running shim, and that shim."""
     for place in layout.directories():
         for run in place.runs():
             claim = shim.read_claim(run)
@@ -156,12 +158,14 @@ def _map(name: str, process: int, numbers: list[int]) -> None:
     if program is None:
         raise NoSubordinateError(f"{name} is not installed (package uidmap or shadow-utils)")
     try:
-        line = [program, str(process), *map(str, numbers)]
-        done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
+        argv = [program, str(process), *map(str, numbers)]
+        completed = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoSubordinateError(f"{name}: {error}") from error
-    if done.returncode != 0:
-        message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    if completed.returncode != 0:
+        message = (completed.stderr.strip().splitlines() or [f"exit status {completed.returncode}"])[-1]
         raise NoSubordinateError(f"{message[:300]}" if message.startswith(name) else f"{name}: {message[:300]}")
 
 
@@ -175,10 +179,10 @@ def _inherit_capabilities() -> None:
 
     `launcher`, `nsenter_child` and the network forwarder drop them when they change their uid.
     """
-    chosen = sum(1 << number for number in _RIGHTS)
-    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)(chosen, chosen, chosen, 0, 0, 0)
+    bits = sum(1 << number for number in _CAPABILITIES)
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)(bits, bits, bits, 0, 0, 0)
     if _LIBC.capset(ctypes.byref(header), ctypes.byref(sets)) != 0:
         raise NoSubordinateError(f"no capabilities in the user namespace: {os.strerror(ctypes.get_errno())}")
-    for number in _RIGHTS:
+    for number in _CAPABILITIES:
         if _LIBC.prctl(_AMBIENT, _RAISE, number, 0, 0) != 0:
             raise NoSubordinateError(f"no ambient capabilities: {os.strerror(ctypes.get_errno())}")

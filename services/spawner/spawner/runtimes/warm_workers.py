@@ -1,7 +1,7 @@
 """Workers that are started in advance: how they wait, and how they get their identity.
 
-Such a worker blocks on a pipe in its state directory. To give it an identity, its environment is written first, then
-one byte into the pipe. From then on an agent may have changed anything in that directory.
+Such a worker blocks on a pipe in its state directory. To give the worker an identity, the spawner writes its
+environment to a file, and then one byte to the pipe. From then on an agent may change anything in that directory.
 """
 
 import asyncio
@@ -19,20 +19,22 @@ from sandherd.bus.identity.keys import KeyKind, is_public_key
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 
-_LOADING: Final = 30.0
+_LOAD_SECONDS: Final = 30.0
+"""The timeout for a new worker to load its modules."""
 _READ_SECONDS: Final = 5.0
-"""A waiting worker reads at once. One that does not read within these seconds has received its identity before."""
+"""The timeout for a waiting worker to read the pipe, which it does immediately. After the timeout the worker counts as
+started: it has received its identity before."""
 _POLL_SECONDS: Final = 0.01
 _FIRST_POLL_SECONDS: Final = 0.0005
 _MODE: Final = 0o600
 _PUBLIC_KEY: Final = "worker.pub"
 _KEY_LENGTH: Final = 56
-"""Characters of a public key."""
-_BEGIN: Final = b"\n"
+"""The number of characters of a public key."""
+_START_SIGNAL: Final = b"\n"
 
 
 def make(place: SandboxDirectory) -> None:
-    """Create the pipe, and the file which shows that the worker waits. Raises `OSError`."""
+    """Create the pipe, and the file that exists while the worker waits. Raises `OSError`."""
     with suppress(FileExistsError):
         os.mkfifo(place.start_pipe, _MODE)
         if (uid := place.user) is not None:
@@ -42,26 +44,26 @@ def make(place: SandboxDirectory) -> None:
 
 async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> None:
     """Wait until the worker has loaded its modules and reads the pipe. Raises `RuntimeFailedError`."""
-    pipe = await _open(place, alive, _LOADING)
+    pipe = await _open(place, alive, _LOAD_SECONDS)
     if pipe is None:
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not waiting for an identity")
     os.close(pipe)  # nothing was written, so the worker continues to wait
 
 
 def public_key(place: SandboxDirectory) -> str | None:
-    """The public key that a waiting worker has stored; None if there is none, as a worker may create no key."""
+    """The public key that a waiting worker has stored; None if it has stored none, which is allowed."""
     try:
-        found = _read_file(place.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
+        key = _read_file(place.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
     except (OSError, ValueError):
         return None
-    return found if is_public_key(found, KeyKind.USER) else None
+    return key if is_public_key(key, KeyKind.USER) else None
 
 
 async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:
     """Give the worker its identity. False if it ended before it read the identity: then it must be started again.
 
-    A worker that ends just after it has read its identity counts as started: its end is handled as for any worker.
-    After a crash this can be repeated with the same variables; a worker that no longer waits ignores it.
+    A worker that ends just after it has read its identity counts as started, and its end is handled like that of any
+    worker. After a crash the call can be repeated with the same variables; a worker that no longer waits ignores it.
     """
     try:
         place.write_secret(place.environment, json.dumps(dict(variables)))
@@ -74,11 +76,11 @@ async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], a
 
 
 async def _open(place: SandboxDirectory, alive: Callable[[], bool], seconds: float) -> int | None:
-    """The pipe, once a worker reads it; None if none does within `seconds`."""
+    """The pipe, opened for writing once a worker reads it; None if no worker reads it within `seconds`."""
     deadline = asyncio.get_running_loop().time() + seconds
     while alive() and asyncio.get_running_loop().time() < deadline:
         with suppress(OSError):  # ENXIO: no reader yet
-            return _pipe_of(place)
+            return _open_pipe(place)
         await asyncio.sleep(_POLL_SECONDS)
     return None
 
@@ -90,10 +92,10 @@ async def _write_all(pipe: int) -> bool:
     """
     deadline = asyncio.get_running_loop().time() + _READ_SECONDS
     with os.fdopen(pipe, "wb", buffering=0) as writer:
-        writer.write(_BEGIN)
+        writer.write(_START_SIGNAL)
         wait = _FIRST_POLL_SECONDS  # a waiting worker needs less than a millisecond
         while asyncio.get_running_loop().time() < deadline:
-            if not _unread(pipe):
+            if not _has_unread_bytes(pipe):
                 return True
             await asyncio.sleep(wait)
             wait = min(_POLL_SECONDS, 2 * wait)
@@ -109,13 +111,14 @@ def _read_file(path: Path, limit: int) -> bytes:
         os.close(descriptor)
 
 
-def _unread(pipe: int) -> bool:
-    found = bytearray(4)
-    fcntl.ioctl(pipe, termios.FIONREAD, found)
-    return any(found)
+def _has_unread_bytes(pipe: int) -> bool:
+    count = bytearray(4)  # a C int
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return any(count)
 
 
-def _pipe_of(place: SandboxDirectory) -> int:
+def _open_pipe(place: SandboxDirectory) -> int:
+    """The descriptor of the pipe, opened for writing. Raises `OSError` if no process reads it, or it is no pipe."""
     descriptor = os.open(place.start_pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return descriptor

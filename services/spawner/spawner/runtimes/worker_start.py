@@ -38,39 +38,41 @@ from spawner.runtimes.sandbox_users import NoUserError
 from spawner.runtimes.sized_disks import SizedDisks
 
 _CLAIM_SECONDS: Final = 5.0
+"""The timeout for a new shim to claim its run."""
 _POLL_SECONDS: Final = 0.005
 _log: Final = logs.get("runtime.process")
 
 
 def refuse_image(plan: SandboxPlan) -> None:
-    """Raise `RuntimeFailedError` for a sandbox with an image: here it would have this host's files."""
+    """Raise `RuntimeFailedError` if the spec names an image: a sandbox here would have this host's files instead."""
     if plan.spec.image:
         raise RuntimeFailedError(
             RuntimeFault.REFUSED,
-            f"runtime process makes no sandboxes of images, and {plan.spec.image} is one: leave it out, "
-            "or name a runtime that does, as docker",
+            f"runtime process can't create a sandbox from the image {plan.spec.image}: name no image, "
+            "or name a runtime that supports images, such as docker",
         )
 
 
 @dataclass(frozen=True)
 class WorkerStart:
-    """What differs between runs: the limits, the variables, and further arguments of the worker."""
+    """The parameters of one run of a worker: its limits, environment variables, network policy and arguments."""
 
     limits: SandboxLimits
     variables: dict[str, str]
     network: NetworkPolicy
     arguments: tuple[str, ...] = ()
     nested: bool = False
-    """Whether processes inside may create user namespaces."""
+    """Whether processes in the sandbox may create user namespaces."""
     repository: Path | None = None
-    """The mirror that is mounted."""
+    """The mirror to mount in the sandbox; None: no mirror."""
 
 
 @dataclass(frozen=True)
 class WorkerStarter:
-    """Starts the workers of one runtime. `count_processes`: the number of processes is limited by `setrlimit`."""
+    """Starts the workers of one runtime. `count_processes`: whether `setrlimit` limits the number of processes."""
 
     worker: tuple[str, ...]
+    """The command line of a worker, without the arguments of a run."""
     launch: IsolationLaunch | None
     groups: cgroups.ControlGroups
     count_processes: bool
@@ -79,16 +81,16 @@ class WorkerStarter:
     """The folder of the SDKs of agents on the host."""
     networks: network.Networks = field(default_factory=network.Networks)
     search_path: str = ""
-    """The worker's PYTHONPATH; empty: none."""
+    """The worker's PYTHONPATH; empty: the variable is not set."""
     forks: ForkServer | None = None
-    """Forks the workers of isolated sandboxes; None: they are started by exec."""
+    """The server that forks the workers of isolated sandboxes; None: workers are started by exec."""
     forwarders: ForkServer | None = None
-    """Forks their network forwarders; None: the shims start them."""
+    """The server that forks the network forwarders of isolated sandboxes; None: the shims start the forwarders."""
 
     def set_up(self, place: SandboxDirectory, plan: SandboxPlan) -> None:
         """Create the directories and the files that the worker reads. Raises `RuntimeFailedError`."""
         try:
-            self._make(place, plan.limits)
+            self._make_directories(place, plan.limits)
             place.write_secret(place.label, plan.project)
             place.write_secret(place.task, plan.spec.to_json())
             place.write_secret(place.joiner, plan.joiner)
@@ -97,55 +99,59 @@ class WorkerStarter:
             if plan.previous:
                 place.write_secret(place.offer, plan.previous.model_dump_json())
         except (OSError, NoUserError) as error:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
+            raise _directory_error(plan.unit, error) from error
 
     async def set_up_recovery(self, place: SandboxDirectory, plan: SandboxPlan) -> None:
         """Prepare the file system of a sandbox for its recovery, and write the files. Raises `RuntimeFailedError`."""
         try:
             await self.disks.repair(place.folder)
         except OSError as error:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no disk for {plan.unit}: {error}") from error
+            message = f"can't prepare the file system of {plan.unit}: {error}"
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, message) from error
         await asyncio.to_thread(self.set_up, place, plan)
 
     def set_up_warm(self, place: SandboxDirectory, plan: WarmPlan) -> None:
         """Create the directories of a worker that waits for its identity. Raises `RuntimeFailedError`."""
         try:
-            self._make(place, plan.limits)
+            self._make_directories(place, plan.limits)
             warm_workers.make(place)
         except (OSError, NoUserError) as error:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
+            raise _directory_error(plan.unit, error) from error
 
-    def cold_start(self, place: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
-        """The start of a worker that begins at once."""
+    def cold_start_parameters(self, place: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
+        """The parameters of a worker that begins its task immediately."""
         variables, nested = self.variables(place, plan), plan.user_namespaces
         return WorkerStart(plan.limits, variables, self._network(plan), nested=nested, repository=plan.repository)
 
-    def warm_start(self, place: SandboxDirectory, plan: WarmPlan) -> WorkerStart:
-        """The start of a worker that waits for its identity."""
-        policy, variables = self.networks.policy(plan.profile), self.common(place) | self._search()
+    def warm_start_parameters(self, place: SandboxDirectory, plan: WarmPlan) -> WorkerStart:
+        """The parameters of a worker that waits for its identity."""
+        policy = self.networks.policy(plan.profile)
+        variables = self.common_variables(place) | self._python_path_variable()
         return WorkerStart(plan.limits, variables, policy, ("--warm",), nested=plan.user_namespaces)
 
-    def recovery(self, place: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
-        """The start of a worker that publishes the events of a lost one."""
+    def recovery_parameters(self, place: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
+        """The parameters of a worker that publishes the events of a lost worker."""
         claimed = [run for run in place.runs() if run.claim.exists()]
-        kills = self.groups.kills(place.name)
-        for_memory = bool(claimed) and shim.read_end(claimed, kills=kills).out_of_memory
-        variables = self.variables(place, plan, lost=_last_status(place)) | environment.memory_loss(for_memory)
+        oom_kills = self.groups.oom_kills(place.name)
+        lost_for_memory = bool(claimed) and shim.read_end(claimed, oom_kills=oom_kills).out_of_memory
+        variables = self.variables(place, plan, lost=_last_status(place)) | environment.memory_loss_variable(
+            lost_for_memory
+        )
         return WorkerStart(plan.limits, variables, self._network(plan), ("--recover",), nested=plan.user_namespaces)
 
-    def common(self, place: SandboxDirectory) -> dict[str, str]:
-        """The environment of all processes in the sandbox; the worker's has more."""
-        return environment.common(self._paths(place), self._memory_group(place)) | self._toolchains()
+    def common_variables(self, place: SandboxDirectory) -> dict[str, str]:
+        """The environment variables of every process in the sandbox. The worker has more variables."""
+        return environment.common_variables(self._paths(place), self._memory_group(place)) | self._toolchains_variable()
 
-    def entry(self, place: SandboxDirectory, worker: ProcessId) -> NsenterContext:
-        """How to start a command beside this worker."""
-        seen = self._paths(place)
+    def nsenter_context(self, place: SandboxDirectory, worker: ProcessId) -> NsenterContext:
+        """The context for starting commands in the sandbox, beside this worker."""
+        paths = self._paths(place)
         return NsenterContext(
             worker=worker,
             namespaced=self.launch is not None,
             groups=self.groups.of(place.name),
-            root=seen.place,
-            variables=self.common(place),
+            root=paths.place,
+            variables=self.common_variables(place),
             user=place.user if self.launch else None,
             filter=self.launch.filter(nested=False).hex() if self.launch else "",
             forks=self.forks,
@@ -153,27 +159,33 @@ class WorkerStarter:
 
     def variables(self, place: SandboxDirectory, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
         """The worker's environment."""
-        found = environment.variables(plan, self._paths(place), group=self._memory_group(place), lost=lost)
-        return found | self._toolchains() | self._search() | self._repository(plan)
+        basic = environment.variables(plan, self._paths(place), group=self._memory_group(place), lost=lost)
+        return basic | self._toolchains_variable() | self._python_path_variable() | self._repository_variable(plan)
 
-    def line(
-        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, *, forked: bool = False, lent: bool = False
+    def shim_command_line(
+        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, *, forked: bool, forwarder_forked: bool
     ) -> list[str]:
-        """The shim's command line. `forked`: with a stub in place of the worker. `lent`: its forwarder is forked."""
-        own = self._process_limits(start)
+        """The shim's command line.
+
+        `forked`: the worker is forked, so the command line has a stub in its place. `forwarder_forked`: the network
+        forwarder is forked, so the shim does not start it.
+        """
+        limits = self._process_limits(start)
         worker = [*self.worker, *start.arguments]
-        command = shim.limiting_processes(own, shim.stub(worker) if forked else worker)
-        gate = network.GATE if self.forwards(start.network) else None
+        command = shim.with_process_limit(limits, shim.stub(worker) if forked else worker)
+        gate = network.GATE if self.needs_forwarder(start.network) else None
         if self.launch:
             shim.make_pipe(run)
             paths = {"cgroup": self._memory_group(place), bubblewrap.REPOSITORY.name: start.repository}
-            shown = {name: path for name, path in paths.items() if path}
+            mounts = {name: path for name, path in paths.items() if path}
             command = self.launch.command(
-                place, run, shown=shown, info=3, gate=gate, command=command, nested=start.nested
+                place, run, mounts=mounts, info=shim.INFO, gate=gate, command=command, nested=start.nested
             )
         forwarder = None if gate is None else network.FORWARDER
-        groups, piped = self.groups.of(place.name), self.launch is not None
-        return shim.argv(run, place.work, own, groups, command, piped=piped, forwarder=forwarder, forked=lent)
+        return shim.argv(
+            run, place.work, limits, self.groups.of(place.name), command,
+            log_to_pipe=self.launch is not None, forwarder=forwarder, forwarder_forked=forwarder_forked,
+        )  # fmt: skip
 
     def _process_limits(self, start: WorkerStart) -> kernel_limits.ProcessLimits:
         return kernel_limits.for_processes(
@@ -184,7 +196,7 @@ class WorkerStarter:
         )
 
     async def spawn_and_claim(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart) -> None:
-        """Start the shim of one run, and return when one has claimed the run. Raises `RuntimeFailedError`."""
+        """Start the shim of one run, and return when a shim has claimed the run. Raises `RuntimeFailedError`."""
         handover = Handover()
         try:
             pid, forked = await asyncio.to_thread(self._spawn_forked, place, run, start, handover)
@@ -198,7 +210,7 @@ class WorkerStarter:
             await asyncio.gather(*(server.wait_forked(connection) for server, connection in forked))
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
         while shim.read_claim(run) is None:
-            # A child that ended without claiming the run, or after another claimed it, is not waited for.
+            # If the shim has ended without claiming the run, or because another shim claimed it, waiting is useless.
             if process_signals.reap(pid) or asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_POLL_SECONDS)
@@ -206,9 +218,10 @@ class WorkerStarter:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
 
     def release(self, *places: SandboxDirectory) -> None:
-        """Release the files of a sandbox that has ended, wherever its directory is. Raises `OSError`.
+        """Release the files of a sandbox that has ended, in each of these directories. Raises `OSError`.
 
-        Its secrets are deleted: no spawner may be started again for a long time. A recovery is given them again.
+        Its secrets are deleted now, because it may take long until the directory is removed: that needs a running
+        spawner. A recovery writes the secrets again.
         """
         for place in places:
             place.delete_secrets()
@@ -223,16 +236,20 @@ class WorkerStarter:
     def _spawn_forked(
         self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, handover: Handover
     ) -> tuple[int, list[tuple[ForkServer, socket.socket]]]:
-        """As `spawn`, with the connections to the processes that were forked for it; the others are started by exec."""
+        """Start the shim of one run. The worker and the forwarder are forked if possible, else started by exec.
+
+        Returns the shim's process id, and for each forked process its fork server and the connection to the process.
+        Raises `RuntimeFailedError`.
+        """
         with ExitStack() as stack:
-            stubs, forwarders = ([stack.enter_context(end) for end in socket.socketpair()] for _ in range(2))
+            worker_ends, forwarder_ends = ([stack.enter_context(end) for end in socket.socketpair()] for _ in range(2))
             channels: list[socket.socket | None] = [None, None]
             forked: list[tuple[ForkServer, socket.socket]] = []
-            if self.forks and (connection := self._request_fork(place, run, start, stubs[0])):
-                channels[0] = stubs[1]
+            if self.forks and (connection := self._request_fork(place, run, start, worker_ends[0])):
+                channels[0] = worker_ends[1]
                 forked.append((self.forks, connection))
-            if self.forwarders and (connection := self._request_forwarder(place, run, start, forwarders[0])):
-                channels[1] = forwarders[1]
+            if self.forwarders and (connection := self._request_forwarder(place, run, start, forwarder_ends[0])):
+                channels[1] = forwarder_ends[1]
                 forked.append((self.forwarders, connection))
             for _, connection in forked:
                 handover.put(connection)
@@ -249,18 +266,25 @@ class WorkerStarter:
         run: RunFiles,
         start: WorkerStart,
         channel: socket.socket | None,
-        lent: socket.socket | None = None,
+        forwarder_channel: socket.socket | None = None,
     ) -> int:
-        """Start the shim, with a stub that has this channel, or with the worker itself. `lent`: to its forwarder."""
+        """Start the shim. Raises `RuntimeFailedError`.
+
+        `channel`: the stub's socket to the forked worker; None: the shim starts the worker. `forwarder_channel`: the
+        shim's socket to the forked forwarder; None: the shim starts the forwarder.
+        """
         try:
-            if self.forwards(start.network):
+            if self.needs_forwarder(start.network):
                 network.prepare(place, run, start.network)
             else:
                 _log.warning("sandbox shares this host's network", sandbox=place.name)
-            line = self.line(place, run, start, forked=channel is not None, lent=lent is not None)
-            with _as_descriptors({shim.CHANNEL: channel, shim.FORWARDER_CHANNEL: lent}) as actions:
+            argv = self.shim_command_line(
+                place, run, start, forked=channel is not None, forwarder_forked=forwarder_channel is not None
+            )
+            channels = {shim.CHANNEL: channel, shim.FORWARDER_CHANNEL: forwarder_channel}
+            with _as_descriptors(channels) as actions:
                 return os.posix_spawn(
-                    line[0], line, start.variables, setsid=True, setsigmask=[], file_actions=actions,
+                    argv[0], argv, start.variables, setsid=True, setsigmask=[], file_actions=actions,
                     setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
                 )  # fmt: skip
         except OSError as error:
@@ -269,17 +293,20 @@ class WorkerStarter:
     def _request_fork(
         self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
     ) -> socket.socket | None:
-        """Request a worker that waits for the stub at the other end of `channel`. None: the worker can't be forked."""
+        """Request a forked worker, which waits for the stub at the other end of `channel`.
+
+        Returns the connection to the worker; None if it can't be forked.
+        """
         if self.forks is None or self.launch is None or not self.forks.usable:
             return None
         try:
-            inside = place.work.stat()
-        except OSError:  # then the worker does not start either
+            work_stat = place.work.stat()
+        except OSError:  # without the directory, the exec of the worker will fail with the reason
             return None
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         isolation = {
             "user": place.user if self.launch.users else None,
-            "inode": [inside.st_dev, inside.st_ino],
+            "inode": [work_stat.st_dev, work_stat.st_ino],  # shows whether the fork entered the right sandbox
             "filter": self.launch.filter(nested=start.nested).hex(),
             "groups": [str(group) for group in self.groups.of(place.name)],
             "limits": kernel_limits.as_resources(self._process_limits(start)),
@@ -292,57 +319,68 @@ class WorkerStarter:
     def _request_forwarder(
         self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
     ) -> socket.socket | None:
-        """Request a forwarder that waits for the shim at the other end of `channel`. None: the shim starts it.
+        """Request a forked forwarder, which waits for the shim at the other end of `channel`.
 
-        Only control groups find one that is no child of the shim when the sandbox is ended.
+        Returns the connection to the forwarder; None if the shim must start the forwarder. That is so without control
+        groups: a forked forwarder is no child of the shim, so nothing else finds it when the sandbox is ended.
         """
         groups = [str(group) for group in self.groups.of(place.name)]
-        if not groups or self.forwarders is None or not self.forwarders.usable or not self.forwards(start.network):
+        if not groups or not self.needs_forwarder(start.network):
+            return None
+        if self.forwarders is None or not self.forwarders.usable:
             return None
         request = {"role": "forwarder", "groups": groups, "folder": str(run.folder), "log": str(run.network_log)}
         return self.forwarders.request(json.dumps(request).encode(), [channel.fileno()])
 
-    def forwards(self, policy: NetworkPolicy) -> bool:
-        """Whether a sandbox with this policy has a network namespace, with a forwarder."""
+    def needs_forwarder(self, policy: NetworkPolicy) -> bool:
+        """Whether a sandbox with this policy has its own network namespace, and so a forwarder."""
         return self.launch is not None and policy.mode != "host"
 
     def _network(self, plan: SandboxPlan) -> NetworkPolicy:
-        more = [plan.git_proxy] if plan.git_proxy else []
-        return self.networks.policy(plan.spec.profile, plan.nats_url, *more)
+        git_proxies = [plan.git_proxy] if plan.git_proxy else []
+        return self.networks.policy(plan.spec.profile, plan.nats_url, *git_proxies)
 
     def _paths(self, place: SandboxDirectory) -> environment.Paths:
         return environment.paths(place, inside=self.launch is not None)
 
-    def _make(self, place: SandboxDirectory, allowed: SandboxLimits) -> None:
-        self.disks.attach(place.folder)  # first: the directories are made in it, and belong to the sandbox's uid there
+    def _make_directories(self, place: SandboxDirectory, limits: SandboxLimits) -> None:
+        """Create the directories, their owner, and the control groups. Raises `OSError`, `NoUserError`."""
+        self.disks.attach(place.folder)  # first: the directories are created in the mounted file system
         place.make()
         bubblewrap.write_accounts(place)
-        # A warm worker that an older version started would lose access to its files.
-        older = place.warm.exists() and place.user is None
-        if self.launch and (self.launch.subordinate or not older):
-            self.launch.own(place)
-        self.groups.make(place.name, kernel_limits.for_group(allowed))
+        # A warm worker of an older version runs without an own uid, and would lose access to its files.
+        of_older_version = place.warm.exists() and place.user is None
+        if self.launch and (self.launch.subordinate or not of_older_version):
+            self.launch.assign_owner(place)
+        self.groups.make(place.name, kernel_limits.for_group(limits))
 
-    def _repository(self, plan: SandboxPlan) -> dict[str, str]:
-        """The path of the mirror as the worker sees it. One that recovers events checks out nothing."""
-        seen = bubblewrap.REPOSITORY if self.launch else plan.repository
-        return {"SANDHERD_REPOSITORY": str(seen)} if plan.repository else {}
+    def _repository_variable(self, plan: SandboxPlan) -> dict[str, str]:
+        """The variable with the mirror's path as the worker sees it. A worker in a recovery does not use the mirror."""
+        path = bubblewrap.REPOSITORY if self.launch else plan.repository
+        return {"SANDHERD_REPOSITORY": str(path)} if plan.repository else {}
 
-    def _toolchains(self) -> dict[str, str]:
-        """The paths as the worker sees them."""
-        seen = bubblewrap.TOOLCHAINS if self.launch else self.toolchains
-        return {"SANDHERD_TOOLCHAINS": str(seen)} if self.toolchains and seen else {}
+    def _toolchains_variable(self) -> dict[str, str]:
+        """The variable with the SDKs' folder as the worker sees it."""
+        path = bubblewrap.TOOLCHAINS if self.launch else self.toolchains
+        return {"SANDHERD_TOOLCHAINS": str(path)} if self.toolchains and path else {}
 
-    def _search(self) -> dict[str, str]:
+    def _python_path_variable(self) -> dict[str, str]:
         return {"PYTHONPATH": self.search_path} if self.search_path else {}
 
     def _memory_group(self, place: SandboxDirectory) -> Path | None:
         return self.groups.memory / place.name if self.groups.memory else None
 
 
+def _directory_error(unit: str, error: Exception) -> RuntimeFailedError:
+    return RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"can't create the directories of {unit}: {error}")
+
+
 @contextmanager
 def _as_descriptors(channels: Mapping[int, socket.socket | None]) -> Iterator[list[tuple[int, int, int]]]:
-    """The actions that give a program these sockets as these descriptors; copies, as one may have another's number."""
+    """The actions for `posix_spawn` that give the program these sockets as the descriptors with these numbers.
+
+    The actions refer to copies with higher numbers: a socket may already have the number that another one is to get.
+    """
     with ExitStack() as stack:
         actions = []
         for number, channel in channels.items():
@@ -354,6 +392,6 @@ def _as_descriptors(channels: Mapping[int, socket.socket | None]) -> Iterator[li
 
 
 def _last_status(place: SandboxDirectory) -> int | None:
-    """The exit status of the previous run."""
+    """The exit status of the last run that has ended; None if none has, or if the status is unknown."""
     ended = [run for run in place.runs() if run.exit.exists()]
     return shim.read_exit(ended[-1]) if ended else None

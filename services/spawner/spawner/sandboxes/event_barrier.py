@@ -1,4 +1,4 @@
-"""Checks whether all agents' events until now were handled: only then can an ended worker have none outstanding."""
+"""Checks whether all events of agents so far were handled, so that no event of an ended worker is still to come."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,22 +8,23 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.streams import BY_CONSUMER
 
 AGENTS: Final = "spawner-agents"
-_PATIENCE: Final = 2.0
+_WAIT_SECONDS: Final = 2.0
+"""How long a query waits for the events to be handled."""
 _POLL_SECONDS: Final = 0.1
 
 
 def event_barrier(bus: Bus) -> Callable[[], Awaitable[bool]]:
-    """Returns a query of the broker: whether every event that it had at the time of the call was handled.
+    """Returns a query whether every event that the broker had at the time of the call was handled.
 
-    Other agents continue to publish, so the stream may never be idle: what counts is the sequence up to which all
-    events are acknowledged. Waits briefly; the caller repeats the call if needed.
+    Other agents continue to publish, so the stream may never be idle. So the query compares the sequence number up to
+    which all events are acknowledged. It waits briefly; the caller repeats it if needed.
     """
     stream = BY_CONSUMER[AGENTS].stream
 
     async def settled() -> bool:
         info: Any = await bus.js.stream_info(stream)
         clock = asyncio.get_running_loop().time
-        deadline = clock() + _PATIENCE
+        deadline = clock() + _WAIT_SECONDS
         while not await _is_acknowledged(bus, stream, info.state.last_seq):
             if clock() > deadline:
                 return False

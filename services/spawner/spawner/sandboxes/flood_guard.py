@@ -1,8 +1,8 @@
 """Cuts off sandboxes that flood the broker: revokes their credentials, closes their connections and ends them.
 
-It closes connections of clients that flood the broker, or whose waiting commands use too much of COMMANDS. If a user
-has too many connections, it closes the surplus, and revokes the credential if that does not help.
-It reads the broker's own counters once a second, on the replica that reconciles sandboxes.
+It closes connections of clients that flood the broker, or whose waiting commands use too much of the stream COMMANDS.
+If a user has too many connections, it closes the excess connections. If the user repeatedly opens too many, it revokes
+the user's credential. It reads the broker's counters once a second, on the replica that reconciles sandboxes.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ from spawner.sandboxes.flood_limits import (
 from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.sandbox_record import SandboxRecord
 
-_FOREVER: Final = timedelta(days=7)
-"""How long a token without an expiry is revoked: no token of a sandbox is valid for longer."""
+_MAX_REVOCATION: Final = timedelta(days=7)
+"""How long a token without an expiry is revoked. No token of a sandbox is valid for longer."""
 _log: Final = logs.get("flood_guard")
 
 
@@ -58,7 +58,7 @@ def limits_of(settings: Settings) -> FloodLimits:
 
 
 class FloodGuard:
-    """Ends sandboxes that flood the broker. `lease` is the one for reconciling sandboxes."""
+    """Ends sandboxes that flood the broker. `lease`: the lease for reconciling sandboxes."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class FloodGuard:
         """Sandboxes that could not be cut off yet: this is retried, even if the flood has ended meanwhile."""
 
     def was_cut_off(self, delivery: Delivery) -> bool:
-        """Whether an event was published by a sandbox that was cut off. It is ignored: there may be many of them."""
+        """Whether an event was published by a sandbox that was cut off. Such events are ignored: they may be many."""
         key = ".".join(lane_of(delivery))
         return key in self._cut or self._is_marked(self._live.sandbox_index.get(key))
 
@@ -104,7 +104,7 @@ class FloodGuard:
             await run_until_first(self._check_connections(table), self._check_backlog())
 
     async def _check_connections(self, table: BrokerConnections) -> None:
-        meter = FloodMeter(self._limits)  # not a new one after a lost lease: a flood may cause that
+        meter = FloodMeter(self._limits)  # kept when the lease is lost, because a flood may be the cause of that
         while True:
             if self._lease.held:
                 await self._check(table, meter)
@@ -188,4 +188,4 @@ def _cut_off(record: SandboxRecord, error: str, now: datetime) -> SandboxRecord:
 
 
 def _end_of(expires: int | None, now: datetime) -> datetime:
-    return now + _FOREVER if expires is None else datetime.fromtimestamp(expires, UTC)
+    return now + _MAX_REVOCATION if expires is None else datetime.fromtimestamp(expires, UTC)

@@ -1,4 +1,4 @@
-"""Which sandboxes have ended with all their events handled: until then, commits that they saved may still arrive."""
+"""Tracks which ended sandboxes have events that are not handled yet: saved commits may be among these events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ Handled = Callable[[str], None]
 """Receives the key of a task whose sandbox has ended, once all events of the sandbox are handled."""
 SAVED_WITHIN: Final = timedelta(seconds=30)
 """How long after the end of an attempt its saved commits may still be received."""
-_AGAIN: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 _log: Final = logs.get("sandboxes")
 
 
@@ -30,11 +30,11 @@ class LastEvents:
         self._ended: dict[str, SandboxView] = {}
         """Ended sandboxes whose events are not known to be handled, by key."""
         self._handled: dict[str, datetime] = {}
-        """The time at which each sandbox ended whose events are handled, by key."""
+        """The end time of each sandbox whose events are handled, by key."""
         self._wake = asyncio.Event()
 
     def on_handled(self, callback: Handled) -> None:
-        """From now on `callback(task)` is called when no more events of the sandbox of this task are expected."""
+        """Call `callback(task)` from now on when no more events of a sandbox of this task are expected."""
         self._listeners.append(callback)
 
     def change(self, key: str, sandbox: SandboxView) -> None:
@@ -56,7 +56,7 @@ class LastEvents:
             await self._wake.wait()
             self._wake.clear()
             if not await self.check(now()):
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RETRY_SECONDS)
                 self._wake.set()
 
     async def check(self, now: datetime) -> bool:

@@ -1,7 +1,7 @@
-"""What to do next with a sandbox: one pure decision from its record, its task and its observed state.
+"""Decides on the next step of a sandbox. Pure: from its record, its task and its observed state.
 
-It is made again after every step, and after a crash. So there is a step for every state in which a sandbox may be
-found, and a step that is done twice does no harm.
+The decision is made again after every step, and after a crash. So there is a step for every state in which a sandbox
+may be observed, and repeating a step has no further effect.
 """
 
 import re
@@ -33,7 +33,8 @@ from spawner.tasks.task_record import TaskRecord
 _ERROR_TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _OUT_OF_MEMORY: Final = "out of memory: the kernel killed its worker; its limit of memory is too low for it"
 _SOON: Final = timedelta(seconds=1)
-_PATIENCE: Final = timedelta(seconds=30)
+"""The delay before the next decision while the final event of a task may still arrive."""
+_FINAL_EVENT_GRACE: Final = timedelta(seconds=30)
 """How long an expired sandbox may continue while the final event of its task may still arrive."""
 _RECOVERY_BACKOFF: Final = Backoff(base=2.0, cap=60.0, jitter=0)
 
@@ -49,14 +50,14 @@ def next_step(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
 
 
 def _step_while_needed(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
-    unwanted = None if facts.alone else _unwanted(facts)
-    if isinstance(unwanted, BeginStop):
-        return unwanted
-    over = _expiry_step(facts)
-    if over is not None:
-        return over
-    if unwanted is not None:
-        return unwanted
+    unneeded_step = None if facts.alone else _unneeded_step(facts)
+    if isinstance(unneeded_step, BeginStop):
+        return unneeded_step
+    expiry_step = _expiry_step(facts)
+    if expiry_step is not None:
+        return expiry_step
+    if unneeded_step is not None:
+        return unneeded_step
     if facts.sandbox.state is SandboxState.REQUESTED:
         return Spawn() if facts.working or facts.alone else Rest()
     return _step_while_alive(facts, rules)
@@ -66,16 +67,16 @@ def _expiry_step(facts: LifecycleFacts) -> Step | None:
     """The step for an expired sandbox, or None. The time limits of its task are checked by the scheduler."""
     if not facts.expired or facts.sandbox.expires_at is None:
         return None
-    patience = facts.since(facts.sandbox.expires_at) + _PATIENCE
-    if facts.working and not facts.settled and facts.now < patience:
+    deadline = facts.since(facts.sandbox.expires_at) + _FINAL_EVENT_GRACE
+    if facts.working and not facts.settled and facts.now < deadline:
         # The final event of its task may still arrive, for example if it was published while no spawner was running.
-        frozen = _freezing(facts) if facts.seen and facts.seen.alive else None
-        return frozen or Rest(min(patience, facts.now + _SOON))
+        freezing_step = _freezing(facts) if facts.seen and facts.seen.alive else None
+        return freezing_step or Rest(min(deadline, facts.now + _SOON))
     return BeginStop(ErrorType.EXPIRED)
 
 
 def _rest_until_expiry(rest: Rest, facts: LifecycleFacts) -> Rest:
-    """`rest`, limited to the sandbox's expiry."""
+    """The step `rest`, which ends at the latest when the sandbox expires."""
     if facts.expired or facts.sandbox.expires_at is None:
         return rest
     return Rest(min(rest.until or facts.sandbox.expires_at, facts.sandbox.expires_at))
@@ -83,7 +84,7 @@ def _rest_until_expiry(rest: Rest, facts: LifecycleFacts) -> Rest:
 
 def _after_the_end(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     if facts.working:
-        return EndTask(_because(facts.sandbox), error_type(facts.sandbox))
+        return EndTask(_end_reason(facts.sandbox), error_type(facts.sandbox))
     if facts.seen is not None and facts.sandbox.unsaid:
         return _undelivered_step(facts, facts.seen, rules)
     return _revocation(facts) or (Rest() if facts.seen is None else Clear(keep=False))
@@ -106,8 +107,8 @@ def _revocation(facts: LifecycleFacts) -> Step | None:
 def _while_stopping(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     sandbox, seen = facts.sandbox, facts.seen
     if facts.working:
-        # Done before the worker is stopped: the final event that it then publishes must not be taken for the reason.
-        return EndTask(_because(sandbox), error_type(sandbox))
+        # Before the worker is stopped: its last event must not become the recorded reason of the task's end.
+        return EndTask(_end_reason(sandbox), error_type(sandbox))
     if not sandbox.stopped:
         return Stop()
     if seen is None or seen.runs == 0 or (seen.end and seen.end.files_deleted) or _is_cut_off(sandbox):
@@ -129,7 +130,7 @@ def _while_recovering(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     return Rest(until) if facts.now < until else Stop()
 
 
-def _unwanted(facts: LifecycleFacts) -> Step | None:
+def _unneeded_step(facts: LifecycleFacts) -> Step | None:
     """The step for a sandbox that its task does not need any more; None while the task runs here."""
     task, sandbox = facts.task, facts.sandbox
     if task is None:
@@ -159,7 +160,7 @@ def _step_while_alive(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     """The step for a sandbox that is needed, and that a runtime was requested to create."""
     sandbox, seen = facts.sandbox, facts.seen
     if seen is None or (seen.end and seen.end.files_deleted):
-        return _lost(facts, _vanished(facts))
+        return _once_settled(facts, _lost_step(facts))
     if seen.alive:
         deadline = facts.since(sandbox.requested_at) + timedelta(seconds=rules.spawn_timeout)
         if sandbox.state is not SandboxState.SPAWNING:
@@ -170,12 +171,12 @@ def _step_while_alive(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
             facts, f"its worker published nothing within {rules.spawn_timeout:g} s", ErrorType.SPAWN_TIMEOUT
         )
     if seen.end and (seen.end.drained or seen.end.ended_before_events):
-        return _lost(facts, _worker_lost(facts, seen.end))
-    return _recovery(facts, rules) or _lost(facts, _worker_lost(facts, seen.end))
+        return _once_settled(facts, _worker_lost_step(facts, seen.end))
+    return _recovery(facts, rules) or _once_settled(facts, _worker_lost_step(facts, seen.end))
 
 
 def _freezing(facts: LifecycleFacts) -> Step | None:
-    """Freeze or thaw it as requested; again if its actual state has changed since."""
+    """The step that freezes or thaws the sandbox if its state is not as requested; None if it is."""
     sandbox = facts.sandbox
     frozen = facts.seen.frozen if facts.seen else None
     running, paused = sandbox.state is SandboxState.RUNNING, sandbox.state is SandboxState.PAUSED
@@ -184,15 +185,15 @@ def _freezing(facts: LifecycleFacts) -> Step | None:
     return Resume() if paused or sandbox.may_be_frozen or (running and frozen) else None
 
 
-def _lost(facts: LifecycleFacts, verdict: Step) -> Step:
-    """The verdict, but only once no final event of the worker can still arrive."""
+def _once_settled(facts: LifecycleFacts, verdict: Step) -> Step:
+    """The verdict, but not before all events of the worker are handled: the final event may still arrive."""
     return verdict if facts.settled else Rest(facts.now + _SOON)
 
 
-def _vanished(facts: LifecycleFacts) -> Step:
+def _lost_step(facts: LifecycleFacts) -> Step:
     """The step for a sandbox that its runtime has lost: it fails. If paused, it must be stopped before that."""
-    why = facts.seen.end.last_line if facts.seen and facts.seen.end else ""
-    error = f"the runtime has lost the sandbox{': ' + why if why else ''}"
+    reason = facts.seen.end.last_line if facts.seen and facts.seen.end else ""
+    error = f"the runtime has lost the sandbox{': ' + reason if reason else ''}"
     if facts.sandbox.state is SandboxState.PAUSED:
         return _verdict(facts, error, ErrorType.SANDBOX_LOST)
     return Fail(error, ErrorType.SANDBOX_LOST)
@@ -204,7 +205,7 @@ def _verdict(facts: LifecycleFacts, error: str, error_type: str) -> Step:
 
 
 def _recovery(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step | None:
-    """Recover its events, with backoff, up to the maximum number of times; None after that."""
+    """The step that recovers the sandbox's events, with backoff; None if the maximum number is reached."""
     sandbox = facts.sandbox
     if sandbox.recoveries >= rules.max_recoveries:
         return None
@@ -214,7 +215,7 @@ def _recovery(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step | None:
     return Recover() if facts.now >= until else Rest(until)
 
 
-def _worker_lost(facts: LifecycleFacts, end: RunEnd | None) -> Step:
+def _worker_lost_step(facts: LifecycleFacts, end: RunEnd | None) -> Step:
     if end and end.out_of_memory:
         return _verdict(facts, _OUT_OF_MEMORY, ErrorType.OUT_OF_MEMORY)
     if end and end.not_started:
@@ -224,15 +225,15 @@ def _worker_lost(facts: LifecycleFacts, end: RunEnd | None) -> Step:
         error = "the worker could not write its events: the disk of its sandbox is full or refuses writes"
         return _verdict(facts, error, ErrorType.WORKER_LOST)
     last_line = f": {end.last_line}" if end and end.last_line and not end.drained else ""
-    what = "without an end of its task" if facts.task else "by itself"
-    return _verdict(facts, f"the worker ended with {status} and {what}{last_line}", ErrorType.WORKER_LOST)
+    how = "without an end of its task" if facts.task else "by itself"
+    return _verdict(facts, f"the worker ended with {status} and {how}{last_line}", ErrorType.WORKER_LOST)
 
 
-def _because(sandbox: SandboxRecord) -> str:
+def _end_reason(sandbox: SandboxRecord) -> str:
     return sandbox.error or f"its sandbox was ended: {sandbox.reason or 'no reason given'}"
 
 
 def error_type(sandbox: SandboxRecord) -> str:
-    """The `error_type` of a sandbox's end: the recorded reason if that has the form of one, else `terminated`."""
+    """The `error_type` of a sandbox's end: the recorded reason if it has the form of a type, else `terminated`."""
     reason = sandbox.error_type or sandbox.reason or ""
     return reason if _ERROR_TYPE.fullmatch(reason) else ErrorType.TERMINATED

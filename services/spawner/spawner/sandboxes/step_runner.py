@@ -36,9 +36,10 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.transition_writer import TransitionWriter
 from spawner.tasks.task_record import TaskRecord
 
-_LIVES: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED})
+_LIVE_STATES: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED})
 Settled = Callable[[], Awaitable[bool]]
-_STUCK: Final = timedelta(seconds=5)
+_UNCHANGED_DELAY: Final = timedelta(seconds=5)
+"""The delay before the next decision after a step that has changed nothing."""
 _log: Final = logs.get("step_runner")
 
 
@@ -51,7 +52,7 @@ class StepFacts:
     seen: ObservedSandbox | None
     facts: LifecycleFacts
 
-    def same(self, other: "StepFacts | None") -> bool:
+    def is_same(self, other: "StepFacts | None") -> bool:
         """Whether nothing has changed since `other`."""
         return other is not None and (self.sandbox.revision, self.task, self.seen) == (
             other.sandbox.revision,
@@ -71,7 +72,7 @@ def make_steps(
     rules: LifecycleTimeouts,
     settled: Settled,
 ) -> "StepRunner":
-    """The step runner of a spawner that starts now."""
+    """The step runner of a spawner, created at the spawner's start."""
     writer, caller = FencedWriter(live, lease), RuntimeCaller(runtimes, lease, rules.call_timeout)
     return StepRunner(
         live=live,
@@ -98,7 +99,7 @@ class StepRunner:
     """When this spawner started."""
 
     async def run(self, key: str) -> datetime | None:
-        """Run all steps that can run now. Returns when there may be more to do, if known."""
+        """Run all steps that can run now. Returns the time at which another step may be due, if known."""
         before: StepFacts | None = None
         while True:
             held = await self.live.sandboxes.newest(key)
@@ -109,9 +110,9 @@ class StepRunner:
             if isinstance(step, Rest):
                 await self._publish(found)
                 return step.until
-            if found.same(before):
+            if found.is_same(before):
                 _log.error("sandbox unchanged after a step, retrying", step=repr(step), sandbox=held.record.sandbox)
-                return found.facts.now + _STUCK
+                return found.facts.now + _UNCHANGED_DELAY
             before = found
             with span(spans.SANDBOX_STEP, held.record.traceparent, _span_values(held.record, step)):
                 until = await self._do(step, found)
@@ -121,11 +122,11 @@ class StepRunner:
     async def _find(self, held: StoredRecord[SandboxRecord]) -> StepFacts:
         sandbox = held.record
         seen = await self.runtimes.observe(sandbox)
-        # The order matters: what is read later is newer, and an ended worker publishes nothing more.
-        doubtful = not (seen and seen.alive) or (
+        # First the runtime is observed, then the events are checked: an ended worker publishes no event after that.
+        may_have_ended = not (seen and seen.alive) or (
             sandbox.expires_at is not None and self.live.now() >= sandbox.expires_at
         )
-        settled = sandbox.state in _LIVES and doubtful and await self.settled()
+        settled = sandbox.state in _LIVE_STATES and may_have_ended and await self.settled()
         # `settled` includes events that other replicas handled: the tasks that they wrote must be read.
         task = await (self.live.load_task(sandbox) if settled else self.live.newest_task(sandbox))
         record = task.record if task else None
@@ -133,7 +134,7 @@ class StepRunner:
         return StepFacts(held, task, seen, facts)
 
     async def _publish(self, found: StepFacts) -> None:
-        """Publish events that are stored but not published yet, by us or by a replica that crashed."""
+        """Publish the stored events that neither this replica nor a crashed replica has published yet."""
         if not found.facts.begins_later:  # otherwise the scheduler writes the task next, and the next step publishes
             await self.live.flush_sandbox(found.sandbox)
         if found.task and found.task.record.outbox:

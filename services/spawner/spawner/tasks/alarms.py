@@ -21,13 +21,13 @@ class Alarms:
 
     def due(self, now: datetime) -> list[str]:
         """The keys that are due, earliest first. They remain due until set again."""
-        found: dict[str, datetime] = {}
+        due: dict[str, datetime] = {}
         while (at := self.first()) is not None and at <= now:
             _, key = heapq.heappop(self._heap)
-            found[key] = at
-        for key, at in found.items():
+            due[key] = at
+        for key, at in due.items():
             heapq.heappush(self._heap, (at, key))
-        return list(found)
+        return list(due)
 
     def first(self) -> datetime | None:
         """The earliest due time, or None."""

@@ -34,11 +34,11 @@ Returns None while the task's checkout is being prepared. The task's record chan
 
 _SOON: Final = timedelta(seconds=1)
 """Delay before another attempt to begin a task that could not begin for a reason unknown to the queue."""
-_SHORTEST_REST: Final = 0.2
-_PATIENCE: Final = SAVED_WITHIN
+_MIN_REST_SECONDS: Final = 0.2
+_LAST_EVENTS_GRACE: Final = SAVED_WITHIN
 """How long to wait for the previous attempt's last events after its sandbox has ended."""
-_MAX_CHECK: Final = 0.3
-"""Maximum seconds for which the check for unhandled events of agents blocks other tasks."""
+_CHECK_SECONDS: Final = 0.3
+"""How long the check for unhandled events of agents may delay other tasks."""
 _log: Final = logs.get("scheduler")
 
 
@@ -128,7 +128,7 @@ class Scheduler:
 
     async def _try_start(self, task: TaskFacts, fence: int) -> None:
         now = self._live.now()
-        # If it can't begin now (our index is outdated, or the bucket is unavailable), others must come first.
+        # If the task can't begin now (our index is outdated, or the bucket is unavailable), others are tried first.
         self._queue.defer(task_key(task), now + _SOON)
         try:
             await self._start(task_key(task), now, fence)
@@ -159,11 +159,11 @@ class Scheduler:
 
         await self._assign(held, decide, fence)
         self._measure(held.record, now)
-        # Create first, publish afterwards: its events are published while the worker starts.
+        # The sandbox is created first. The events in the record are published while the worker starts.
         self._assigned(sandbox.record.key)
 
     async def _create(self, record: SandboxRecord) -> StoredRecord[SandboxRecord] | None:
-        """Store the sandbox's record. Without capacity, returns the one that a previous scheduler stored, or None."""
+        """Store the sandbox's record. Without capacity, returns the record of a previous scheduler, or None."""
         async with self._admission.admit(record) as exhausted:
             if exhausted:
                 return await self._live.sandboxes.load(record.key)
@@ -180,16 +180,16 @@ class Scheduler:
             await self._change(held.record.key, decide, fence, publish=False)
 
     async def _is_free(self, task: TaskRecord, now: datetime) -> bool:
-        """Whether the previous attempt's sandbox has ended, by its record: a task is never in two sandboxes at once.
+        """Whether the previous attempt's sandbox has ended, so that a task is never in two sandboxes at once.
 
-        Its saved artifacts must be received too, because the next attempt gets them.
+        Its last events must be handled, too, because the next attempt gets the artifacts that they name.
         """
         if task.previous is None:
             return True
         left = await self._live.sandboxes.load(f"{task.project}.{task.previous.sandbox}")
         if left is None or left.record.ended_at is None:
             return left is None
-        return now >= left.record.ended_at + _PATIENCE or await self._is_caught_up()
+        return now >= left.record.ended_at + _LAST_EVENTS_GRACE or await self._is_caught_up()
 
     async def _fail(self, task: TaskRecord, error: str, now: datetime, fence: int) -> None:
         def decide(record: TaskRecord) -> TaskRecord:
@@ -200,12 +200,12 @@ class Scheduler:
 
     async def _is_caught_up(self) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_MAX_CHECK):
+            async with asyncio.timeout(_CHECK_SECONDS):
                 return await self._settled()
         return False
 
     async def _change(self, key: str, decide: Callable[[TaskRecord], TaskRecord], fence: int, *, publish: bool) -> None:
-        """Write with our fencing token. Raises `LeaseLostError` if the lease is lost or the record's token is newer."""
+        """Write with our fencing token. Raises `LeaseLostError` if the lease is lost or the record has a newer one."""
 
         def decide_fenced(record: TaskRecord) -> TaskRecord:
             self._check_token(record, fence)
@@ -233,7 +233,7 @@ class Scheduler:
         oldest, now = self._queue.oldest(), self._live.now()
         self._live.meters.set("sandherd_queue_age_seconds", max(0.0, now.timestamp() - oldest) if oldest else 0.0)
         due = self._queue.wakes_at()
-        wait = self._interval if due is None else max(_SHORTEST_REST, (due - now).total_seconds())
+        wait = self._interval if due is None else max(_MIN_REST_SECONDS, (due - now).total_seconds())
         with suppress(TimeoutError):
             # Not `wait_for`: in Python 3.11 it swallows a cancellation that arrives together with the awaited result.
             async with asyncio.timeout(min(wait, self._interval)):

@@ -14,8 +14,8 @@ from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_queue import TaskQueue
 from spawner.tasks.task_record import TaskRecord
 
-_PATIENCE: Final = timedelta(seconds=30)
-"""Grace period of an attempt over its time limit, in which its own final event may still arrive."""
+_FINAL_EVENT_GRACE: Final = timedelta(seconds=30)
+"""How long an attempt may exceed its time limit while its own final event may still arrive."""
 _log: Final = logs.get("task_reaper")
 _ENDS: Final = {TaskState.FAILED: "has failed", TaskState.CANCELLED: "was cancelled"}
 
@@ -38,7 +38,7 @@ class TaskReaper:
         self._queue = queue
         self._settled = settled
         self._began = live.now()
-        """The grace period begins here at the earliest: while no spawner ran, final events were not handled."""
+        """The grace period does not begin earlier, because final events are not handled while no spawner runs."""
 
     async def end_pending(self, change: TaskEnd) -> bool:
         """End pending tasks that can't start. Returns whether attempts have exceeded their time limit."""
@@ -46,7 +46,7 @@ class TaskReaper:
             try:
                 await self._check_dependencies(key, change)
             except ValidationError as error:
-                # Written by an incompatible version: left unchanged, so that it does not block other tasks.
+                # A record of an incompatible version is left unchanged, and does not block other tasks.
                 _log.error("dependencies of task unreadable", task=key, error=str(error)[:300])
         now = self._live.now()
         overdue = self._queue.overdue(now)
@@ -63,7 +63,7 @@ class TaskReaper:
         for key in overdue:
             known = self._live.task_index.get(key)
             over_at = known.view.limit_at if known else None
-            if over_at is not None and (settled or now >= max(over_at, self._began) + _PATIENCE):
+            if over_at is not None and (settled or now >= max(over_at, self._began) + _FINAL_EVENT_GRACE):
                 await change(key, lambda record: of_task.timed_out(record, now))
 
     def _waits(self, key: str) -> bool:
@@ -72,7 +72,7 @@ class TaskReaper:
 
     async def _check_dependencies(self, key: str, change: TaskEnd) -> None:
         held = await self._live.tasks.load(key)
-        verdict = await self._unmet(held.record) if held else None
+        verdict = await self._unmet_dependency(held.record) if held else None
         if verdict is None:
             return
         error, now = verdict, self._live.now()
@@ -83,8 +83,8 @@ class TaskReaper:
 
         await change(key, decide)
 
-    async def _unmet(self, task: TaskRecord) -> str | None:
-        """The dependency that can't be met, as text. Read from the bucket, because our index may be outdated."""
+    async def _unmet_dependency(self, task: TaskRecord) -> str | None:
+        """Why a dependency can't be met, or None. Read from the bucket, because our index may be outdated."""
         for name in task.spec.depends_on:
             held = await self._live.tasks.load(f"{task.project}.{name}")
             problem = "no longer exists" if held is None else _ENDS.get(held.record.state)

@@ -18,9 +18,9 @@ from sandherd.contracts.requests.worker import Fetch
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
 
-_PATIENCE: Final = 120.0
-"""How long a chunk is retried while the broker or the spawner is unavailable, in seconds."""
-_LIFE: Final = "3600s"
+_RETRY_SECONDS: Final = 120.0
+"""How long the request for a piece is retried while the broker or the spawner is unavailable."""
+_LIFETIME: Final = "3600s"
 """How long a stored download can be fetched."""
 _REPLY_SECONDS: Final = 10.0
 
@@ -44,8 +44,8 @@ class TransferProgress:
 class ArtifactClient:
     """Fetches and stores artifacts for one sandbox."""
 
-    def __init__(self, who: Assignment, line: CurrentConnection) -> None:
-        self._who, self._line = who, line
+    def __init__(self, assignment: Assignment, line: CurrentConnection) -> None:
+        self._assignment, self._line = assignment, line
 
     async def fetch(
         self, reference: ArtifactRef, owner: str, file: IO[bytes], moved: Moved = lambda _bytes: None
@@ -68,7 +68,7 @@ class ArtifactClient:
 
     async def upload(self, file: IO[bytes], size: int, media_type: str, moved: Moved) -> ArtifactRef:
         """Store `size` bytes of a file as an artifact, or fewer if it has shrunk. Raises `BusError`, `OSError`."""
-        builder = ArtifactBuilder(self._who.project, self._who.sandbox, new_name("dwn"), media_type)
+        builder = ArtifactBuilder(self._assignment.project, self._assignment.sandbox, new_name("dwn"), media_type)
         while (
             chunk := await asyncio.to_thread(_read, file, min(size - builder.size, CHUNK_BYTES))
         ) or builder.chunks == 0:
@@ -77,13 +77,15 @@ class ArtifactClient:
         return builder.reference()
 
     async def _request_piece(self, question: Fetch, reference: ArtifactRef, receiver: ChunkReceiver) -> ArtifactPiece:
-        """Repeat the request until there is a reply. Raises `ContractError` on a refusal, or after `_PATIENCE`."""
+        """Repeat the request until there is a reply. Raises `ContractError` on a refusal, or after `_RETRY_SECONDS`."""
         loop = asyncio.get_running_loop()
-        deadline, attempt = loop.time() + _PATIENCE, 0
+        deadline, attempt = loop.time() + _RETRY_SECONDS, 0
         while True:
             try:
                 bus = await self._line.bus()
-                return await bus.ask(question, self._who.project, sandbox=self._who.sandbox, timeout=_REPLY_SECONDS)
+                return await bus.ask(
+                    question, self._assignment.project, sandbox=self._assignment.sandbox, timeout=_REPLY_SECONDS
+                )
             except RefusedError as error:
                 if error.problem.code not in {Code.UNAVAILABLE, Code.BUSY}:
                     raise _refusal(error, reference, receiver) from None
@@ -91,7 +93,7 @@ class ArtifactClient:
             except BusError as error:
                 trouble = error
             if loop.time() > deadline:
-                raise ContractError(Code.UNAVAILABLE, f"no piece received within {_PATIENCE:g} s: {trouble}")
+                raise ContractError(Code.UNAVAILABLE, f"no piece received within {_RETRY_SECONDS:g} s: {trouble}")
             attempt += 1
             await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
 
@@ -100,7 +102,7 @@ class ArtifactClient:
         while True:
             bus = await self._line.bus()
             try:
-                await bus.publish_stored(subject, piece, msg_id=msg_id, headers={LIFETIME: _LIFE})
+                await bus.publish_stored(subject, piece, msg_id=msg_id, headers={LIFETIME: _LIFETIME})
                 return
             except PublishFailedError:
                 # This connection is closed for good; a new one follows soon.

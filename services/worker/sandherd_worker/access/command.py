@@ -26,10 +26,10 @@ _LEFTOVER_GRACE: Final = 0.5
 """How long the command's child processes may outlive it, in seconds."""
 _TIMEOUT_GRACE: Final = 2.0
 """How long a command that timed out has between SIGTERM and SIGKILL, in seconds."""
-_LAST_OUTPUT: Final = 2.0
-"""How long pipes are read after all processes of the command have ended, in seconds.
+_LAST_OUTPUT_SECONDS: Final = 2.0
+"""How long pipes are read after all processes of the command have ended.
 
-A process that escaped may hold the pipes open forever.
+A process that is not found may have them open for longer.
 """
 TERMINAL_IDLE_SECONDS: Final = 60.0
 """How long a command with a terminal runs without a request about it, in seconds.
@@ -52,7 +52,7 @@ class UserCommand:
         self.started_at: datetime = now()
         self.ended_at: datetime | None = None
         self._ownership = ownership
-        self._late = False
+        self._timed_out = False
         self._terminal: CommandTerminal | None = None
         self._requested_at = asyncio.get_running_loop().time()
         self._launched = False
@@ -84,7 +84,7 @@ class UserCommand:
         )
 
     async def wait(self, offset: int, seconds: float) -> None:
-        """Wait until there is output after `offset`, or it has ended, for at most `seconds`."""
+        """Wait until there is output after `offset`, or the command has ended, for at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self.ended and self.log.size <= offset:
@@ -108,14 +108,14 @@ class UserCommand:
             launched.close()
             self._ownership.remove(self.request.exec)
         code = launched.exit.result()
-        self._end(_verdict(code, late=self._late), code=code)
+        self._end(_end_state(code, late=self._timed_out), code=code)
 
     def requested(self) -> None:
         """Note that a client has sent a request about the command."""
         self._requested_at = asyncio.get_running_loop().time()
 
     def accept(self, request: ExecInputFields) -> int:
-        """Write input to its terminal and resize it; returns how much input it has accepted.
+        """Write input to the command's terminal, and resize it; returns how many bytes were accepted so far.
 
         Raises `ContractError` if it has no terminal, or if input before this offset is missing.
         """
@@ -153,13 +153,13 @@ class UserCommand:
             self._reader("stdout", redactor).read(launched.stdout),
             self._reader("stderr", redactor).read(launched.stderr),
         )
-        watching = [asyncio.create_task(self._watch_the_clock())]
+        watching = [asyncio.create_task(self._end_at_timeout())]
         if launched.terminal is not None:
-            watching.append(asyncio.create_task(self._watch_the_client()))
+            watching.append(asyncio.create_task(self._end_without_client()))
         try:
             await launched.exit
             await self.stop(_LEFTOVER_GRACE)
-            await asyncio.wait([reading], timeout=_LAST_OUTPUT)
+            await asyncio.wait([reading], timeout=_LAST_OUTPUT_SECONDS)
         finally:
             await cancel_and_wait([*watching, reading], again_after=SHORT_CLEANUP_SECONDS)
 
@@ -172,12 +172,12 @@ class UserCommand:
             redactor, store, OutputRate(_RATE, _RATE), together=0.0, allowance=OutputAllowance.unbounded()
         )
 
-    async def _watch_the_clock(self) -> None:
+    async def _end_at_timeout(self) -> None:
         await asyncio.sleep(self.request.timeout_seconds)
-        self._late = True
+        self._timed_out = True
         await self.stop(_TIMEOUT_GRACE)
 
-    async def _watch_the_client(self) -> None:
+    async def _end_without_client(self) -> None:
         now = asyncio.get_running_loop().time
         while (left := self._requested_at + TERMINAL_IDLE_SECONDS - now()) > 0:  # noqa: ASYNC110  # until a time that requests put off
             await asyncio.sleep(left)
@@ -197,7 +197,7 @@ class UserCommand:
         changed.set()
 
 
-def _verdict(code: int, *, late: bool) -> State:
+def _end_state(code: int, *, late: bool) -> State:
     if late:
         return "timed_out"
     return "killed" if code < 0 else "exited"

@@ -23,8 +23,8 @@ MAX_ENDED: Final = 200
 MAX_TOTAL_BYTES: Final = 256 * 1024 * 1024
 """Maximum total output of all commands, in bytes. Above it, the output of the commands that ended first is deleted."""
 _LAST_GRACE: Final = 0.5
-_SETTLE: Final = 0.05
-"""How long a reply waits for the end of a command that has just written output, in seconds."""
+_END_WAIT_SECONDS: Final = 0.05
+"""How long a reply waits for the end of a command that has just written output."""
 
 Publish = Callable[[EventData], Awaitable[object]]
 
@@ -48,7 +48,7 @@ class UserCommands:
         command = self._known.get(request.exec)
         if command is None:
             command = self._start(request)
-        elif not _same(command.request, request):
+        elif not _is_same_command(command.request, request):
             raise ContractError(Code.CONFLICT, f"{request.exec} is another command", field="exec")
         return await self._wait_state(command, 0, request.wait_seconds)
 
@@ -90,9 +90,9 @@ class UserCommands:
                 remedy="send it with exec_input",
             )
         folder = self._tree.folder(request.cwd, field="cwd")
-        log = CommandLog(self._parts.who.state_dir, request.exec, self._free_output)
+        log = CommandLog(self._parts.assignment.state_dir, request.exec, self._free_output)
         command = self._known[request.exec] = UserCommand(request, log, self._parts.ownership)
-        environment = {**self._environment, **request.env, **self._marks(request.exec)}
+        environment = {**self._environment, **request.env, **self._ownership_variables(request.exec)}
         command_launch = CommandLaunch(
             argv=request.command,
             environment=environment,
@@ -119,43 +119,44 @@ class UserCommands:
     async def _wait_state(self, command: UserCommand, offset: int, seconds: float) -> ExecState:
         await command.wait(offset, seconds)
         if not command.ended:
-            await command.wait(command.log.size, min(_SETTLE, seconds))
+            await command.wait(command.log.size, min(_END_WAIT_SECONDS, seconds))
         return command.status(offset)
 
     def _find(self, name: str) -> UserCommand:
         command = self._known.get(name)
         if command is None:
+            sandbox = self._parts.assignment.sandbox
             raise ContractError(
                 Code.NOT_FOUND,
                 f"there is no command {name} in this sandbox, or it was deleted",
                 field="exec",
-                remedy=f"list the commands of {self._parts.who.sandbox}: their events have the type agent.exec_started",
+                remedy=f"list the commands of {sandbox}: their events have the type agent.exec_started",
             )
         command.requested()
         return command
 
-    def _marks(self, name: str) -> dict[str, str]:
+    def _ownership_variables(self, name: str) -> dict[str, str]:
         """The variables that mark the owner of a command. Added last, so that a request can't override them."""
         worker_variables = {key: value for key, value in self._environment.items() if key.startswith("SANDHERD_")}
         return {**worker_variables, EXEC_VARIABLE: name}
 
     def _free_output(self, size: int) -> bool:
-        """Delete the output of commands that ended first, as needed; whether there is space for `size` bytes then."""
+        """Delete the output of the commands that ended first, as needed for `size` bytes. Returns whether they fit."""
         ended = [name for name, command in self._known.items() if command.ended]
-        while self._weight() + size > MAX_TOTAL_BYTES and ended:
+        while self._total_bytes() + size > MAX_TOTAL_BYTES and ended:
             self._known.pop(ended.pop(0)).log.remove()
-        return self._weight() + size <= MAX_TOTAL_BYTES
+        return self._total_bytes() + size <= MAX_TOTAL_BYTES
 
     def _delete_oldest(self) -> None:
         ended = [name for name, command in self._known.items() if command.ended]
         for name in ended[: max(0, len(ended) - MAX_ENDED)]:
             self._known.pop(name).log.remove()
 
-    def _weight(self) -> int:
+    def _total_bytes(self) -> int:
         return sum(command.log.size for command in self._known.values())
 
 
-def _same(first: ExecFields, second: ExecFields) -> bool:
+def _is_same_command(first: ExecFields, second: ExecFields) -> bool:
     fields = ("command", "cwd", "env", "stdin", "timeout_seconds", "terminal")
     return all(getattr(first, field) == getattr(second, field) for field in fields)
 

@@ -68,7 +68,7 @@ class Downloads:
         self, request: WorkerDownload, folder: int, mode: int, progress: TransferProgress
     ) -> FileRead:
         progress.kind = "folder"
-        with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
+        with tempfile.TemporaryFile(dir=self._parts.assignment.state_dir) as file:
             await asyncio.to_thread(_pack, request, folder, file)
             size = file.tell()
             file.seek(0)

@@ -1,6 +1,6 @@
 """Forwards connections to ports on this sandbox's own loopback. Requests open, write, read and close them.
 
-The bytes that wait for the program or for the client are limited: the other side then has to wait.
+The number of bytes that wait for the program or for the client is limited. At the limit the other side has to wait.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from sandherd.contracts.requests.ports import (
 )
 
 MAX_UNREAD: Final = 2 * INLINE_BYTES
-"""Maximum of bytes from the program that wait until the client has received them."""
+"""Maximum number of bytes from the program that wait until the client has received them."""
 _LOOPBACK: Final = ("127.0.0.1", "::1")
 _CONNECT_SECONDS: Final = 4.0
-_PIECE: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 _RESET: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which closing a connection resets it."""
 
@@ -43,7 +43,7 @@ class PortConnection:
         """The position of the first byte in `_unread`."""
         self._at_end = self._end_sent = False
         self._failure: OSError | None = None
-        """The error if the program has reset the connection: its bytes are incomplete then."""
+        """The error if the program has reset the connection, so that its bytes are incomplete."""
         self._changed = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._reading = asyncio.create_task(self._read_all())
@@ -94,7 +94,7 @@ class PortConnection:
         return data, self._at_end and not self._failure and len(data) == len(self._unread)
 
     async def close(self) -> None:
-        """Close the connection at once, by a reset unless both sides have ended it. Idempotent."""
+        """Close the connection immediately, by a reset unless both sides have ended it. Idempotent."""
         complete = self._at_end and self._end_sent
         try:
             await cancel_and_wait([self._reading], again_after=SHORT_CLEANUP_SECONDS)
@@ -121,7 +121,7 @@ class PortConnection:
 
     async def _read_all(self) -> None:
         try:
-            while data := await self._reader.read(_PIECE):
+            while data := await self._reader.read(_CHUNK_BYTES):
                 async with self._changed:
                     self._unread += data
                     self._changed.notify_all()
@@ -218,7 +218,7 @@ async def _connect(port: int) -> PortConnection:
     for address in _LOOPBACK:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS / len(_LOOPBACK)):
-                return PortConnection(port, *await asyncio.open_connection(address, port, limit=_PIECE))
+                return PortConnection(port, *await asyncio.open_connection(address, port, limit=_CHUNK_BYTES))
         except (OSError, TimeoutError) as failed:
             error = error or failed
     raise ContractError(

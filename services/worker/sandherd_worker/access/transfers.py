@@ -27,17 +27,17 @@ _CACHE_BYTES: Final = 2 * 1024 * 1024
 @dataclass
 class _Transfer:
     request: dict[str, Any]
-    working: "asyncio.Task[Any]"
+    task: "asyncio.Task[Any]"
     progress: TransferProgress
     ended_at: float | None = None
-    weight: int = field(default=0)
+    content_bytes: int = field(default=0)
 
 
 class Transfers:
-    """Handles requests about files. Raises `ContractError`, also for each repeat of a request."""
+    """Handles requests about files. Raises `ContractError`, also each time a failed request is repeated."""
 
     def __init__(self, parts: WorkerResources, tree: WorkTreePaths) -> None:
-        artifacts = ArtifactClient(parts.who, parts.line)
+        artifacts = ArtifactClient(parts.assignment, parts.line)
         self._uploads = Uploads(parts, tree, artifacts)
         self._downloads = Downloads(parts, tree, artifacts)
         self._known: dict[str, _Transfer] = {}
@@ -63,10 +63,8 @@ class Transfers:
         return FileRead(path=request.path, kind=progress.kind, size=progress.size, done=False, moved=progress.moved)
 
     async def close(self) -> None:
-        """Cancel running transfers. None of their files becomes visible."""
-        await cancel_and_wait(
-            [transfer.working for transfer in self._known.values()], again_after=SHORT_CLEANUP_SECONDS
-        )
+        """Cancel running transfers. Their incomplete files do not become visible."""
+        await cancel_and_wait([transfer.task for transfer in self._known.values()], again_after=SHORT_CLEANUP_SECONDS)
 
     def _find(
         self, request: WorkerUpload | WorkerDownload, work: Callable[[TransferProgress], Awaitable[BaseModel]]
@@ -88,39 +86,39 @@ class Transfers:
                 Code.UNAVAILABLE, f"{MAX_CONCURRENT} transfers are running, which is the limit", remedy="retry"
             )
         progress = TransferProgress()
-        working = asyncio.ensure_future(work(progress))
-        transfer = self._known[name] = _Transfer(fields, working, progress)
-        working.add_done_callback(lambda _: self._end(name, transfer))
+        task = asyncio.ensure_future(work(progress))
+        transfer = self._known[name] = _Transfer(fields, task, progress)
+        task.add_done_callback(lambda _: self._end(name, transfer))
         return transfer
 
     async def _wait_result(self, transfer: _Transfer, seconds: float) -> BaseModel | None:
         """The result; None if the transfer still runs. Raises the error of the transfer."""
-        done, _ = await asyncio.wait([transfer.working], timeout=seconds)
+        done, _ = await asyncio.wait([transfer.task], timeout=seconds)
         if not done:
             return None
-        if transfer.working.cancelled():
+        if transfer.task.cancelled():
             raise ContractError(Code.UNAVAILABLE, "the sandbox is ending")
-        answer: BaseModel = transfer.working.result()
+        answer: BaseModel = transfer.task.result()
         return answer
 
     def _end(self, name: str, transfer: _Transfer) -> None:
         """Cache the result, but not the error `unavailable`, so that a repeated request retries the transfer."""
         transfer.ended_at = asyncio.get_running_loop().time()
-        working = transfer.working
-        error = None if working.cancelled() else working.exception()
+        task = transfer.task
+        error = None if task.cancelled() else task.exception()
         if isinstance(error, ContractError) and error.problem.code is Code.UNAVAILABLE:
             self._known.pop(name, None)
-        answer = None if working.cancelled() or error else working.result()
-        transfer.weight = len(answer.data or b"") if isinstance(answer, FileRead) else 0
+        answer = None if task.cancelled() or error else task.result()
+        transfer.content_bytes = len(answer.data or b"") if isinstance(answer, FileRead) else 0
 
     def _evict(self) -> None:
         """Delete cached replies, oldest first: those that are too old, too many, or too large together."""
         now = asyncio.get_running_loop().time()
         ended = [name for name, transfer in self._known.items() if transfer.ended_at is not None]
-        weight = sum(transfer.weight for transfer in self._known.values())
+        content_bytes = sum(transfer.content_bytes for transfer in self._known.values())
         for index, name in enumerate(ended):
             transfer = self._known[name]
             old = transfer.ended_at is not None and transfer.ended_at + _CACHE_SECONDS < now
-            if old or weight > _CACHE_BYTES or len(ended) - index >= _MAX_CACHED:
-                weight -= transfer.weight
+            if old or content_bytes > _CACHE_BYTES or len(ended) - index >= _MAX_CACHED:
+                content_bytes -= transfer.content_bytes
                 del self._known[name]

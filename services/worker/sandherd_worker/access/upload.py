@@ -54,7 +54,7 @@ class Uploads:
         return 1
 
     async def _write_folder(self, request: WorkerUpload, progress: TransferProgress) -> int:
-        with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
+        with tempfile.TemporaryFile(dir=self._parts.assignment.state_dir) as file:
             await self._fill(file, request, progress)
             file.seek(0)
             return await asyncio.to_thread(self._unpack, file, request.path, request.max_bytes)
@@ -62,7 +62,7 @@ class Uploads:
     async def _fill(self, file: IO[bytes], request: WorkerUpload, progress: TransferProgress) -> None:
         """Write the content into the file, and check its digest."""
         if request.artifact is not None:
-            await self._artifacts.fetch(request.artifact, self._parts.who.sandbox, file, progress.move)
+            await self._artifacts.fetch(request.artifact, self._parts.assignment.sandbox, file, progress.move)
             return
         data = request.data or b""
         sha256 = hashlib.sha256(data).hexdigest()

@@ -34,26 +34,26 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
 
     Raises `SpoolError`, `OSError`.
     """
-    who, key = parts.who, parts.server_key
-    status = StatusFile(who.state_dir / FILE, wanted.kind, key)
+    assignment, key = parts.assignment, parts.server_key
+    status = StatusFile(assignment.state_dir / FILE, wanted.kind, key)
     try:
-        python = interpreter(who, wanted.kind)
+        python = interpreter(assignment, wanted.kind)
     except NoToolchainError as error:
         status.write("failed", starts=0, error=str(error))
         await parts.emitter.emit(AgentServerFailed(kind=wanted.kind, error=str(error)))
         return None
-    folder = who.state_dir / "agent-server"
+    folder = assignment.state_dir / "agent-server"
     folder.mkdir(mode=0o700, exist_ok=True)
     server_command = ServerCommand(
         argv=lambda port: [
-            *(str(python), "-P", "-m", "openhands.agent_server", "--host", who.listen, "--port", str(port)),
+            *(str(python), "-P", "-m", "openhands.agent_server", "--host", assignment.listen, "--port", str(port)),
         ],
-        environment=lambda: variables(spec, who, key, folder),
-        folder=who.work_dir,
-        listen=who.listen,
-        ports=who.ports,
+        environment=lambda: variables(spec, assignment, key, folder),
+        folder=assignment.work_dir,
+        listen=assignment.listen,
+        ports=assignment.ports,
     )
-    pace = HealthCheckIntervals(start=wanted.start_seconds, grace=who.stop_grace * _SHARE_OF_GRACE)
+    pace = HealthCheckIntervals(start=wanted.start_seconds, grace=assignment.stop_grace * _SHARE_OF_GRACE)
     return Supervisor(
         lambda stop: ServerProcess(server_command, pace, parts.reaper, parts.ownership, stop),
         status,
@@ -63,7 +63,7 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
     )
 
 
-def variables(spec: SandboxSpec, who: Assignment, key: str, folder: Path) -> dict[str, str]:
+def variables(spec: SandboxSpec, assignment: Assignment, key: str, folder: Path) -> dict[str, str]:
     """The server's whole environment: that of the sandbox's commands, its settings, its key, and its owner's mark."""
     own = {
         "HOME": str(folder),
@@ -71,9 +71,9 @@ def variables(spec: SandboxSpec, who: Assignment, key: str, folder: Path) -> dic
         "OH_CONVERSATIONS_PATH": str(folder / "conversations"),
         "OH_BASH_EVENTS_DIR": str(folder / "bash_events"),
         "OH_CONVERSATION_WORKTREE_ROOT": str(folder / "worktrees"),
-        "OH_WORKSPACE_PATH": str(who.work_dir),
+        "OH_WORKSPACE_PATH": str(assignment.work_dir),
         EXEC_VARIABLE: FAMILY,
     }
     if len(str(folder)) < _MAX_SOCKET_DIR_LENGTH:
         own["TMUX_TMPDIR"] = str(folder)
-    return {**environment(spec, who), **_SETTINGS, **own}
+    return {**environment(spec, assignment), **_SETTINGS, **own}

@@ -1,1 +1,1 @@
-"""Facts about tool calls, found in their inputs and results: which are checks, and which failed by an outage."""
+"""Finds out from the inputs and results of tool calls which calls are checks, and which failed because of an outage."""

@@ -11,7 +11,7 @@ from sandherd_worker.calls.checks import WorkCheck, check_of
 from sandherd_worker.calls.outages import is_outage, may_be_outage
 
 MAX_CALLS: Final = 1000
-"""Maximum of calls that are tracked; the end of an older call gets no facts."""
+"""Maximum number of calls that are tracked. The end of an older call gets no facts."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class CallAnnotations:
         self._calls: OrderedDict[str, _Call] = OrderedDict()
 
     def annotate(self, data: EventData) -> EventData:
-        """The event with its facts; unchanged if it is not one of a tool call."""
+        """The event with facts about its tool call; unchanged if it is not an event of a tool call."""
         if isinstance(data, AgentToolUse):
             call = self._remember(data)
             return data.model_copy(update={"check": None if call.check is None else call.check.kind})

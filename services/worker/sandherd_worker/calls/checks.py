@@ -9,8 +9,8 @@ from sandherd.contracts.events.call_facts import CheckKind, ToolOutcome
 from sandherd.shell.launchers import Argv
 from sandherd.shell.programs import RunProgram, programs_of
 
-_STRENGTH: Final[Sequence[CheckKind]] = ("test", "build", "types", "lint")
-"""If a command contains several checks, the first of these kinds is reported."""
+_PRECEDENCE: Final[Sequence[CheckKind]] = ("test", "build", "types", "lint")
+"""The kinds of checks by precedence: of several checks in a command, the first by this order is reported."""
 _NO_RUN: Final = frozenset({"--version", "-V", "--help", "-h", "--collect-only", "--co", "--list", "--listTests"})
 """Options with which a program checks nothing."""
 _PROGRAMS: Final[Mapping[str, CheckKind]] = {
@@ -93,7 +93,7 @@ class WorkCheck:
     """Whether the failure of the whole command shows that the check has failed."""
 
     def passed(self, outcome: ToolOutcome | None, exit_code: int | None) -> bool | None:
-        """Whether the check has passed, by the end of its call; None if that is unknown.
+        """Whether the check has passed, from the end of its call; None if that is unknown.
 
         It is unknown without an exit status: the command may still run, or its harness reports every end as a success.
         """
@@ -105,17 +105,17 @@ class WorkCheck:
 
 
 def check_of(tool_input: Mapping[str, Any]) -> WorkCheck | None:
-    """The check that a call with this input runs; the first by `_STRENGTH` if it runs several."""
+    """The check that a call with this input runs; the first by `_PRECEDENCE` if it runs several."""
     found = [
         WorkCheck(kind, program.success_shown, program.failure_shown)
         for program in programs_of(tool_input)
         if (kind := kind_of(program)) is not None
     ]
-    return min(found, key=lambda check: _STRENGTH.index(check.kind), default=None)
+    return min(found, key=lambda check: _PRECEDENCE.index(check.kind), default=None)
 
 
 def kind_of(program: RunProgram) -> CheckKind | None:
-    """The kind of check that a program is; None for any other."""
+    """The kind of check that a program runs; None if it runs no check."""
     name, arguments = program.name, program.argv[1:]
     if not _NO_RUN.isdisjoint(arguments):
         return None
@@ -138,7 +138,7 @@ def _of_target(name: str, arguments: Argv) -> CheckKind | None:
     if name not in _TARGETS:
         return None
     targets = _targets(arguments)
-    return _strongest(targets) if targets else "build" if name in _BUILDS_BY_DEFAULT else None
+    return _first_by_precedence(targets) if targets else "build" if name in _BUILDS_BY_DEFAULT else None
 
 
 def _formatter(name: str, arguments: Argv) -> frozenset[str] | None:
@@ -150,8 +150,8 @@ def _of_script(name: str, parts: Sequence[str]) -> CheckKind | None:
     if not parts:
         return None
     if parts[0] in {"run", "run-script"}:
-        return _strongest(parts[1:2])
-    return _strongest(parts[:1]) if name != "npm" or parts[0] in {"test", "t", "tst"} else None
+        return _first_by_precedence(parts[1:2])
+    return _first_by_precedence(parts[:1]) if name != "npm" or parts[0] in {"test", "t", "tst"} else None
 
 
 def _targets(arguments: Argv) -> list[str]:
@@ -164,9 +164,9 @@ def _targets(arguments: Argv) -> list[str]:
     ]
 
 
-def _strongest(names: Iterable[str]) -> CheckKind | None:
+def _first_by_precedence(names: Iterable[str]) -> CheckKind | None:
     kinds = {kind for name in names if (kind := _of_name(name)) is not None}
-    return min(kinds, key=_STRENGTH.index, default=None)
+    return min(kinds, key=_PRECEDENCE.index, default=None)
 
 
 def _of_name(name: str) -> CheckKind | None:

@@ -20,25 +20,27 @@ from sandherd_worker.harnesses.driver_task import IterationPrompt
 from sandherd_worker.worker_resources import WorkerResources
 
 _COMMAND: Final = "command"
-_LIFE: Final = timedelta(days=1)
+_MESSAGE_LIFETIME: Final = timedelta(days=1)
 
 
-def make_rounds(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
+def make_iterating_harness(
+    spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink, turned: Turned
+) -> Harness:
     """The harness of a task with iterations."""
     turns = IterationTurns()
-    iteration_events = IterationEvents(sink, terms.completion_signal, shown=spec.harness.kind == _COMMAND)
+    iteration_events = IterationEvents(sink, terms.completion_signal, search_output=spec.harness.kind == _COMMAND)
 
     async def on_turn(turn: int, working: bool) -> None:  # noqa: FBT001  # the harness's signature
         turns.note(working=working)
-        await turned(iteration_events.turn(turn), working or rounds.is_running)
+        await turned(iteration_events.turn(turn), working or iteration_loop.is_running)
 
     def make(iteration: int, feedback: str) -> Harness:
         return make_once(for_iteration(spec, terms, iteration, feedback), parts, iteration_events, on_turn)
 
     runs = IterationRuns(
-        make, lambda feedback: _message(parts.who, next_prompt(terms, feedback)), iteration_events, turns
+        make, lambda feedback: _message(parts.assignment, next_prompt(terms, feedback)), iteration_events, turns
     )
-    rounds = IterationLoop(
+    iteration_loop = IterationLoop(
         terms,
         runs,
         iteration_events,
@@ -48,11 +50,11 @@ def make_rounds(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink:
         lingers=spec.linger_seconds > 0,
         rested=lambda turn: turned(turn, False),
     )
-    return rounds
+    return iteration_loop
 
 
 def for_iteration(spec: TaskSpec, terms: Continuous, iteration: int, feedback: str) -> TaskSpec:
-    """The task for a new run. Feedback and signal are in variables; the prompt of an agent has them, too."""
+    """The task for a new run: with feedback and completion signal as variables and, for an agent, in the prompt."""
     variables = {"SANDHERD_ITERATION": str(iteration), "SANDHERD_FEEDBACK": feedback}
     if terms.completion_signal is not None:
         variables["SANDHERD_COMPLETION_SIGNAL"] = terms.completion_signal
@@ -63,25 +65,25 @@ def for_iteration(spec: TaskSpec, terms: Continuous, iteration: int, feedback: s
 def _validator(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink) -> Validator | None:
     if terms.validation is None:
         return None
-    place = ValidationContext(
-        work_dir=parts.who.work_dir,
-        environment=environment(spec, parts.who),
+    context = ValidationContext(
+        work_dir=parts.assignment.work_dir,
+        environment=environment(spec, parts.assignment),
         sink=sink,
         redactor=parts.emitter.redactor,
         reaper=parts.reaper,
         ownership=parts.ownership,
     )
-    return Validator(terms.validation, place)
+    return Validator(terms.validation, context)
 
 
-def _message(who: Assignment, content: str) -> InboxMessage:
+def _message(assignment: Assignment, content: str) -> InboxMessage:
     """A message from the worker itself to the agent."""
     return IterationPrompt(
         message=new_name("msg"),
-        project=who.project,
-        sandbox=who.sandbox,
+        project=assignment.project,
+        sandbox=assignment.sandbox,
         content=content,
         message_type="user_message",
         sent_at=now(),
-        expires_at=now() + _LIFE,
+        expires_at=now() + _MESSAGE_LIFETIME,
     )

@@ -54,7 +54,7 @@ Happened = IterationResult | IterationFailed | WorkValidated | IterationInterrup
 
 @dataclass(frozen=True)
 class StopIterations:
-    """No further iteration."""
+    """The decision that there is no further iteration."""
 
     reason: StopReason
 
@@ -68,7 +68,7 @@ def next_iteration(state: IterationState) -> IterationState:
 
 
 def after(state: IterationState, happened: Happened) -> IterationState:
-    """The state that follows when this has happened."""
+    """The state after this event."""
     match happened:
         case IterationResult(signalled=signalled):
             signals = state.signals + 1 if signalled else 0
@@ -82,9 +82,9 @@ def after(state: IterationState, happened: Happened) -> IterationState:
 
 
 def decide(terms: Continuous, state: IterationState, happened: Happened, now: float) -> Next:
-    """The next step. `state` already includes what has happened (`after`).
+    """The next step. `state` is the state after the event `happened` (see `after`).
 
-    Completed work counts as completed, even if it reached a limit; and the work of the last allowed iteration is
+    Completed work counts as completed even if a limit is reached. So the work of the last allowed iteration is
     validated before the limit applies.
     """
     match happened:
@@ -92,7 +92,7 @@ def decide(terms: Continuous, state: IterationState, happened: Happened, now: fl
             return StopIterations(reason)
         case WorkValidated(passed=True):
             return StopIterations("validation_passed")
-        case IterationResult() if _claimed(terms, state):
+        case IterationResult() if _is_claimed_done(terms, state):
             return "validate" if terms.validation is not None else StopIterations("completion_signal")
     limit = _limit(terms, state, now)
     return "go_on" if limit is None else StopIterations(limit)
@@ -105,20 +105,20 @@ def time_left(terms: Continuous, state: IterationState, now: float) -> float | N
     return max(0.0, state.began + terms.max_duration_seconds - now)
 
 
-def too_dear(terms: Continuous, cost: int) -> bool:
+def cost_limit_reached(terms: Continuous, cost: int) -> bool:
     """Whether this total cost has reached the limit."""
     return terms.max_cost_micro_usd is not None and cost >= terms.max_cost_micro_usd
 
 
-def _claimed(terms: Continuous, state: IterationState) -> bool:
-    """Whether the agent claims to be done, so that validation is due. Without a completion signal it always is."""
+def _is_claimed_done(terms: Continuous, state: IterationState) -> bool:
+    """Whether the agent has signalled that it is done, often enough. Without a completion signal: always."""
     return terms.completion_signal is None or state.signals >= terms.completion_threshold
 
 
 def _limit(terms: Continuous, state: IterationState, now: float) -> StopReason | None:
     if state.errors_in_a_row >= terms.max_consecutive_errors:
         return "consecutive_errors"
-    if too_dear(terms, state.cost):
+    if cost_limit_reached(terms, state.cost):
         return "max_cost_reached"
     if time_left(terms, state, now) == 0:
         return "max_duration_reached"

@@ -23,20 +23,20 @@ from sandherd_worker.continuous.iteration_rules import (
     StopIterations,
     WorkValidated,
     after,
+    cost_limit_reached,
     decide,
     next_iteration,
     time_left,
-    too_dear,
 )
 from sandherd_worker.continuous.runs import IterationRuns
 from sandherd_worker.continuous.validation import Validator
 from sandherd_worker.harnesses.base import AgentEnd, EventSink
 
-_PREVIEW: Final = 500
+_PREVIEW_CHARS: Final = 500
 _GRACE: Final = 10.0
 """How long an agent that is stopped at a limit may take to end, in seconds."""
-_SPENT: Final = 5.0
-"""How long an iteration at the cost limit may continue, in seconds: its cost is often reported only at its end."""
+_COST_GRACE: Final = 5.0
+"""How long an iteration may continue at the cost limit, in seconds. The cost is often reported just before its end."""
 
 
 class IterationLoop:
@@ -53,36 +53,37 @@ class IterationLoop:
         preview: str,
         lingers: bool,
         rested: Callable[[int], Awaitable[None]],
-        spent: float = _SPENT,
+        spent: float = _COST_GRACE,
     ) -> None:
+        """`rested`: called with the last turn when an agent that still runs is done. `spent`: see `_COST_GRACE`."""
         self._terms, self._runs, self._validator, self._sink = terms, runs, validator, sink
         self._iteration_events = iteration_events
-        self._preview, self._lingers, self._rested, self._spent_grace = preview, lingers, rested, spent
+        self._preview, self._lingers, self._rested, self._cost_grace = preview, lingers, rested, spent
         loop = asyncio.get_running_loop()
         self._now = loop.time
         self._state = IterationState(began=loop.time())
-        iteration_events.listen(self._spend)
+        iteration_events.on_cost(self._on_cost)
         self._feedback = ""
         self._last = AgentEnd()
         self._cut: asyncio.Future[StopReason] = loop.create_future()
         self._stopping = asyncio.Event()
         self._over = False
-        self._spent_in = 0
-        self._doing: asyncio.Task[AgentEnd] | None = None
+        self._cost_alarm_of = 0
+        self._loop_task: asyncio.Task[AgentEnd] | None = None
 
     # --- called by the worker
 
     async def start(self) -> None:
         """Start the iterations."""
         self._state = IterationState(began=self._now())
-        self._doing = asyncio.create_task(self._loop())
-        self._doing.add_done_callback(lambda over: over.cancelled() or over.exception())
+        self._loop_task = asyncio.create_task(self._loop())
+        self._loop_task.add_done_callback(lambda over: over.cancelled() or over.exception())
 
     async def wait_done(self) -> AgentEnd:
         """Wait until there is no further iteration."""
-        if self._doing is None:
+        if self._loop_task is None:
             raise RuntimeError("it was not started")
-        return await asyncio.shield(self._doing)
+        return await asyncio.shield(self._loop_task)
 
     async def ended(self) -> AgentEnd:
         """Wait until there is no further iteration, and no process of the agent is left."""
@@ -101,7 +102,7 @@ class IterationLoop:
         return self._runs.follows_up
 
     async def inject(self, message: InboxMessage) -> None:
-        """Pass the agent a message, in this iteration or the next."""
+        """Pass a message to the agent, in this iteration or the next."""
         await self._runs.inject(message)
 
     async def interrupt(self, message: str | None = None, /) -> None:
@@ -113,8 +114,8 @@ class IterationLoop:
         self._stopping.set()
         self._cut_short("shutdown_signal")
         await self._runs.stop(grace)
-        if self._doing is not None:
-            await asyncio.wait([self._doing])
+        if self._loop_task is not None:
+            await asyncio.wait([self._loop_task])
 
     # --- iterating
 
@@ -136,7 +137,9 @@ class IterationLoop:
     async def _iterate(self) -> Next:
         self._state = next_iteration(self._state)
         self._iteration_events.start_iteration()
-        await self._publish(events.AgentIterationStarted, prompt_preview=(self._feedback or self._preview)[:_PREVIEW])
+        await self._publish(
+            events.AgentIterationStarted, prompt_preview=(self._feedback or self._preview)[:_PREVIEW_CHARS]
+        )
         ended, cut = await self._within_limits()
         self._last = replace(ended, session_id=ended.session_id or self._last.session_id)
         output = self._iteration_events.last_message or ended.final_output
@@ -149,7 +152,7 @@ class IterationLoop:
             self._feedback = prompts.failed(ended)
         else:
             verdict = self._apply(IterationResult(self._iteration_events.signalled))
-            preview = None if output is None else output[-_PREVIEW:]
+            preview = None if output is None else output[-_PREVIEW_CHARS:]
             await self._publish(
                 events.AgentIterationCompleted, cost_micro_usd=self._iteration_events.cost, output_preview=preview
             )
@@ -160,15 +163,15 @@ class IterationLoop:
         await self._publish(events.AgentIterationFailed, error=error, error_type=error_type)
 
     async def _validate(self, validator: Validator) -> Next:
-        found = await validator.run(self._iteration_events.turns, self._stopping)
-        verdict = self._apply(WorkValidated(found.passed))
-        if not found.passed:
-            self._feedback = prompts.not_valid(self._terms, found)
+        result = await validator.run(self._iteration_events.turns, self._stopping)
+        verdict = self._apply(WorkValidated(result.passed))
+        if not result.passed:
+            self._feedback = prompts.not_valid(self._terms, result)
         await self._publish(
             events.AgentIterationValidated,
-            passed=found.passed,
-            feedback=None if found.passed else self._feedback,
-            errors=[] if found.passed else [found.why],
+            passed=result.passed,
+            feedback=None if result.passed else self._feedback,
+            errors=[] if result.passed else [result.why],
             stop_reason=verdict.reason if isinstance(verdict, StopIterations) else None,
         )
         return verdict
@@ -185,7 +188,7 @@ class IterationLoop:
     # --- limits
 
     async def _within_limits(self) -> tuple[AgentEnd, StopReason | None]:
-        """Run the agent; returns its end, and the reason if it was stopped before its end."""
+        """Run the agent; returns its end, and the reason if it was stopped because of a limit or a stop request."""
         loop, left = asyncio.get_running_loop(), time_left(self._terms, self._state, self._now())
         alarm = None if left is None else loop.call_later(left, self._cut_short, "max_duration_reached")
         work = asyncio.create_task(self._runs.work(self._state.iteration, self._feedback))
@@ -201,14 +204,14 @@ class IterationLoop:
             await cancel_and_wait([work], again_after=SHORT_CLEANUP_SECONDS)
         return ended, self._cut.result() if self._cut.done() and ended.error_type == "stopped" else None
 
-    def _spend(self, total: int) -> None:
-        """Stop the iteration soon if this total cost has reached the limit."""
+    def _on_cost(self, total: int) -> None:
+        """Stop the iteration after `_COST_GRACE` if this total cost has reached the limit."""
         iteration = self._state.iteration
-        if too_dear(self._terms, total) and self._spent_in < iteration:
-            self._spent_in = iteration
-            asyncio.get_running_loop().call_later(self._spent_grace, partial(self._spent_all, iteration))
+        if cost_limit_reached(self._terms, total) and self._cost_alarm_of < iteration:
+            self._cost_alarm_of = iteration
+            asyncio.get_running_loop().call_later(self._cost_grace, partial(self._stop_for_cost, iteration))
 
-    def _spent_all(self, iteration: int) -> None:
+    def _stop_for_cost(self, iteration: int) -> None:
         if iteration == self._state.iteration and not self._over:
             self._cut_short("max_cost_reached")
 

@@ -10,13 +10,13 @@ from sandherd_worker.harnesses.base import AgentEnd, FailureType
 from sandherd_worker.storable_text import valid_text
 
 _DONE: Final = frozenset({"validation_passed", "completion_signal"})
-_LONGEST: Final = 16_000
-_SHOWN: Final = 1000
-"""Maximum characters of a command that are shown to the agent."""
+_MAX_FEEDBACK_CHARS: Final = 16_000
+_MAX_COMMAND_CHARS: Final = 1000
+"""Maximum number of characters of the validation command in a prompt."""
 
 
 def first_prompt(text: str, terms: Continuous, feedback: str) -> str:
-    """The first prompt of a run: the task, the feedback on the last iteration, and when the task is done."""
+    """The first prompt of a run: the task, the feedback on the last iteration, and the conditions of its completion."""
     return "\n\n".join(part for part in (text, feedback, _completion_text(terms)) if part)
 
 
@@ -31,18 +31,18 @@ def _completion_text(terms: Continuous) -> str:
     return "\n\n".join(part for part in (check, claim) if part)
 
 
-def not_valid(terms: Continuous, found: ValidationResult) -> str:
+def not_valid(terms: Continuous, result: ValidationResult) -> str:
     """The feedback for a validation that failed."""
-    return valid_text(f"The check of your work failed: {found.why}.\n$ {_command(terms)}\n{found.output}")
+    return valid_text(f"The check of your work failed: {result.why}.\n$ {_command(terms)}\n{result.output}")
 
 
 def _command(terms: Continuous) -> str:
-    return "" if terms.validation is None else shorten(terms.validation.command, _SHOWN, placeholder=" …")
+    return "" if terms.validation is None else shorten(terms.validation.command, _MAX_COMMAND_CHARS, placeholder=" …")
 
 
 def failed(ended: AgentEnd) -> str:
     """The feedback for an iteration that failed."""
-    return valid_text(f"The previous iteration failed: {ended.error}"[:_LONGEST])
+    return valid_text(f"The previous iteration failed: {ended.error}"[:_MAX_FEEDBACK_CHARS])
 
 
 def missing_signal() -> str:
@@ -56,7 +56,7 @@ def cut_short(terms: Continuous, reason: StopReason) -> str:
 
 
 def conclude(terms: Continuous, state: IterationState, reason: StopReason, last: AgentEnd) -> AgentEnd:
-    """The end of all iterations; `last` is the end of the last one."""
+    """The end of all iterations. `last`: the end of the last iteration."""
     if reason in _DONE:
         return AgentEnd(stop_reason=reason, validation_passed=state.valid)
     return AgentEnd(
@@ -76,8 +76,8 @@ def _failure(reason: StopReason, last: AgentEnd) -> FailureType:
 def _why(terms: Continuous, state: IterationState, reason: StopReason, last: AgentEnd) -> str:
     if reason == "consecutive_errors":
         return f"{state.errors_in_a_row} consecutive iterations failed, the last one with: {last.error}"
-    went = "iteration" if state.iteration == 1 else "iterations"
-    return f"the work was not completed after {state.iteration} {went}: {_limit(terms, reason)}"
+    noun = "iteration" if state.iteration == 1 else "iterations"
+    return f"the work was not completed after {state.iteration} {noun}: {_limit(terms, reason)}"
 
 
 def _limit(terms: Continuous, reason: StopReason) -> str:

@@ -13,10 +13,10 @@ from sandherd_worker.emitter import now
 from sandherd_worker.harnesses.base import AgentEnd, Harness, MessageRefusedError, check_in_time
 from sandherd_worker.toolchains import NoToolchainError
 
-_BEGINS: Final = 5.0
-"""How long after a message was taken its turn may take to begin, in seconds."""
-_SETTLE: Final = 0.1
-"""How long after a turn another one of the same iteration may begin, in seconds: for a message sent meanwhile."""
+_TURN_START_SECONDS: Final = 5.0
+"""How long a turn may take to begin after the agent has taken its message."""
+_NEXT_TURN_SECONDS: Final = 0.1
+"""How long after a turn another turn of the same iteration may begin, for a message that was sent meanwhile."""
 
 
 class IterationTurns:
@@ -26,8 +26,9 @@ class IterationTurns:
         self.over = 0
         """How many turns have ended."""
         self._working = False
-        self._giving = 0
-        self._news = asyncio.Event()
+        self._deliveries = 0
+        """How many messages are on their way to the agent."""
+        self._changed = asyncio.Event()
 
     def note(self, *, working: bool) -> None:
         """Note that a turn has begun or ended."""
@@ -42,39 +43,39 @@ class IterationTurns:
     @contextmanager
     def delivering(self) -> Iterator[None]:
         """A context in which a message is on its way to the agent."""
-        self._giving += 1
+        self._deliveries += 1
         try:
             yield
         finally:
-            self._giving -= 1
+            self._deliveries -= 1
             self._notify()
 
     async def rest(self, before: int) -> None:
         """Wait until more than `before` turns have ended, none is running, and no message is on its way."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_BEGINS):
+            async with asyncio.timeout(_TURN_START_SECONDS):
                 while self.over == before and not self._working:
-                    await self._news.wait()
+                    await self._changed.wait()
         while not await self._wait_idle():
             pass
 
     async def _wait_idle(self) -> bool:
-        """Wait until no turn is running; False if another one follows at once."""
-        while self._working or self._giving:
-            await self._news.wait()
+        """Wait until no turn is running. False if another turn has begun meanwhile."""
+        while self._working or self._deliveries:
+            await self._changed.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_SETTLE):
-                await self._news.wait()
+            async with asyncio.timeout(_NEXT_TURN_SECONDS):
+                await self._changed.wait()
                 return False
         return True
 
     def _notify(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 Make = Callable[[int, str], Harness]
-"""Creates the agent for this iteration, with feedback on the last one. Raises `NoToolchainError` or `OSError`."""
+"""Creates the agent for an iteration, with feedback on the last iteration. Raises `NoToolchainError` or `OSError`."""
 Write = Callable[[str], InboxMessage]
 """Creates the message for the next iteration of an agent that keeps running."""
 
@@ -93,9 +94,9 @@ class IterationRuns:
         self._make, self._write, self._clock = make, write, clock
         self._iteration_events, self._turns = iteration_events, turns
         self._harness: Harness | None = None
-        self._works = self._stopped = False
+        self._takes_messages = self._stopped = False
         self._over: str | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     # --- an iteration
 
@@ -106,12 +107,12 @@ class IterationRuns:
                 return await self._turn(self._harness, feedback)
             return await self._run(iteration, feedback)
         finally:
-            self._works = False
+            self._takes_messages = False
 
     async def _run(self, iteration: int, feedback: str) -> AgentEnd:
         if self._harness is not None:
             await self._harness.ended()
-        self._iteration_events.run_begins()
+        self._iteration_events.start_run()
         self._turns.reset()
         try:
             harness = self._make(iteration, feedback)
@@ -153,7 +154,7 @@ class IterationRuns:
         return AgentEnd(error_type=None if fault is None else "internal", error=fault or "")
 
     def _mark_running(self) -> None:
-        self._works = True
+        self._takes_messages = True
         self._notify()
 
     # --- called from outside
@@ -170,8 +171,8 @@ class IterationRuns:
         """
         while True:
             check_in_time(message, self._clock())
-            harness, news = self._harness, self._news
-            if harness is not None and (self._works or message.message_type == "approval"):
+            harness, news = self._harness, self._changed
+            if harness is not None and (self._takes_messages or message.message_type == "approval"):
                 if await self._inject(harness, message):
                     return
             elif self._over is not None:
@@ -179,7 +180,7 @@ class IterationRuns:
             await news.wait()
 
     async def _inject(self, harness: Harness, message: InboxMessage) -> bool:
-        """Pass a message to the current run. False if it takes no message, and the next run may."""
+        """Pass a message to the current run. False if this run has ended, so that the next may take the message."""
         try:
             with self._turns.delivering():
                 await harness.inject(message)
@@ -195,7 +196,7 @@ class IterationRuns:
             await self._harness.interrupt(message)
 
     async def stop(self, grace: float) -> None:
-        """End the current run; a further one ends as it starts."""
+        """End the current run. A later run is ended as soon as it has started."""
         self._stopped = True
         if self._harness is not None:
             await self._harness.stop(grace)
@@ -207,10 +208,10 @@ class IterationRuns:
 
     def close(self, *, lingers: bool) -> None:
         """End the iterations. An agent that lingers still takes messages."""
-        self._works = lingers and self.follows_up
+        self._takes_messages = lingers and self.follows_up
         self._over = "the agent is done and takes no further messages"
         self._notify()
 
     def _notify(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()

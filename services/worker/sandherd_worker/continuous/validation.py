@@ -15,20 +15,20 @@ from sandherd.process_signals import end
 from sandherd_worker.harnesses.base import EventSink
 from sandherd_worker.harnesses.exit_reasons import call_outcome, end_of_exit
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
-from sandherd_worker.harnesses.terminal_output import CHUNK_BYTES, TAIL, TerminalOutput
+from sandherd_worker.harnesses.terminal_output import CHUNK_BYTES, TAIL_CHARS, TerminalOutput
 from sandherd_worker.processes import EXEC_VARIABLE, ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 
 _Early = tuple[ToolOutcome, str]
-"""The outcome of a command that was ended, and why it was."""
+"""The outcome of a command that was ended early, and the reason."""
 TOOL: Final = "validation"
 _GRACE: Final = 2.0
-"""How long a command that must end may take, and then the processes that it left, in seconds."""
+"""How long a command may take to end after SIGTERM, in seconds; so may the processes that it leaves."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationResult:
-    """The result. `why` is empty if the work is valid; `output` is the end of the command's output."""
+    """The result. `why`: why the work is not valid; empty if it is. `output`: the end of the command's output."""
 
     why: str = ""
     output: str = ""
@@ -62,21 +62,21 @@ class Validator:
         """Run the command until its end, its timeout, or until `stopped` is set. Raises what the sink raises."""
         call, began = new_name("call"), asyncio.get_running_loop().time()
         tool_input = {"command": self._validation.command, "timeout_seconds": self._validation.timeout_seconds}
-        # Published as a program, which has its own time limit: so the monitor does not report it as stuck.
+        # Published as a program, which has its own time limit, so that the monitor does not report it as stuck.
         await self._context.sink.publish(
             AgentToolUse(turn=turn, tool=TOOL, tool_use_id=call, input=tool_input, event_subtype="program")
         )
         output = TerminalOutput(self._context.redactor, self._context.sink.show)
-        code, found = await self._run_command(call, output, stopped)
+        code, result = await self._run_command(call, output, stopped)
         await self._context.sink.publish(
             AgentToolResult(
                 turn=turn,
                 tool_use_id=call,
-                result=output.tail or found.why,
-                result_truncated=output.length > TAIL,
+                result=output.tail or result.why,
+                result_truncated=output.length > TAIL_CHARS,
                 result_full_length=output.length,
-                is_error=not found.passed,
-                outcome=found.outcome,
+                is_error=not result.passed,
+                outcome=result.outcome,
                 exit_code=_exit_status(code),
             )
         )
@@ -86,13 +86,13 @@ class Validator:
                 tool=TOOL,
                 tool_use_id=call,
                 tool_input=tool_input,
-                tool_response={"exit_code": code, "passed": found.passed},
+                tool_response={"exit_code": code, "passed": result.passed},
                 duration_ms=(asyncio.get_running_loop().time() - began) * 1000,
-                outcome=found.outcome,
+                outcome=result.outcome,
                 exit_code=_exit_status(code),
             )
         )
-        return found
+        return result
 
     async def _run_command(
         self, call: str, output: TerminalOutput, stopped: asyncio.Event

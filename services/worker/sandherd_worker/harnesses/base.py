@@ -17,7 +17,7 @@ FailureType = Literal[
 
 
 class MessageRefusedError(Exception):
-    """The agent can't receive this message, now or later. The text gives the reason."""
+    """The agent will not receive this message. The text gives the reason."""
 
 
 def check_in_time(message: InboxMessage, now: datetime) -> None:
@@ -27,10 +27,13 @@ def check_in_time(message: InboxMessage, now: datetime) -> None:
 
 
 class EventSink(Protocol):
-    """How a harness publishes. Both methods return when the data is durable; waiting for them is the back-pressure."""
+    """Publishes the events and output of a harness. Both methods return when the data is durable.
+
+    A harness waits for them before it reads more from its agent: that is the back-pressure.
+    """
 
     async def publish(self, data: EventData) -> bool:
-        """Publish an event. False: it can't be published; an error that names it was published instead."""
+        """Publish an event. False if it can't be published: an error that names the event was published instead."""
 
     async def show(self, text: str) -> None:
         """Publish terminal output of the agent, unchanged."""
@@ -83,18 +86,18 @@ class Harness(Protocol):
         """End the agent and all processes it started, by SIGKILL after `grace` seconds. An earlier result stays."""
 
 
-_COUNTED: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_micro_usd")
+_USAGE_FIELDS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_micro_usd")
 
 
 class UsageTotals:
-    """Adds up the usage of an agent: each of its events has the difference to the last one."""
+    """The total usage of an agent. Each usage event has the usage since the previous one."""
 
     def __init__(self) -> None:
-        self.totals = dict.fromkeys(_COUNTED, 0)
+        self.totals = dict.fromkeys(_USAGE_FIELDS, 0)
         """The totals, by their names in the event that ends an attempt."""
 
     def count(self, data: EventData) -> None:
         """Add an event, if it reports usage."""
         if isinstance(data, AgentUsage):
-            for name in _COUNTED:
+            for name in _USAGE_FIELDS:
                 self.totals[name] = min(MAX_WHOLE, self.totals[name] + getattr(data, name))

@@ -25,18 +25,18 @@ from sandherd_worker.harnesses.base import AgentEnd, EventSink, MessageRefusedEr
 from sandherd_worker.harnesses.event_lines import EventLines
 from sandherd_worker.harnesses.exit_reasons import MemoryKills, call_outcome, end_of_exit
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
-from sandherd_worker.harnesses.terminal_output import TAIL, TerminalOutput
+from sandherd_worker.harnesses.terminal_output import TAIL_CHARS, TerminalOutput
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 
 _LEFTOVER_GRACE: Final = 0.5
 """How long processes that the program started may outlive it, in seconds."""
 _TOOL: Final = "command"
-_PREVIEW: Final = 500
+_PREVIEW_CHARS: Final = 500
 
 
 def one_line(content: str) -> bytes:
-    """A message as one line of text."""
+    """A message as one line of text, with escaped line breaks."""
     escaped = content.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return escaped.encode("utf-8", "replace") + b"\n"
 
@@ -64,15 +64,15 @@ class CommandHarness:
         self._used = UsageTotals()
         self._call = new_name("call")
         self._stopped = False
-        self._stopped_for: set[str] = set()
+        self._interrupted_by: set[str] = set()
         self._running: RunningProgram | None = None
         self._result: asyncio.Task[AgentEnd] | None = None
 
     async def start(self) -> None:
-        """Start the program, and publish that."""
+        """Start the program, and publish the beginning of its turn and its call."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        preview = self._program.prompt[:_PREVIEW]
+        preview = self._program.prompt[:_PREVIEW_CHARS]
         await self._sink.publish(AgentTurnStarted(turn=1, prompt_preview=preview, origin="task"))
         await self._sink.publish(
             AgentToolUse(turn=1, tool=_TOOL, tool_use_id=self._call, input=self._input(), event_subtype="program")
@@ -104,7 +104,7 @@ class CommandHarness:
         running = self._running
         if running is None or running.exit.done():
             raise MessageRefusedError("the program has ended; it takes no follow-up")
-        if message.message_type == "interrupt" and message.message not in self._stopped_for:
+        if message.message_type == "interrupt" and message.message not in self._interrupted_by:
             await self.interrupt(message.message)
         if self._program.stdin is not None:
             raise MessageRefusedError("the program's standard input was its task; it takes no messages")
@@ -114,9 +114,9 @@ class CommandHarness:
             raise MessageRefusedError("the program has closed its standard input") from None
 
     async def interrupt(self, message: str | None = None, /) -> None:
-        """Send SIGINT to the program's process group: once per message, because many programs end at a second one."""
+        """Send SIGINT to the program's process group, once per message: many programs end at a second SIGINT."""
         if message is not None:
-            self._stopped_for.add(message)
+            self._interrupted_by.add(message)
         self._signal(SIGINT)
 
     async def stop(self, grace: float) -> None:
@@ -176,7 +176,7 @@ class CommandHarness:
                 turn=1,
                 tool_use_id=self._call,
                 result=result,
-                result_truncated=self._output.length > TAIL,
+                result_truncated=self._output.length > TAIL_CHARS,
                 result_full_length=self._output.length,
                 is_error=failed,
                 outcome=call_outcome(ended),

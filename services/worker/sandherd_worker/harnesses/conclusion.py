@@ -22,11 +22,11 @@ class Conclusion:
         self._conclude = conclude
         self._result: AgentEnd | None = None
         self._idle = False
-        self._giving = 0
-        self._expecting: asyncio.TimerHandle | None = None
+        self._deliveries = 0
+        self._turn_alarm: asyncio.TimerHandle | None = None
 
     def result(self, ended: AgentEnd) -> None:
-        """Note the result that the driver has sent. Only the first one counts."""
+        """Note the result that the driver has sent. Only the first result counts."""
         self._result = self._result or ended
         self._rest()
 
@@ -36,37 +36,37 @@ class Conclusion:
             self._rest()
             return
         self._idle = False
-        self._expect_nothing()
+        self._cancel_alarm()
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
         """A context in which a message is on its way to the driver."""
-        self._giving += 1
+        self._deliveries += 1
         try:
             yield
             if self._idle and self._result is not None:
                 self._idle = False
-                self._expect_nothing()
-                self._expecting = asyncio.get_running_loop().call_later(_TURN_START_SECONDS, self._rest)
+                self._cancel_alarm()
+                self._turn_alarm = asyncio.get_running_loop().call_later(_TURN_START_SECONDS, self._rest)
         finally:
-            self._giving -= 1
+            self._deliveries -= 1
             self._check()
 
     def close(self) -> None:
         """Note that the driver has ended."""
-        self._giving = 0
+        self._deliveries = 0
         self._rest()
 
     def _rest(self) -> None:
         self._idle = True
-        self._expect_nothing()
+        self._cancel_alarm()
         self._check()
 
-    def _expect_nothing(self) -> None:
-        if self._expecting is not None:
-            self._expecting.cancel()
-            self._expecting = None
+    def _cancel_alarm(self) -> None:
+        if self._turn_alarm is not None:
+            self._turn_alarm.cancel()
+            self._turn_alarm = None
 
     def _check(self) -> None:
-        if self._result is not None and self._idle and not self._giving:
+        if self._result is not None and self._idle and not self._deliveries:
             self._conclude(self._result)

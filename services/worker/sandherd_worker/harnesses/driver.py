@@ -1,7 +1,7 @@
 """The harness of agents that need an SDK, which runs in another process, the driver. The worker does not trust it.
 
-The driver's protocol is `sandherd_drivers.wire`. It belongs to the agent's trust domain: it may end at any moment, send
-anything, or send nothing. When it ends, all processes that it started are ended, too.
+The driver's protocol is `sandherd_drivers.wire`. The driver belongs to the agent's trust domain: it may end at any
+moment, send anything, or send nothing. When it ends, all processes that it started are ended, too.
 """
 
 import asyncio
@@ -22,36 +22,36 @@ from sandherd_worker.harnesses.base import AgentEnd, MessageRefusedError, UsageT
 from sandherd_worker.harnesses.conclusion import Conclusion
 from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext, as_line, outcome, to_agent
 from sandherd_worker.harnesses.event_lines import EventLines
-from sandherd_worker.harnesses.exit_reasons import MemoryKills, broke_off, end_of_exit, not_started
+from sandherd_worker.harnesses.exit_reasons import MemoryKills, end_of_exit, not_started, unexpected_end_event
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
 from sandherd_worker.harnesses.receipts import Receipts
 from sandherd_worker.harnesses.terminal_output import TerminalOutput
 
 _LEFTOVER_GRACE: Final = 0.5
 """How long processes that the driver started may outlive it, in seconds."""
-_SHARE_IN_ORDER: Final = 0.7
-"""The share of the grace period that a driver has to end by itself, before it gets a SIGTERM."""
+_SHARE_BEFORE_SIGTERM: Final = 0.7
+"""The share of the grace period in which a driver may end by itself, before it gets a SIGTERM."""
 _AGENT_ENDED: Final = "the agent has ended"
 
 
 class DriverHarness:
     """Runs one driver, once. A `Harness`."""
 
-    def __init__(self, program: Program, task: DriverTask, around: HarnessContext) -> None:
-        self._program, self._task, self._around = program, task, around
-        self._output = TerminalOutput(around.redactor, around.sink.show)
+    def __init__(self, program: Program, task: DriverTask, context: HarnessContext) -> None:
+        self._program, self._task, self._context = program, task, context
+        self._output = TerminalOutput(context.redactor, context.sink.show)
         self._lines = EventLines(self._publish, lambda: self._turn, self._handle_driver_line)
-        self._approval_gate = ApprovalGate(task.approvals, around.sink.publish, self._decide, lambda: self._stopped)
+        self._approval_gate = ApprovalGate(task.approvals, context.sink.publish, self._decide, lambda: self._stopped)
         self._receipts = Receipts()
         self._conclusion = Conclusion(self._conclude)
         self._used = UsageTotals()
-        self._memory_kills = MemoryKills(around.memory_kills)
+        self._memory_kills = MemoryKills(context.memory_kills)
         self._writing = asyncio.Lock()
         self._ready = asyncio.Event()
         self._turn = 1
         self._session: str | None = None
         self._stopped = self._interrupted = False
-        self._broke: AgentEnd | None = None
+        self._failure_after_result: AgentEnd | None = None
         self._running: RunningProgram | None = None
         self._transcript: tuple[Path, str] | None = None
         self._begin_task: asyncio.Task[None] | None = None
@@ -61,23 +61,23 @@ class DriverHarness:
     # --- called by the worker
 
     async def start(self) -> None:
-        """Start the driver. The task is written in the background, so a driver that doesn't read it blocks nothing."""
+        """Start the driver. The task is written in the background, as the driver may not read it."""
         try:
-            self._running = await launch(self._program, self._around.reaper)
+            self._running = await launch(self._program, self._context.reaper)
         except (OSError, ValueError) as error:
             self._conclude(not_started(self._program.argv[0], error))
-            await self._around.part()
+            await self._context.withdraw_tools()
             self._receipts.close("the agent could not be started")
             self._ready.set()
             return
         self._attending = asyncio.create_task(self._attend(self._running))
         self._attending.add_done_callback(lambda over: over.cancelled() or over.exception())
-        await self._around.offer(self._approval_gate.request_answer, lambda: self._turn)
+        await self._context.offer_tools(self._approval_gate.request_answer, lambda: self._turn)
         await self._writing.acquire()
         self._begin_task = asyncio.create_task(self._send_begin(self._running))
 
     async def wait_done(self) -> AgentEnd:
-        """Wait for the task's result: the one that the driver sends, or its end."""
+        """Wait for the result that the driver sends, or for the driver's end."""
         return await asyncio.shield(self._done)
 
     async def ended(self) -> AgentEnd:
@@ -87,7 +87,7 @@ class DriverHarness:
         """
         if self._attending is not None:
             await asyncio.shield(self._attending)
-        return self._broke or await self.wait_done()
+        return self._failure_after_result or await self.wait_done()
 
     @property
     def follows_up(self) -> bool:
@@ -95,7 +95,7 @@ class DriverHarness:
         return self._running is not None and not self._running.exit.done() and not self._stopped
 
     async def inject(self, message: InboxMessage) -> None:
-        """Pass a message to the agent, and wait until it has taken it; an `interrupt` stops the turn first."""
+        """Pass a message to the agent, and wait until the agent has taken it. An `interrupt` stops the turn first."""
         if message.message_type == "approval":
             await self._approval_gate.answer(message)
             return
@@ -125,9 +125,9 @@ class DriverHarness:
         self._stopped = True
         if self._running is None or self._attending is None:
             return
-        in_order = grace * _SHARE_IN_ORDER
-        stopping = asyncio.create_task(self._send({"do": "stop", "grace": in_order}))
-        for seconds, signal in ((in_order, SIGTERM), (grace - in_order, SIGKILL)):
+        before_sigterm = grace * _SHARE_BEFORE_SIGTERM
+        stopping = asyncio.create_task(self._send({"do": "stop", "grace": before_sigterm}))
+        for seconds, signal in ((before_sigterm, SIGTERM), (grace - before_sigterm, SIGKILL)):
             await asyncio.wait([self._running.exit], timeout=seconds)
             self._running.signal(signal)
         await cancel_and_wait([stopping], again_after=SHORT_CLEANUP_SECONDS)
@@ -144,7 +144,7 @@ class DriverHarness:
             self._writing.release()
 
     async def _send(self, command: Mapping[str, Any]) -> None:
-        """Send a command to the driver; without effect if it no longer reads."""
+        """Send a command to the driver; without effect if the driver no longer reads."""
         with suppress(OSError):
             await self._write(command)
 
@@ -163,7 +163,7 @@ class DriverHarness:
 
     async def _publish(self, data: EventData) -> None:
         self._used.count(data)
-        await self._around.sink.publish(data)
+        await self._context.sink.publish(data)
 
     async def _handle_driver_line(self, type: str, data: dict[str, Any]) -> None:
         match lines.read_driver_line(type, data):
@@ -179,7 +179,7 @@ class DriverHarness:
             case lines.TranscriptLine(path=path, session_id=session, keep=now):
                 self._transcript = (Path(path), session)
                 if now:
-                    await self._around.keep(*self._transcript)
+                    await self._context.keep(*self._transcript)
             case lines.ResultLine() as result:
                 kills = self._memory_kills.new()
                 self._conclusion.result(outcome(result, self._session, stopped=self._stopped, memory_kills=kills))
@@ -190,7 +190,7 @@ class DriverHarness:
             self._interrupted = False
             await self._approval_gate.withdraw(self._turn)
         self._turn = turn
-        await self._around.turned(turn, working)
+        await self._context.turned(turn, working)
         self._conclusion.turn(working=working)
 
     def _conclude(self, ended: AgentEnd) -> None:
@@ -200,7 +200,7 @@ class DriverHarness:
             turns = max(ended.turns, self._turn)
             self._done.set_result(replace(ended, turns=turns, final_output=output, used=dict(self._used.totals)))
 
-    # --- its process
+    # --- the driver's process
 
     async def _attend(self, running: RunningProgram) -> None:
         readers = asyncio.gather(self._output.read(running.output), self._lines.read(running.events))
@@ -212,7 +212,7 @@ class DriverHarness:
                 running.signal(SIGKILL)
             code = await running.exit
             self._refuse_messages()
-            await end(self._around.below, _LEFTOVER_GRACE)
+            await end(self._context.below, _LEFTOVER_GRACE)
             await readers
             await self._driver_ended(code)
         except BaseException as error:  # waiters must get the error, also a cancellation
@@ -224,7 +224,7 @@ class DriverHarness:
             await cancel_and_wait([self._begin_task] if self._begin_task else [], again_after=SHORT_CLEANUP_SECONDS)
             self._refuse_messages()
             await self._approval_gate.close()
-            await self._around.part()
+            await self._context.withdraw_tools()
             running.close()
 
     def _refuse_messages(self) -> None:
@@ -235,15 +235,15 @@ class DriverHarness:
     async def _driver_ended(self, code: int) -> None:
         """Conclude after the driver's end; publish an event if the end was not requested."""
         if code != 0 and self._transcript is not None:
-            await self._around.store_session(*self._transcript)
+            await self._context.store_session(*self._transcript)
         await self._approval_gate.withdraw(self._turn, _AGENT_ENDED)
         ended = end_of_exit(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
         if ended.error_type is None and not self._done.done():
             ended = replace(ended, error_type="internal", error="it ended without reporting a result")
         if not self._stopped and ended.error_type is not None:
-            await self._around.sink.publish(broke_off(ended, self._turn, len(self._output.tail)))
+            await self._context.sink.publish(unexpected_end_event(ended, self._turn, len(self._output.tail)))
         self._conclusion.close()
         if self._done.done() and not self._stopped:
-            self._broke = ended if ended.error_type is not None else None
-            await self._around.turned(self._turn, False)
+            self._failure_after_result = ended if ended.error_type is not None else None
+            await self._context.turned(self._turn, False)
         self._conclude(replace(ended, session_id=self._session))

@@ -36,12 +36,12 @@ class DriverLaunch:
         return os.pathsep.join(filter(None, (str(self.packages), shared)))
 
 
-def driver_launch(harness: AnyHarness, who: Assignment) -> DriverLaunch:
+def driver_launch(harness: AnyHarness, assignment: Assignment) -> DriverLaunch:
     """The start of the driver of this harness. Raises `NoToolchainError`, and `OSError`."""
     kind, options = _kind(harness)
     others = () if kind.name in OWN_KINDS else (str(kind.driver).partition(".")[0],)
-    packages = link_drivers(who.state_dir / "drivers", *others)
-    python = interpreter(who, kind.name) if kind.toolchain else Path(sys.executable)
+    packages = link_drivers(assignment.state_dir / "drivers", *others)
+    python = interpreter(assignment, kind.name) if kind.toolchain else Path(sys.executable)
     return DriverLaunch(kind, options, python, packages)
 
 

@@ -13,16 +13,16 @@ from sandherd.contracts.harnesses import Approvals
 from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.harnesses.base import AgentEnd, EventSink, FailureType
 from sandherd_worker.harnesses.driver_lines import ResultLine
-from sandherd_worker.harnesses.exit_reasons import for_memory
+from sandherd_worker.harnesses.exit_reasons import out_of_memory
 from sandherd_worker.herd.mcp_config import McpConfig
 from sandherd_worker.herd.tools import Answer, ToolUser
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 
 _ORIGINS: Final[Mapping[str, TurnOrigin]] = {"guardian_nudge": "nudge", "system": "system"}
-_MONITOR: Final = "guardian"
+_MONITOR_SENDER: Final = "guardian"
 """The sender of the monitor's messages, of any type."""
-_FROM_AGENT: Final = "[MESSAGE FROM AGENT "
+_AGENT_MARK: Final = "[MESSAGE FROM AGENT "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class HarnessContext:
     reaper: Reaper
     memory_kills: Callable[[], int | None]
     keep: Callable[[Path, str], Awaitable[None]]
-    """Stores a session's file, under the session's name."""
+    """Stores the transcript of a session: its path, and the session's id."""
     turned: Callable[[int, bool], Awaitable[None]]
     """Called at each turn's start (True) and end (False)."""
     below: Callable[[], set[int]] = descendants
@@ -69,25 +69,27 @@ class HarnessContext:
         if os.path.exists(path):  # noqa: PTH110  # the method of Path raises for an invalid path
             await self.keep(path, session)
 
-    async def offer(self, request_answer: Callable[[str, int], Awaitable[Answer]], turn: Callable[[], int]) -> None:
+    async def offer_tools(
+        self, request_answer: Callable[[str, int], Awaitable[Answer]], turn: Callable[[], int]
+    ) -> None:
         """Offer the herd's tools to the agent; a question to a user is passed to `request_answer`."""
         if self.herd is not None:
             await self.herd.open(ToolUser(self.sink.publish, lambda question: request_answer(question, turn()), turn))
 
-    async def part(self) -> None:
-        """Stop offering the herd's tools: the agent has ended."""
+    async def withdraw_tools(self) -> None:
+        """Stop offering the herd's tools, because the agent has ended."""
         if self.herd is not None:
             await self.herd.close()
 
 
 def to_agent(message: InboxMessage) -> dict[str, Any]:
-    """The fields of a message for the driver. It also gets the expiry, because it may have to hold the message."""
+    """The fields of a message for the driver. They include the expiry: the driver may deliver the message later."""
     fields = message.model_dump(include={"message", "message_type", "content", "sender_id"})
     return {**fields, "expires_at": message.expires_at.timestamp(), "origin": origin_of(message)}
 
 
 class IterationPrompt(InboxMessage):
-    """The prompt of the next iteration: a message of the worker itself."""
+    """The prompt of the next iteration, which the worker itself sends as a message."""
 
 
 def origin_of(message: InboxMessage) -> TurnOrigin:
@@ -97,9 +99,9 @@ def origin_of(message: InboxMessage) -> TurnOrigin:
     """
     if isinstance(message, IterationPrompt):
         return "iteration"
-    if message.sender_id == _MONITOR:
+    if message.sender_id == _MONITOR_SENDER:
         return "nudge"
-    if message.content.startswith(_FROM_AGENT):
+    if message.content.startswith(_AGENT_MARK):
         return "agent"
     return _ORIGINS.get(message.message_type, "user")
 
@@ -110,7 +112,7 @@ def as_line(command: Mapping[str, Any]) -> bytes:
 
 
 def outcome(result: ResultLine, session: str | None, *, stopped: bool, memory_kills: int) -> AgentEnd:
-    """The end of the agent for a driver's result. The result is not trusted: unknown failures become `internal`.
+    """The end of the agent, from a driver's result. The result is not trusted: unknown failures become `internal`.
 
     When memory is exhausted, the kernel kills the largest process, the agent; its driver then survives and reports it.
     """
@@ -129,4 +131,4 @@ def outcome(result: ResultLine, session: str | None, *, stopped: bool, memory_ki
         session_id=result.session_id or session,
     )
     killed = failure == "signal" and ended.signal in {None, SIGKILL}
-    return for_memory(ended) if killed and memory_kills else ended
+    return out_of_memory(ended) if killed and memory_kills else ended

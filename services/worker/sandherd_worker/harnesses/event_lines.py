@@ -1,4 +1,7 @@
-"""Events that an agent or its driver may emit, as JSON lines on a pipe. Invalid lines do no harm."""
+"""Reads the events that an agent or its driver emits as JSON lines on a pipe.
+
+For an invalid line an event with the error is published, and reading continues.
+"""
 
 import asyncio
 import json
@@ -16,47 +19,52 @@ from sandherd.contracts.events.base import Emitter
 from sandherd_worker.harnesses.line_splitter import LineSplitter, OverlongLine
 
 AgentProcess = Literal["agent", "driver"]
-"""A process in a sandbox that emits events through its worker: an agent's program, or the driver of an agent."""
+"""The process that writes the lines: an agent's program, or the driver of an agent."""
 
 PROGRAM: Final = "program"
-"""The subtype of a tool call that only a worker may set: the call may take as long as its sandbox may live."""
+"""The subtype of a tool call that only a worker may set, because such a call has no time limit but the sandbox's."""
 
 _ACCEPTED: Final[Mapping[AgentProcess, frozenset[Emitter]]] = {
     "agent": frozenset({"agent"}),
     "driver": frozenset({"agent", "driver"}),
 }
-"""A driver emits what its agent may, and what it alone knows: where a turn begins and ends."""
+"""The emitters of the event types that a worker accepts from each process. A driver may also emit the events that only
+it knows: the beginnings and ends of turns."""
 
 
 def may_emit(event_type: str, process: AgentProcess) -> bool:
-    """Whether a worker accepts this event from an agent or from a driver; never one of an unknown type."""
+    """Whether a worker accepts events of this type from this process; False for an unknown type."""
     model = EVENTS.get(event_type)
     return model is not None and model.emitted_by in _ACCEPTED[process]
 
 
-LONGEST_LINE: Final = 1024 * 1024
+MAX_LINE_BYTES: Final = 1024 * 1024
 READ_BYTES: Final = 64 * 1024
-"""How much is read from the pipe at a time: what it holds."""
-_DRIVERS: Final = "driver."
-_TOGETHER: Final = 64
-IN_FLIGHT: Final = 2 * LONGEST_LINE
-"""Maximum size in bytes of the lines being written to disk at a time: once parsed, they take several times that."""
+"""The number of bytes that are read from the pipe at a time: its capacity."""
+_DRIVER_PREFIX: Final = "driver."
+_MAX_EVENTS_IN_FLIGHT: Final = 64
+MAX_BYTES_IN_FLIGHT: Final = 2 * MAX_LINE_BYTES
+"""Maximum size of the lines whose events are being written to disk. A parsed event needs several times that memory."""
 
 
 def _event(event_type: object, data: dict[str, Any], turn: int, process: AgentProcess) -> EventData:
-    """The event with this type and data; without a turn it gets this one. Raises `ContractError` naming the field."""
+    """The event with this type and data. Raises `ContractError` naming the invalid field.
+
+    `turn`: the turn of the event if its data does not contain one.
+    """
     if not isinstance(event_type, str) or not may_emit(event_type, process):
         raise ContractError(Code.UNKNOWN_TYPE, f"{str(event_type)[:80]!r} can't come from the {process}", field="type")
     if data.get("event_subtype") == PROGRAM:
         raise ContractError(Code.INVALID_FIELD, f"{PROGRAM!r} can't come from the {process}", field="event_subtype")
     try:
+        # Only the worker stores large values as artifacts, so only it may refer to one.
         return EVENTS[event_type].model_validate({"turn": turn, **data, "artifacts": None})
     except ValidationError as error:
         raise ContractError.from_validation(error) from None
 
 
 def _load(line: bytes) -> tuple[object, dict[str, Any]]:
-    """The type and data in `{"type": "agent.…", "data": {…}}`. Raises `ContractError`."""
+    """The type and the data in a line such as `{"type": "agent.…", "data": {…}}`. Raises `ContractError`."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -69,8 +77,8 @@ def _load(line: bytes) -> tuple[object, dict[str, Any]]:
     return event_type, data
 
 
-def complaint(error: ContractError, turn: int) -> AgentError:
-    """The event published in place of an invalid line: names the field and the fault, never the value."""
+def invalid_line_event(error: ContractError, turn: int) -> AgentError:
+    """The event published in place of an invalid line. It names the field and the error, but never the value."""
     field = f" (field {error.problem.field})" if error.problem.field else ""
     return AgentError(error=f"invalid line on the events pipe: {error}{field}", phase="events", turn=turn)
 
@@ -78,26 +86,26 @@ def complaint(error: ContractError, turn: int) -> AgentError:
 class EventLines:
     """Reads the pipe to its end and publishes its events.
 
-    A line whose type begins with `driver.` is not an event: it is passed to `heed` when all events before it are
-    durable; `heed` may raise `ContractError`. Without a `heed` such a line is invalid, since the program is not a
-    driver.
+    A line whose type begins with `driver.` is not an event but a message to the worker. It is passed to
+    `handle_driver_message` when all events before it are durable; that function may raise `ContractError`. If it is
+    None, the lines come from an agent, and such a line is invalid.
     """
 
     def __init__(
         self,
         publish: Callable[[EventData], Coroutine[Any, Any, object]],
         turn: Callable[[], int],
-        heed: Callable[[str, dict[str, Any]], Coroutine[Any, Any, None]] | None = None,
+        handle_driver_message: Callable[[str, dict[str, Any]], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._publish = publish
         self._turn = turn
-        self._heed = heed
-        self._process: Final[AgentProcess] = "agent" if heed is None else "driver"
+        self._handle_driver_message = handle_driver_message
+        self._process: Final[AgentProcess] = "agent" if handle_driver_message is None else "driver"
         self._publishing: deque[tuple[asyncio.Task[object], int]] = deque()
-        self._in_flight = 0
+        self._bytes_in_flight = 0
 
     async def read(self, reader: asyncio.StreamReader) -> None:
-        """Read until the end of the pipe. Raises what `publish` raises."""
+        """Read until the end of the pipe. Raises the exceptions of `publish`."""
         try:
             await self._read_all(reader)
             await self._flush()
@@ -111,11 +119,11 @@ class EventLines:
     async def _wait_first(self) -> None:
         """Wait until the first event in flight is published."""
         task, size = self._publishing.popleft()
-        self._in_flight -= size
+        self._bytes_in_flight -= size
         await task
 
     async def _read_all(self, reader: asyncio.StreamReader) -> None:
-        splitter = LineSplitter(LONGEST_LINE)
+        splitter = LineSplitter(MAX_LINE_BYTES)
         while data := await reader.read(READ_BYTES):
             for line in splitter.feed(data):
                 await self._handle(line)
@@ -130,26 +138,28 @@ class EventLines:
         await self._wait_capacity(len(line))
         try:
             event_type, data = _load(line)
-            if self._heed is not None and isinstance(event_type, str) and event_type.startswith(_DRIVERS):
+            if self._handle_driver_message and isinstance(event_type, str) and event_type.startswith(_DRIVER_PREFIX):
                 await self._flush()
-                await self._heed(event_type, data)
+                await self._handle_driver_message(event_type, data)
                 return
             event = _event(event_type, data, self._turn(), self._process)
         except ContractError as error:
-            event = complaint(error, self._turn())
+            event = invalid_line_event(error, self._turn())
         self._start_publishing(event, len(line))
 
     async def _wait_capacity(self, size: int) -> None:
-        """Several events may be in flight to the disk, so that they share an fsync; count and size are limited."""
-        while self._publishing and (len(self._publishing) >= _TOGETHER or self._in_flight + size > IN_FLIGHT):
+        """Wait until a line of this size may be published. Several are published at once, so that they share a sync."""
+        while self._publishing and (
+            len(self._publishing) >= _MAX_EVENTS_IN_FLIGHT or self._bytes_in_flight + size > MAX_BYTES_IN_FLIGHT
+        ):
             await self._wait_first()
 
     def _start_publishing(self, event: EventData, size: int) -> None:
-        """Start to publish an event, in order."""
+        """Start to publish an event. The order of the calls is the order of the events."""
         self._publishing.append((asyncio.create_task(self._publish(event)), size))
-        self._in_flight += size
+        self._bytes_in_flight += size
 
     async def _refuse(self, line: OverlongLine) -> None:
-        text = f"a line of {line.size} bytes; the limit is {LONGEST_LINE}"
+        text = f"a line of {line.size} bytes; the limit is {MAX_LINE_BYTES}"
         await self._wait_capacity(0)
-        self._start_publishing(complaint(ContractError(Code.TOO_LARGE, text, field="line"), self._turn()), 0)
+        self._start_publishing(invalid_line_event(ContractError(Code.TOO_LARGE, text, field="line"), self._turn()), 0)

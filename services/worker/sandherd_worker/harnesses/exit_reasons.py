@@ -15,7 +15,7 @@ _FOR_MEMORY: Final = "out of memory"
 
 
 class MemoryKills:
-    """Counts out-of-memory kills by the kernel since the creation of this object."""
+    """Counts the processes that the kernel has killed for lack of memory since the creation of this object."""
 
     def __init__(self, count: Callable[[], int | None]) -> None:
         self._count = count
@@ -35,7 +35,7 @@ def end_of_exit(code: int, *, stopped: bool, memory_kills: int) -> AgentEnd:
     if code == 0:
         return AgentEnd(exit_code=0, stop_reason="exit")
     if memory_kills and code in {-SIGKILL, _SHELL_SIGKILL_STATUS}:
-        return for_memory(AgentEnd(exit_code=_status(code)))
+        return out_of_memory(AgentEnd(exit_code=_status(code)))
     if signal is not None:
         return AgentEnd(
             error_type="signal", error=f"it was ended by signal {signal} ({strsignal(signal)})", signal=signal
@@ -54,14 +54,14 @@ def not_started(program: str, error: OSError | ValueError) -> AgentEnd:
     return AgentEnd(error_type="start", error=f"{program}: {reason}")
 
 
-def for_memory(ended: AgentEnd) -> AgentEnd:
-    """This end with out of memory as its cause."""
+def out_of_memory(ended: AgentEnd) -> AgentEnd:
+    """A copy of this end with lack of memory as its cause."""
     error = ": ".join(part for part in (_FOR_MEMORY, ended.error) if part)
     return replace(ended, error_type="out_of_memory", error=error, signal=int(SIGKILL))
 
 
-def broke_off(ended: AgentEnd, turn: int, length: int) -> AgentStreamError:
-    """The event for an agent's program that ended by itself; `length` is the number of stored output characters."""
+def unexpected_end_event(ended: AgentEnd, turn: int, length: int) -> AgentStreamError:
+    """The event for an agent's program that ended without a request. `length`: the number of output characters."""
     return AgentStreamError(
         turn=turn,
         error=ended.error,

@@ -1,7 +1,7 @@
 """The agent's terminal output: read no faster than the spool can store it, redacted, and published in pieces.
 
-The published output is limited: beyond the limit it is read and dropped, and a line states that; at the end another
-line states how much is missing, followed by the last part.
+The published output is limited. Output beyond the limit is read and dropped, and a line states that. At the end another
+line states how many bytes were dropped, and the last part of the output follows.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ MAX_SHOWN: Final = 64 * 1024 * 1024
 """How many bytes of an attempt's output are published."""
 TAIL_BYTES: Final = 256 * 1024
 """How many bytes of the end of the output are published if it is longer than `MAX_SHOWN`."""
-_BEFORE: Final = 16 * 1024
-"""How many bytes before the published end are also searched for secrets, because one may begin there."""
+_SEARCHED_BEFORE_BYTES: Final = 16 * 1024
+"""How many bytes before the published end are also searched for secrets, because a secret may begin there."""
 
 
 class OutputAllowance:
@@ -52,8 +52,8 @@ class TruncatedOutput:
     def add(self, data: bytes) -> None:
         """Add more output."""
         self._end += data
-        if len(self._end) > 2 * (self._last + _BEFORE):
-            self._drop(len(self._end) - self._last - _BEFORE)
+        if len(self._end) > 2 * (self._last + _SEARCHED_BEFORE_BYTES):
+            self._drop(len(self._end) - self._last - _SEARCHED_BEFORE_BYTES)
 
     def first_line(self, allowance: OutputAllowance) -> str:
         """The line that is published when the limit is exceeded."""
@@ -90,14 +90,15 @@ def _amount(size: int) -> str:
 
 CHUNK_BYTES: Final = 64 * 1024
 _PIECE: Final = CHUNK_BYTES // 4
-"""Characters per piece of the final part; small enough for a whole piece to fit a reply of the history."""
+"""Maximum characters of a piece of the final part, so that a piece fits in a reply of the history."""
 _COLLECT_SECONDS: Final = 0.05
-"""How long further output is collected after some was published, in seconds."""
+"""How long further output is collected after some was published."""
 _RATE: Final = 4 * 1024 * 1024
+"""How fast output is read, in bytes per second, after a burst of `_BURST` bytes."""
 _BURST: Final = 16 * 1024 * 1024
 _DISCARD_RATE: Final = 256 * 1024 * 1024
 """How fast output that is not published is read, in bytes per second."""
-TAIL: Final = 5000
+TAIL_CHARS: Final = 5000
 """How many of the last characters are stored for the tool's result."""
 
 
@@ -118,10 +119,10 @@ class OutputRate:
 
 
 class TerminalOutput:
-    """Reads one pipe to its end. Not reading is the back-pressure: the agent then blocks in its own write.
+    """Reads one pipe to its end. When it does not read, the agent blocks in its own write: that is the back-pressure.
 
-    The first output is published at once, then output read within `together` seconds in one piece. Several readers may
-    share one allowance.
+    The first output is published immediately. Then output that is read within `together` seconds is published in one
+    piece. Several readers may share one allowance.
     """
 
     def __init__(
@@ -146,12 +147,12 @@ class TerminalOutput:
         """The last characters."""
 
     async def read(self, reader: asyncio.StreamReader) -> None:
-        """Read until the end of the pipe. Raises what `show` raises."""
+        """Read until the end of the pipe. Raises the exceptions of `show`."""
         while data := await self._next(reader):
             await asyncio.sleep(self._pace.wait(len(data), asyncio.get_running_loop().time()))
             await self._handle(data)
             if len(data) < CHUNK_BYTES and self._cut is None:
-                # Output that follows within a moment is published together; the first of it was published at once.
+                # Output that follows soon is published in one piece.
                 await asyncio.sleep(self._together)
         if self._cut is None:
             await self._publish_text(self._stream.feed(self._decoder.decode(b"", final=True)) + self._stream.finish())
@@ -187,5 +188,5 @@ class TerminalOutput:
         if not text:
             return
         self.length += len(text)
-        self.tail = (self.tail + text)[-TAIL:]
+        self.tail = (self.tail + text)[-TAIL_CHARS:]
         await self._show(text)

@@ -15,10 +15,10 @@ from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.herd.tool_socket import CallRefusedError
 
 LONGEST_CONTENT: Final = 16_000
-"""Maximum characters of a message: it must fit into one event without being cut."""
+"""Maximum number of characters of a message, so that it fits in one event without truncation."""
 LONGEST_QUESTION: Final = 4000
-_PATIENCE: Final = 5.0
-"""How long the herd may take to list the agents, in seconds."""
+_LIST_SECONDS: Final = 5.0
+"""How long the herd may take to list the agents."""
 
 Answer = tuple[bool, str | None]
 """A user's answer: yes or no, and a reason or text."""
@@ -36,8 +36,8 @@ class ToolUser:
 class HerdTools:
     """The tools of one sandbox's agent."""
 
-    def __init__(self, who: Assignment, line: CurrentConnection) -> None:
-        self._who, self._line = who, line
+    def __init__(self, assignment: Assignment, line: CurrentConnection) -> None:
+        self._assignment, self._line = assignment, line
 
     async def use(self, agent: ToolUser, tool: str, arguments: dict[str, Any]) -> str:
         """Run one tool. Raises `CallRefusedError`."""
@@ -58,10 +58,10 @@ class HerdTools:
             safe_name(recipient, "recipient")
         except UnsafeNameError:
             raise CallRefusedError("recipient: this is not a valid sandbox name; list_peers lists them") from None
-        if recipient == self._who.sandbox:
+        if recipient == self._assignment.sandbox:
             raise CallRefusedError("recipient: this is your own sandbox")
-        found = await self._peers(ListPeers(sandbox=recipient))
-        if found is not None and not found.peers:
+        peers = await self._peers(ListPeers(sandbox=recipient))
+        if peers is not None and not peers.peers:
             raise CallRefusedError(f"no agent works in {recipient} now; list_peers lists the sandboxes with agents")
         message = new_name("msg")
         sent = AgentMessageSent(turn=agent.turn(), recipient=recipient, content=content, message_id=message)
@@ -70,17 +70,19 @@ class HerdTools:
         return f"{message} is on its way to {recipient}. A reply, if there is one, arrives as a message to you."
 
     async def _list(self) -> str:
-        found = await self._peers(ListPeers())
-        if found is None:
+        peers = await self._peers(ListPeers())
+        if peers is None:
             raise CallRefusedError("the herd is unavailable; try again later")
-        return found.model_dump_json()
+        return peers.model_dump_json()
 
     async def _peers(self, question: ListPeers) -> PeerList | None:
         """The agents that the herd lists; None if it is unavailable."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_LIST_SECONDS):
                 bus = await self._line.bus()
-                return await bus.ask(question, self._who.project, sandbox=self._who.sandbox, timeout=_PATIENCE)
+                return await bus.ask(
+                    question, self._assignment.project, sandbox=self._assignment.sandbox, timeout=_LIST_SECONDS
+                )
         except (BusError, TimeoutError):
             return None
 

@@ -25,12 +25,12 @@ from sandherd_worker.repository.uncommitted_changes import (
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
 from sandherd_worker.worker_resources import WorkerResources
 
-REST_SECONDS: Final = 120.0
-"""How long committing the uncommitted changes may take, in seconds: a program of the agent's repository may hang."""
-SECONDS: Final = 300.0
-"""How long saving may take, in seconds."""
-_LONG_ENOUGH: Final = 8
-"""The minimum size of a secret that prevents the commit of a file: a shorter one may be in any file by chance."""
+COMMIT_SECONDS: Final = 120.0
+"""How long committing the uncommitted changes may take. A program that the agent's repository names may hang."""
+SAVE_SECONDS: Final = 300.0
+"""How long saving the branch may take."""
+_MIN_SECRET_BYTES: Final = 8
+"""The minimum size of a secret that prevents the commit of a file. A shorter secret may be in any file by chance."""
 _BUNDLE: Final = "application/x-git-bundle"
 _LATE: Final = "the sandbox had to end before the branch was saved"
 
@@ -40,14 +40,14 @@ class BranchSaver:
 
     def __init__(self, spec: TaskSpec, parts: WorkerResources, redactor: Redactor | None = None) -> None:
         """The redactor must know the task's secrets; by default it is that of the emitter."""
-        self._parts, self._who, self._emitter = parts, parts.who, parts.emitter
+        self._parts, self._assignment, self._emitter = parts, parts.assignment, parts.emitter
         self._wanted = spec.repository
         self._checkout = None if spec.repository is None else spec.repository.checkout
         self._identity = identity_of(spec)
         text = (redactor or parts.emitter.redactor).text(spec.text)
-        self._message = message_of(text, parts.who.task, self._identity)
+        self._message = message_of(text, parts.assignment.task, self._identity)
         values = [spec.env[name].encode() for name in spec.secret_env]
-        self._secrets = tuple(value for value in values if len(value) >= _LONG_ENOUGH)
+        self._secrets = tuple(value for value in values if len(value) >= _MIN_SECRET_BYTES)
         self._last: AgentBranchSaved | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -56,10 +56,10 @@ class BranchSaver:
 
         Returns the event that was published last. Raises `SpoolError`.
         """
-        if self._checkout is None or not (self._who.state_dir / MARK).exists():
+        if self._checkout is None or not (self._assignment.state_dir / MARK).exists():
             return None
         async with self._one_at_a_time:
-            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
                 event = await self._in_time(self._checkout, file)
                 if event.commit is not None and event.bundle is None:
                     file.seek(0)
@@ -74,14 +74,14 @@ class BranchSaver:
         found: list[AgentBranchSaved] = []
 
         async def save() -> None:
-            async with Git(self._parts) as git, asyncio.timeout(SECONDS):
+            async with Git(self._parts) as git, asyncio.timeout(SAVE_SECONDS):
                 found.append(await _Saving(self, git, checkout, file).run())
 
-        late = self._parts.stop.terminated(self._who.stop_grace * SHARE_OF_GRACE)
+        late = self._parts.stop.terminated(self._assignment.stop_grace * SHARE_OF_GRACE)
         try:
             await run_until_first(save(), late, again_after=SHORT_CLEANUP_SECONDS)
         except TimeoutError:
-            return AgentBranchSaved(branch=checkout.branch, left_out=f"saving it took longer than {SECONDS:.0f} s")
+            return AgentBranchSaved(branch=checkout.branch, left_out=f"saving it took longer than {SAVE_SECONDS:.0f} s")
         except (GitError, NoGitError, OSError) as error:
             return AgentBranchSaved(branch=checkout.branch, left_out=f"the branch could not be saved: {error}")
         return found[0] if found else AgentBranchSaved(branch=checkout.branch, left_out=_LATE)
@@ -89,7 +89,7 @@ class BranchSaver:
     @property
     def limit(self) -> int:
         """The maximum size of a bundle."""
-        return min(self._who.max_work_bytes, int(self._parts.spool.free_bytes * SHARE_OF_FREE_SPACE))
+        return min(self._assignment.max_work_bytes, int(self._parts.spool.free_bytes * SHARE_OF_FREE_SPACE))
 
     @property
     def commits_rest(self) -> bool:
@@ -107,7 +107,7 @@ class BranchSaver:
             checkout=checkout,
             identity=self._identity,
             message=self._message,
-            largest=self.limit,
+            max_file_bytes=self.limit,
             secrets=self._secrets,
         )
 
@@ -123,7 +123,7 @@ class BranchSaver:
     @property
     def repository(self) -> GitRepository:
         """The agent's repository."""
-        return repository_in(self._who.work_dir)
+        return repository_in(self._assignment.work_dir)
 
 
 class _Saving:
@@ -154,10 +154,10 @@ class _Saving:
             return tip
         rest = UncommittedChanges(self._git, self._own, self._saver.rest(self._checkout), self._notes)
         try:
-            async with asyncio.timeout(REST_SECONDS):
+            async with asyncio.timeout(COMMIT_SECONDS):
                 return await rest.commit(tip)
         except TimeoutError:
-            self._notes.add(f"what was not committed: it took longer than {REST_SECONDS:.0f} s")
+            self._notes.add(f"what was not committed: it took longer than {COMMIT_SECONDS:.0f} s")
         except (GitError, OSError) as error:
             self._notes.add(f"what was not committed: {error}")
         return tip

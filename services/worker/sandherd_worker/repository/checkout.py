@@ -1,4 +1,4 @@
-"""Checks a task's branch out as the work tree: a separate repository without credentials and without others' hooks."""
+"""Checks a task's branch out as the work tree: in its own repository, without credentials and without others' hooks."""
 
 import asyncio
 import os
@@ -39,11 +39,11 @@ Publish = Callable[[EventData], Awaitable[object]]
 
 
 class CheckoutError(Exception):
-    """The branch can't be checked out. The text gives the reason; `passes` if another attempt may succeed."""
+    """The branch can't be checked out. The text gives the reason; `is_temporary` if another attempt may succeed."""
 
-    def __init__(self, why: str, *, passes: bool) -> None:
-        self.passes = passes
-        super().__init__(why)
+    def __init__(self, reason: str, *, is_temporary: bool) -> None:
+        self.is_temporary = is_temporary
+        super().__init__(reason)
 
 
 async def check_out(
@@ -51,40 +51,40 @@ async def check_out(
 ) -> bool:
     """Check the branch out, or continue it in a work tree that was restored from the previous attempt.
 
-    Returns whether the work tree still is the restored one. Raises `CheckoutError`, `OSError`.
+    Returns whether a restored work tree is still in use. Raises `CheckoutError`, `OSError`.
     """
     if wanted.checkout is None:
-        raise CheckoutError("the spawner has not named the branch to check out", passes=False)
+        raise CheckoutError("the spawner has not named the branch to check out", is_temporary=False)
     async with Git(parts) as git:
-        run = _Run(wanted, wanted.checkout, identity, parts, git)
+        run = _CheckoutRun(wanted, wanted.checkout, identity, parts, git)
         try:
             problem = await run.continue_restored() if restored else None
             if problem is not None:
                 await publish(AgentError(error=f"the restored work tree can't be continued: {problem}", phase=PHASE))
-                await asyncio.to_thread(_move_contents, parts.who.work_dir, parts.who.previous_dir)
+                await asyncio.to_thread(_move_contents, parts.assignment.work_dir, parts.assignment.previous_dir)
             if not restored or problem is not None:
                 await run.check_out()
         except NoGitError as error:
-            raise CheckoutError(str(error), passes=False) from None
+            raise CheckoutError(str(error), is_temporary=False) from None
         except (GitError, StoppedError) as error:
-            raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", passes=True) from None
+            raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", is_temporary=True) from None
         except ContractError as error:
             raise _no_bundle(wanted.checkout, error) from None
-    (parts.who.state_dir / MARK).touch()
+    (parts.assignment.state_dir / MARK).touch()
     return restored and problem is None
 
 
-class _Run:
+class _CheckoutRun:
     def __init__(
         self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, parts: WorkerResources, git: Git
     ) -> None:
         self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
-        self._parts, self._who = parts, parts.who
-        self._folder = parts.who.work_dir / ".git"
-        self._own = GitRepository(git_dir=self._folder, work_tree=parts.who.work_dir)
+        self._parts, self._assignment = parts, parts.assignment
+        self._folder = parts.assignment.work_dir / ".git"
+        self._own = GitRepository(git_dir=self._folder, work_tree=parts.assignment.work_dir)
 
     async def check_out(self) -> None:
-        """Create the repository, and write the branch's files; they replace what is there."""
+        """Create the repository, and write the branch's files, which replace existing files."""
         await asyncio.to_thread(_remove, self._folder)
         kind = ("--object-format=sha256",) if len(self._checkout.commit) == _SHA256 else ()
         await self._git.run(self._own, "init", "--quiet", "--template=", *kind)
@@ -102,12 +102,12 @@ class _Run:
         await self._git.run(own, "read-tree", "--reset", "-u", "HEAD")
 
     async def _write_files_while_copying(self, refs: Mapping[str, str]) -> None:
-        """Write the files from the mirror's objects while these are copied: each takes long for a large repository."""
+        """Write the files from the mirror's objects while the objects are copied, because both may take long."""
         failed = threading.Event()
         await asyncio.to_thread(self._configure, refs)
         copying = asyncio.create_task(self._copy(failed.is_set))
         try:
-            await self._write_files(GIT_ALTERNATE_OBJECT_DIRECTORIES=str(self._who.repository / "objects"))
+            await self._write_files(GIT_ALTERNATE_OBJECT_DIRECTORIES=str(self._assignment.repository / "objects"))
         except BaseException:  # raised again, after the thread of the copy has ended
             failed.set()
             await asyncio.wait([copying])
@@ -136,7 +136,7 @@ class _Run:
         return None
 
     async def _contains(self, commit: str, other: str) -> bool:
-        """Whether the other commit is an ancestor of this one, or the same."""
+        """Whether `other` is an ancestor of `commit`, or the same commit."""
         arguments = ("merge-base", other, commit)
         return (await self._read(*arguments, accepted=frozenset({0, 1}))).strip() == other
 
@@ -146,14 +146,14 @@ class _Run:
     # --- objects
 
     async def _take_objects(self) -> Mapping[str, str]:
-        """Add the objects of the mirror or the bundle; returns the refs that it has."""
+        """Add the objects of the mirror or the bundle; returns the refs of that mirror or bundle."""
         if self._checkout.bundle is None:
             refs = await self._mirror_refs()
             await self._copy()
             return refs
-        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
-            client = ArtifactClient(self._who, self._parts.line)
-            await client.fetch(self._checkout.bundle, self._checkout.owner or self._who.sandbox, file)
+        with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
+            client = ArtifactClient(self._assignment, self._parts.line)
+            await client.fetch(self._checkout.bundle, self._checkout.owner or self._assignment.sandbox, file)
             file.seek(0)
             return _refs(await self._git.run(self._own, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
 
@@ -161,24 +161,24 @@ class _Run:
         """Add the objects of Git LFS that were stored for this checkout."""
         if self._checkout.lfs is None:
             return
-        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
-            client = ArtifactClient(self._who, self._parts.line)
-            await client.fetch(self._checkout.lfs, self._checkout.owner or self._who.sandbox, file)
+        with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
+            client = ArtifactClient(self._assignment, self._parts.line)
+            await client.fetch(self._checkout.lfs, self._checkout.owner or self._assignment.sandbox, file)
             file.seek(0)
             await asyncio.to_thread(lfs.unpack, file, self._folder)
 
     async def _copy(self, failed: Callable[[], bool] = lambda: False) -> None:
         stop, objects = self._parts.stop, self._folder / "objects"
         await asyncio.to_thread(
-            copy_objects, self._who.repository, objects, lambda: stop.reason is not None or failed()
+            copy_objects, self._assignment.repository, objects, lambda: stop.reason is not None or failed()
         )
 
     async def _mirror_refs(self) -> Mapping[str, str]:
         """The refs of the mirror that a clone would have. Raises `CheckoutError` if the mirror is not mounted."""
-        mirror = self._who.repository
+        mirror = self._assignment.repository
         if not (mirror / "objects").is_dir():
-            raise CheckoutError(f"the repository is not mounted at {mirror}", passes=False)
-        place = GitRepository(git_dir=mirror, work_tree=self._who.work_dir)
+            raise CheckoutError(f"the repository is not mounted at {mirror}", is_temporary=False)
+        place = GitRepository(git_dir=mirror, work_tree=self._assignment.work_dir)
         base = self._checkout.base
         patterns = ("refs/tags", f"{_ORIGIN}{base}", f"{_HEADS}{base}")
         shown = await self._git.run(place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
@@ -187,7 +187,7 @@ class _Run:
     # --- settings
 
     def _configure(self, refs: Mapping[str, str]) -> None:
-        """Write the repository's refs, settings and exclude file: it is new, and no process runs in it."""
+        """Write the refs, settings and exclude file of the repository, which is new and not in use by a process."""
         branch, base = f"{_HEADS}{self._checkout.branch}", self._checkout.base
         tip = refs.get(f"{_ORIGIN}{base}") or refs.get(f"{_HEADS}{base}") or self._checkout.base_commit
         found = {name: commit for name, commit in refs.items() if name.startswith("refs/tags/")}
@@ -201,10 +201,12 @@ class _Run:
         with (self._folder / "config").open("a") as file:
             file.write(settings_of(self._identity, self._wanted.url))
             mounted = self._checkout.bundle is None
-            if mounted and any((self._who.repository / "objects" / "pack").glob("*.promisor")):
+            if mounted and any((self._assignment.repository / "objects" / "pack").glob("*.promisor")):
                 file.write(PARTIAL)
             if self._wanted.lfs:
-                file.write(lfs.enable(self._folder, self._who.repository / "lfs" / "objects" if mounted else None))
+                file.write(
+                    lfs.enable(self._folder, self._assignment.repository / "lfs" / "objects" if mounted else None)
+                )
         if self._identity.co_author is not None:
             hook = self._folder / "hooks" / "prepare-commit-msg"
             hook.parent.mkdir(exist_ok=True)
@@ -229,7 +231,7 @@ def _remove(path: Path) -> None:
 
 
 def _move_contents(work_dir: Path, folder: Path | None) -> None:
-    """Empty the work tree; its files are moved to `work` in this folder, for the agent. Raises `OSError`."""
+    """Move the files of the work tree to `work` in this folder, for the agent; None: delete them. Raises `OSError`."""
     aside = None if folder is None else folder / "work"
     if aside is not None:
         aside.mkdir(parents=True, exist_ok=True)
@@ -243,4 +245,4 @@ def _move_contents(work_dir: Path, folder: Path | None) -> None:
 def _no_bundle(checkout: Checkout, error: ContractError) -> CheckoutError:
     expired = f"; {_EXPIRED}" if error.problem.code is Code.NOT_FOUND else ""
     text = f"can't fetch the bundle of {checkout.branch}: {error}{expired}"
-    return CheckoutError(text, passes=error.problem.code is Code.UNAVAILABLE)
+    return CheckoutError(text, is_temporary=error.problem.code is Code.UNAVAILABLE)

@@ -139,8 +139,8 @@ class Git:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         command = CommandLaunch(
             argv=["git", *settings, *arguments],
-            environment=environment(self._parts.who, repository, self._name),
-            folder=self._parts.who.work_dir,
+            environment=environment(self._parts.assignment, repository, self._name),
+            folder=self._parts.assignment.work_dir,
             stdin=stdin,
         )
         try:
@@ -167,12 +167,12 @@ class Git:
         return code, messages
 
 
-def environment(who: Assignment, repository: GitRepository, name: str) -> dict[str, str]:
+def environment(assignment: Assignment, repository: GitRepository, name: str) -> dict[str, str]:
     """The whole environment of a git process: none of the worker's credentials, none of the task's variables."""
-    passed = {key: value for key, value in who.inherited.items() if key not in {"LANG", "LC_ALL"}}
-    own = {SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place, EXEC_VARIABLE: name}
+    passed = {key: value for key, value in assignment.inherited.items() if key not in {"LANG", "LC_ALL"}}
+    own = {SANDBOX_VARIABLE: assignment.sandbox, PLACE_VARIABLE: assignment.place, EXEC_VARIABLE: name}
     places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.work_tree)}
-    plain = {"PATH": _SEARCHED, "HOME": str(who.work_dir)}
+    plain = {"PATH": _SEARCHED, "HOME": str(assignment.work_dir)}
     return {**plain, **passed, **_ENVIRONMENT, **places, **repository.variables, **own}
 
 

@@ -1,7 +1,8 @@
 """Checks out the submodules of a branch, as `git submodule update --init` does, without its URLs and its settings.
 
-Their objects are in the agent's repository, with those of the branch. Each submodule has a repository in `.git/modules`
-that refers to them by `objects/info/alternates`. Refs in the agent's repository protect them from garbage collection.
+The objects of all submodules are in the agent's repository, with the objects of the branch. Each submodule has its own
+repository in `.git/modules`, which refers to these objects by `objects/info/alternates`. Refs in the agent's repository
+protect the objects from garbage collection.
 """
 
 import os
@@ -38,8 +39,8 @@ class SubmoduleCheckout:
         self._git, self._own, self._settings = git, own, settings
         self._places: dict[str, _Place] = {}
         for submodule in submodules:
-            around = self._around(submodule.path)
-            modules = (around.git_dir if around else own.git_dir) / "modules"
+            parent = self._parent_of(submodule.path)
+            modules = (parent.git_dir if parent else own.git_dir) / "modules"
             place = _Place(submodule, own.work_tree / submodule.path, modules / submodule.name)
             self._places[submodule.path] = place
 
@@ -51,17 +52,17 @@ class SubmoduleCheckout:
             await self._git.run(where, "read-tree", "--reset", "-u", "HEAD")
             await self._git.run(self._own, "update-ref", f"{_REFS}{place.submodule.commit}", place.submodule.commit)
 
-    def _around(self, path: str) -> _Place | None:
-        """The place of the submodule that this path is in, if it is in one."""
-        found = [known for known in self._places if path.startswith(f"{known}/")]
-        return self._places[max(found, key=len)] if found else None
+    def _parent_of(self, path: str) -> _Place | None:
+        """The innermost submodule that contains this path, if any."""
+        parents = [known for known in self._places if path.startswith(f"{known}/")]
+        return self._places[max(parents, key=len)] if parents else None
 
     def _create(self, place: _Place) -> None:
         """Create the submodule's repository, with its commit as HEAD. No process runs in it yet."""
         inside = self._own.work_tree.resolve() / place.submodule.path
         if place.work_tree.resolve() != inside or not inside.is_dir():
             raise GitError(f"there is no folder for submodule {place.submodule.path!r}")
-        around = self._around(place.submodule.path)
+        parent = self._parent_of(place.submodule.path)
         (place.git_dir / "objects" / "info").mkdir(parents=True)
         (place.git_dir / "refs").mkdir()
         objects = _relative(place.git_dir / "objects", self._own.git_dir / "objects")
@@ -69,7 +70,7 @@ class SubmoduleCheckout:
         (place.git_dir / "HEAD").write_text(f"{place.submodule.commit}\n")
         (place.git_dir / "config").write_text(self._config(place))
         (place.work_tree / ".git").write_text(f"gitdir: {_relative(place.work_tree, place.git_dir)}\n")
-        with ((around.git_dir if around else self._own.git_dir) / "config").open("a") as file:
+        with ((parent.git_dir if parent else self._own.git_dir) / "config").open("a") as file:
             name, url = quoted(place.submodule.name), quoted(place.submodule.url)
             file.write(f"[submodule {name}]\n\turl = {url}\n\tactive = true\n")
 
@@ -82,7 +83,7 @@ class SubmoduleCheckout:
 
 
 async def unsaved_submodules(git: Git, own: GitRepository, commit: str) -> Sequence[str]:
-    """The submodules whose commit or files differ from what this commit names. Raises `GitError`, `OSError`."""
+    """The submodules whose commit or files differ from those in this commit. Raises `GitError`, `OSError`."""
     shown = await git.run(own, "diff-index", "-z", "--raw", "--no-renames", "--ignore-submodules=none", commit)
     parts = shown.split(b"\0")
     changed = zip(parts[::2], parts[1::2], strict=False)
@@ -90,5 +91,5 @@ async def unsaved_submodules(git: Git, own: GitRepository, commit: str) -> Seque
 
 
 def _relative(begin: Path, end: Path) -> str:
-    """The path from a folder to another one, so that both can be moved together."""
+    """The relative path from a folder to another folder, so that both can be moved together."""
     return os.path.relpath(end, begin)

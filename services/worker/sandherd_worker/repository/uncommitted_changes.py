@@ -19,17 +19,17 @@ from sandherd_worker.repository.commit_identity import CommitIdentity
 from sandherd_worker.repository.git import Git, GitError, GitRepository
 from sandherd_worker.storable_text import valid_text
 
-_SUMMARY: Final = 72
-_UNNAMED: Final = "Work of the agent"
+_MAX_SUMMARY_CHARS: Final = 72
+_DEFAULT_SUMMARY: Final = "Work of the agent"
 _BODY: Final = "The agent had left this uncommitted; Sandherd committed it."
-_TOTAL: Final = 8
+_TOTAL_FACTOR: Final = 8
 """The size limit of all uncommitted files together, as a multiple of the limit of one file."""
 _OWN_INDEX: Final = "sandherd-index"
 
 
 @dataclass
 class OmissionNotes:
-    """Notes for the event: what is left out, and why."""
+    """Notes for the event about the files that are not committed, with the reasons."""
 
     texts: list[str] = field(default_factory=list)
 
@@ -50,21 +50,21 @@ class CommitContext:
     checkout: Checkout
     identity: CommitIdentity
     message: str
-    largest: int
-    """Maximum bytes of one file."""
+    max_file_bytes: int
+    """Maximum size of a file, in bytes."""
     secrets: tuple[bytes, ...] = ()
     """A file that contains one of these is not committed, because the branch may be published."""
 
 
 def message_of(text: str, task: str | None, identity: CommitIdentity) -> str:
     """The commit message, with the first line of the task's redacted text. Markup of forges in it is escaped."""
-    first = next((line for line in valid_text(text).splitlines() if line.strip()), _UNNAMED)
+    first = next((line for line in valid_text(text).splitlines() if line.strip()), _DEFAULT_SUMMARY)
     summary = " ".join("".join(char if char.isprintable() else " " for char in first).split())
-    if len(summary) > _SUMMARY:
-        summary = summary[: _SUMMARY - 1].rstrip() + "…"
+    if len(summary) > _MAX_SUMMARY_CHARS:
+        summary = summary[: _MAX_SUMMARY_CHARS - 1].rstrip() + "…"
     trailers = [f"Sandherd-Task: {task}"] if task else []
     trailers += [f"Co-authored-by: {identity.co_author}"] if identity.co_author else []
-    return "\n".join([escape_forge_markup(summary) or _UNNAMED, "", _BODY, "", *trailers]).rstrip() + "\n"
+    return "\n".join([escape_forge_markup(summary) or _DEFAULT_SUMMARY, "", _BODY, "", *trailers]).rstrip() + "\n"
 
 
 class UncommittedChanges:
@@ -75,7 +75,7 @@ class UncommittedChanges:
         self._branch = f"refs/heads/{context.checkout.branch}"
 
     async def commit(self, tip: str) -> str:
-        """Commit the differences to the branch's commit `tip`; returns the new commit, or `tip` without one.
+        """Commit the differences to the branch's commit `tip`; returns the new commit, or `tip` if there is none.
 
         Raises `GitError`, `OSError`.
         """
@@ -130,31 +130,31 @@ class UncommittedChanges:
             await self._read("update-index", *options, "-z", "--stdin", stdin=listed, variables=variables)
 
     def _accepted(self, paths: Iterable[bytes]) -> list[bytes]:
-        """The paths that a commit can have: files that are not too large, and links."""
-        found, large, secret, others, total = [], [], [], [], 0
+        """The paths that may be committed: links, and files that are not too large and contain no secret."""
+        accepted, large, secret, others, total = [], [], [], [], 0
         for path in dict.fromkeys(paths):
             size = self._size_of(path)
             if size is None:
                 others.append(path)
-            elif size > self._context.largest or total + size > _TOTAL * self._context.largest:
+            elif size > self._context.max_file_bytes or total + size > _TOTAL_FACTOR * self._context.max_file_bytes:
                 large.append(path)
             elif size and self._has_secret(path):
                 secret.append(path)
             else:
-                found.append(path)
+                accepted.append(path)
                 total += size
         self._describe(large, "too large")
         self._describe(secret, "with a secret of the task")
         self._describe(others, "not a file: a repository of its own, or a pipe")
-        return found
+        return accepted
 
     def _size_of(self, path: bytes) -> int | None:
-        """The size of a file or a link; None for anything else. A missing file counts as an empty one."""
+        """The size of a file or a link; None for anything else. A missing file counts as an empty file."""
         try:
-            found = (self._own.work_tree / os.fsdecode(path)).lstat()
+            status = (self._own.work_tree / os.fsdecode(path)).lstat()
         except OSError:
             return 0
-        return found.st_size if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
+        return status.st_size if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode) else None
 
     def _has_secret(self, path: bytes) -> bool:
         if not self._context.secrets:
@@ -162,10 +162,10 @@ class UncommittedChanges:
         text = content(self._own.work_tree / os.fsdecode(path))
         return any(secret in text for secret in self._context.secrets)
 
-    def _describe(self, paths: list[bytes], why: str) -> None:
+    def _describe(self, paths: list[bytes], reason: str) -> None:
         if paths:
             first = valid_text(os.fsdecode(paths[0]))[:200]
-            self._notes.add(f"{len(paths)} uncommitted paths ({why}), the first of them {first!r}")
+            self._notes.add(f"{len(paths)} uncommitted paths ({reason}), the first of them {first!r}")
 
     async def _paths(self, *arguments: str, variables: Mapping[str, str]) -> list[bytes]:
         own = GitRepository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables)
@@ -183,5 +183,5 @@ class UncommittedChanges:
 
 
 def repository_in(work_dir: Path) -> GitRepository:
-    """The repository in this folder, never that of a folder above."""
+    """The repository in this folder, never the repository of a parent folder."""
     return GitRepository(git_dir=work_dir / ".git", work_tree=work_dir)

@@ -11,7 +11,7 @@ from sandherd.archives.writer import ROOT_OWNER, Owner, add_directory, add_file
 from spawner.runtimes.boxes.provider import BoxSpec, File, ProgramEnd, ProviderError, ProviderFault
 from spawner.runtimes.boxes.worker_bundle import WORKER
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.environment import TLS_FILES, Paths, memory_loss, variables
+from spawner.runtimes.environment import TLS_FILES, Paths, memory_loss_variable, variables
 
 ROOT: Final = "/sandherd"
 """The directory that contains all of a box's own files."""
@@ -51,7 +51,7 @@ def files(plan: SandboxPlan, *, lost: ProgramEnd | None = None, ports: Sequence[
     """The files that the worker reads at its start. `lost`: how the previous worker ended, for a recovery."""
     found = variables(plan, paths(), group=None, lost=lost.code if lost else None) | {"SANDHERD_LISTEN": EVERYWHERE}
     found |= listed(ports)
-    found |= memory_loss(lost is not None and lost.out_of_memory)
+    found |= memory_loss_variable(lost is not None and lost.out_of_memory)
     put = {
         "environment.json": json.dumps(found),
         "task.json": plan.spec.to_json(),

@@ -14,7 +14,7 @@ from sandherd.telemetry import logs
 from spawner.runtimes.boxes import box_files
 from spawner.runtimes.boxes.provider import Address, Box, BoxState, PortProvider, Provider, ProviderError
 from spawner.runtimes.boxes.runtime_errors import provider_call, runtime_errors
-from spawner.runtimes.commands import Command, CommandResult, File, placed
+from spawner.runtimes.commands import Command, CommandResult, File, path_below
 from spawner.runtimes.contract import (
     NOT_ENFORCED,
     Capabilities,
@@ -142,7 +142,7 @@ class BoxRuntime:
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
         """Return a file's content, or None if it does not exist."""
         try:
-            return await provider_call(self._provider.read(unit, placed(path, box_files.ROOT), limit))
+            return await provider_call(self._provider.read(unit, path_below(path, box_files.ROOT), limit))
         except RuntimeFailedError as error:
             if error.fault is not RuntimeFault.LOST:
                 raise

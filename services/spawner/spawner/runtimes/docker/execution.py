@@ -32,7 +32,7 @@ async def run(container: DockerContainer, command: Command) -> CommandResult:
         while (message := await stream.read_out()) is not None:
             output.add(message.data, error=message.stream == _ERROR)
     code = (await execution.inspect())["ExitCode"]
-    return output.ran(code, late=code in _ENDED and time.monotonic() - began >= command.seconds)
+    return output.result(code, timed_out=code in _ENDED and time.monotonic() - began >= command.seconds)
 
 
 async def log(container: DockerContainer, query: LogQuery) -> AsyncGenerator[bytes, None]:

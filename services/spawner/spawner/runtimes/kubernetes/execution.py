@@ -54,7 +54,7 @@ async def script(
         raise ProviderError(
             ProviderFault.TRANSIENT, f"kubernetes: connection to a command in {pod} lost; it may have run"
         )
-    return output.ran(_code(status, pod), late=False)
+    return output.result(_code(status, pod), timed_out=False)
 
 
 async def run(cluster: Cluster, pod: str, command: Command) -> CommandResult:
