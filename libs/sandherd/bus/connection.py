@@ -30,7 +30,7 @@ from sandherd.bus.errors import (
     SubjectFullError,
     TlsError,
 )
-from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, logged_every, publish_delay
+from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledgement_timeout, logged_every, publish_delay
 from sandherd.bus.publish_window import PublishWindow
 from sandherd.bus.replies import Acknowledgement, PendingCalls, read_reply
 from sandherd.bus.tls_client import TlsClient, requires_tls
@@ -173,7 +173,7 @@ class Bus:
         `StreamFullError` if it is full now, `SubjectFullError` if the subject has its maximum of messages, and
         `PublishRefusedError` for a message that the broker will never accept.
         """
-        timeout = timeout or acknowledged_within(clustered=self.clustered)
+        timeout = timeout or acknowledgement_timeout(clustered=self.clustered)
         headers = {MESSAGE_ID: msg_id, **(headers or {})}
         sending = self.client.request(subject, payload, timeout=timeout, headers=headers)
         return await self._waiting.acknowledgement(subject, sending)
@@ -182,7 +182,7 @@ class Bus:
         """For a program that publishes many messages at a time. Raises `PublishFailedError`."""
         if self._window is None:
             self._window = await PublishWindow.open(self.client)
-            self._waiting.lost = self._window.lose
+            self._waiting.on_lost = self._window.fail_all
         return self._window
 
     async def publish_stored(

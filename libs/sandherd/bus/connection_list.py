@@ -22,7 +22,7 @@ from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.connection_users import ConnectionUser, user_of
 from sandherd.bus.errors import BusError
 from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
-from sandherd.bus.identity.server_config import MAX_CLOSED
+from sandherd.bus.identity.server_config import MAX_CLOSED_CONNECTIONS
 
 _MAX_OPEN: Final = 20_000
 _FIRST_CLOSED: Final = 16
@@ -147,7 +147,7 @@ class BrokerConnections:
         found: dict[Id, BrokerConnection] = {}
         listed: dict[Id, None] = {}
         read, offset, size = 0, 0, _FIRST_CLOSED
-        while offset < MAX_CLOSED and read < _MANY_BYTES:
+        while offset < MAX_CLOSED_CONNECTIONS and read < _MANY_BYTES:
             page = await self._read_page(_CLOSED, "stop", offset, size)
             new = [number for number in page.ids if number not in self._listed]
             listed.update(dict.fromkeys(new))

@@ -14,7 +14,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from sandherd.backoff import Backoff
 from sandherd.bus.auth.permissions import consumers_of, streams_of
-from sandherd.bus.auth.setup_permissions import PartState
+from sandherd.bus.auth.setup_permissions import SetupOutcome
 from sandherd.bus.errors import NO_LEADER
 from sandherd.bus.storage_causes import Cause, cause_of
 from sandherd.bus.stream_configs import consumer_config, declared_streams
@@ -86,7 +86,7 @@ class Provisioned:
     """What was done about one declared stream or consumer. `thing` is its name, for example `stream EVENTS`."""
 
     thing: str
-    did: PartState
+    did: SetupOutcome
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ async def create_missing(js: JetStreamContext, replicas: int | None = None) -> l
             await _create_stream(js, config)
         elif differing := differs(config, found, compared):
             different.append(f"{thing} ({', '.join(differing)})")
-        done.append(Provisioned(thing, PartState.UNCHANGED if found else PartState.MADE))
+        done.append(Provisioned(thing, SetupOutcome.UNCHANGED if found else SetupOutcome.CREATED))
     for consumer in CONSUMERS:
         existing = await _consumer_found(js, consumer)
         if existing and (differing := differs(consumer_config(consumer), existing, _COMPARED_CONSUMER)):
             different.append(f"{consumer.label} ({', '.join(differing)})")
-        done.append(Provisioned(consumer.label, PartState.UNCHANGED if existing else PartState.PENDING))
+        done.append(Provisioned(consumer.label, SetupOutcome.UNCHANGED if existing else SetupOutcome.PENDING))
     if different:
         raise ProvisionError(_CHANGES_REFUSED.format("; ".join(different)))
     return done
@@ -158,27 +158,29 @@ async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
     return drifts
 
 
-async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> PartState:
+async def _provision_stream(
+    js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]
+) -> SetupOutcome:
     found = await _stream_found(js, name)
     if found is None:
         await _create_stream(js, wanted)
-        return PartState.MADE
+        return SetupOutcome.CREATED
     if not differs(wanted, found, names):
-        return PartState.UNCHANGED
+        return SetupOutcome.UNCHANGED
     if _REPLICAS not in names:
         wanted = wanted.evolve(num_replicas=found.num_replicas)
     await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
-    return PartState.CHANGED
+    return SetupOutcome.CHANGED
 
 
-async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> PartState:
+async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOutcome:
     wanted = consumer_config(consumer)
     found = await _consumer_found(js, consumer)
     if found is not None and not differs(wanted, found, _COMPARED_CONSUMER):
-        return PartState.UNCHANGED
+        return SetupOutcome.UNCHANGED
     # Creating an existing consumer changes it, if permitted; its position in the stream stays.
     await _try(consumer.label, js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
-    return PartState.MADE if found is None else PartState.CHANGED
+    return SetupOutcome.CREATED if found is None else SetupOutcome.CHANGED
 
 
 async def _stream_found(js: JetStreamContext, name: str) -> StreamConfig | None:

@@ -10,7 +10,7 @@ from sandherd.cli.options import Format
 from sandherd.cli.parse.task_spec import read_files, references, secret_variables, variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
-from sandherd.client.errors import HerdError, InvalidFieldError, made
+from sandherd.client.errors import HerdError, InvalidFieldError, validated
 from sandherd.client.herd import Herd, new_sandbox
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
@@ -47,7 +47,7 @@ def sandbox_spec(  # noqa: PLR0913  # one parameter per option
         "files": read_files(files),
         "agent_server": {} if server else None,
     }
-    return made(SandboxSpec, **fields)
+    return validated(SandboxSpec, **fields)
 
 
 async def with_limits(herd: Herd, spec: SpecT, limits: Mapping[str, float]) -> SpecT:
@@ -58,7 +58,7 @@ async def with_limits(herd: Herd, spec: SpecT, limits: Mapping[str, float]) -> S
         defaults = _default_limits(await herd.catalogue(), spec.profile)
     except HerdError:
         defaults = SandboxLimits()
-    return spec.model_copy(update={"limits": made(SandboxLimits, **defaults.model_dump() | dict(limits))})
+    return spec.model_copy(update={"limits": validated(SandboxLimits, **defaults.model_dump() | dict(limits))})
 
 
 def _default_limits(catalogue: "Catalogue", profile: str | None) -> SandboxLimits:

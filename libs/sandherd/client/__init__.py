@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sandherd.client.context import Context
     from sandherd.client.errors import HerdError, NotReachedError, ServiceUnavailableError
     from sandherd.client.events.follower import EventFollower
-    from sandherd.client.events.gap_filler import Patience
+    from sandherd.client.events.gap_filler import FollowLimits
     from sandherd.client.events.sequencer import Event, MissingRange
     from sandherd.client.file_history import FileContent
     from sandherd.client.herd import Herd, new_sandbox, new_task, task_spec
@@ -135,6 +135,7 @@ __all__ = [
     "FileRead",
     "FileVersion",
     "FileWritten",
+    "FollowLimits",
     "Herd",
     "HerdError",
     "HistoryDifference",
@@ -155,7 +156,6 @@ __all__ = [
     "OutputChunk",
     "Overlap",
     "Overview",
-    "Patience",
     "PortForward",
     "Problem",
     "ProjectField",
@@ -224,7 +224,7 @@ _NAMES: Final = {
     "sandherd.client.errors": "HerdError NotReachedError ServiceUnavailableError",
     "sandherd.client.file_history": "FileContent",
     "sandherd.client.events.follower": "EventFollower",
-    "sandherd.client.events.gap_filler": "Patience",
+    "sandherd.client.events.gap_filler": "FollowLimits",
     "sandherd.client.events.sequencer": "Event MissingRange",
     "sandherd.client.herd": "Herd new_sandbox new_task task_spec",
     "sandherd.client.messages": "MessageOutcome",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import checked_name, made
+from sandherd.client.errors import checked_name, validated
 from sandherd.contracts import requests
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TokenOperations:
     ) -> NewToken:
         """Create an access token for the project, valid for `lifetime` seconds. Its text is only returned here."""
         text, digest = self._new("shd")
-        request = made(
+        request = validated(
             requests.CreateToken, name=name, role=role, sha256=digest, lifetime_seconds=lifetime, created_by=by
         )
         return NewToken(await self.connection.request(request), text)
@@ -53,13 +53,13 @@ class TokenOperations:
 
     async def revoke_token(self, name: str) -> "requests.TokenView":
         """Revoke an access token and its sessions, or one session. Open streams of its holder end within seconds."""
-        return await self.connection.request(made(requests.RevokeToken, name=name))
+        return await self.connection.request(validated(requests.RevokeToken, name=name))
 
     async def create_code(self, role: "AccessRole", *, user: str | None = None) -> NewCode:
         """Create a one-time code for a session of the project in a browser. It must be used within a minute."""
         text, digest = self._new("shc")
         return NewCode(
-            await self.connection.request(made(requests.CreateCode, role=role, sha256=digest, user=user)), text
+            await self.connection.request(validated(requests.CreateCode, role=role, sha256=digest, user=user)), text
         )
 
     def _new(self, prefix: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events import decoder
 from sandherd.client.queries import SendRequest
 from sandherd.contracts.artifact_references import artifact_references
@@ -56,7 +56,7 @@ class ArtifactScope:
 async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[EventArtifact]:
     """The artifacts that stored events refer to, oldest first, each once. Raises `HerdError`."""
     wanted = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
-    question = made(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
+    question = validated(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
     seen: set[str] = set()
     async for page in queries.pages(send, question):
         for found in _referred_artifacts(page.events):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.queries import SendRequest
 from sandherd.client.task_files import TaskFiles
 from sandherd.contracts import requests
@@ -44,7 +44,7 @@ class BranchOperations(TaskFiles):
     ) -> "requests.BranchList":
         """A page of the project's branches, the last changed first: all, or those of this name, task and states."""
         wanted = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
-        return await self.connection.request(made(requests.ListBranches, **wanted))
+        return await self.connection.request(validated(requests.ListBranches, **wanted))
 
     async def branch(self, name: str) -> "requests.BranchView":
         """One branch. If several have the name: the live one, else the last changed. Raises if several are live."""
@@ -59,7 +59,7 @@ class BranchOperations(TaskFiles):
         if it is no longer the commit of the branch.
         """
         found = await self.branch(name)
-        request = made(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
+        request = validated(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
         return await self.connection.request(request)
 
     async def open_pull_request(
@@ -71,7 +71,7 @@ class BranchOperations(TaskFiles):
         """
         found = await self.branch(name)
         return await self.connection.request(
-            made(requests.OpenPullRequest, branch=found.id, ready=ready, requested_by=by)
+            validated(requests.OpenPullRequest, branch=found.id, ready=ready, requested_by=by)
         )
 
     async def merge_branch(
@@ -83,7 +83,7 @@ class BranchOperations(TaskFiles):
         """
         found = await self.branch(name)
         return await self.connection.request(
-            made(requests.MergeBranch, branch=found.id, commit=commit, requested_by=by)
+            validated(requests.MergeBranch, branch=found.id, commit=commit, requested_by=by)
         )
 
     async def delete_branch(
@@ -91,7 +91,9 @@ class BranchOperations(TaskFiles):
     ) -> "requests.BranchView":
         """Delete a branch in the herd, and in its repository if it was pushed; with `here`, only in the herd."""
         found = await self.branch(name)
-        return await self.connection.request(made(requests.DeleteBranch, branch=found.id, where=where, requested_by=by))
+        return await self.connection.request(
+            validated(requests.DeleteBranch, branch=found.id, where=where, requested_by=by)
+        )
 
     async def fetch_branch(
         self, name: str, into: "Path | str" = ".", *, moved: "Moved | None" = None
@@ -155,7 +157,7 @@ async def find(send: SendRequest, name: str) -> "requests.BranchView":
 async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> "list[requests.BranchView]":
     wanted = {kind: name}
     try:
-        page: requests.BranchList = await send(made(requests.ListBranches, **wanted))
+        page: requests.BranchList = await send(validated(requests.ListBranches, **wanted))
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:
             raise

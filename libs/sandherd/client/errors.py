@@ -183,7 +183,7 @@ def new_sandbox_name(name: str) -> str:
         ) from None
 
 
-def made(model: type[ModelT], **fields: Any) -> ModelT:
+def validated(model: type[ModelT], **fields: Any) -> ModelT:
     """A validated instance of a model. Raises `InvalidFieldError`, which names the field and its permitted values."""
     try:
         return model.model_validate(fields)

@@ -3,7 +3,7 @@
 import tempfile
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import made
+from sandherd.client.errors import validated
 from sandherd.client.repositories.local import LocalRepository, write_bundle
 from sandherd.client.sandboxes import transfer
 from sandherd.client.sandboxes.transfer import Moved
@@ -28,4 +28,4 @@ async def upload(
 def of_bundle(repository: LocalRepository, bundle: ArtifactRef) -> Repository:
     """The field `repository` of a task spec, for a task that begins from this bundle of a local repository."""
     wanted = repository.source.options() | {"base": repository.base}
-    return made(Repository, **wanted, bundle=bundle, label=repository.label, push=False)
+    return validated(Repository, **wanted, bundle=bundle, label=repository.label, push=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.client.sandboxes.operations import SandboxOperations
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
@@ -121,7 +121,7 @@ class TaskFiles(SandboxOperations):
     ) -> "AsyncIterator[requests.FileVersion]":
         """The versions of files that the agent in a sandbox has changed, or of one file, in order of the changes."""
         name = checked_name(sandbox, "sandbox")
-        question = made(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
+        question = validated(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
         async for page in queries.pages(self.connection.request, question):
             for version in page.versions:
                 yield version

@@ -14,7 +14,7 @@ from sandherd.contracts.requests.access import INLINE_BYTES, ArtifactPiece
 from sandherd.contracts.subjects import ARTIFACT
 
 CHUNK_BYTES: Final = INLINE_BYTES
-_LONGEST_INDEX: Final = 9
+_MAX_INDEX_DIGITS: Final = 9
 """Maximum digits of an index. No valid index has more, and Python refuses to parse thousands of digits."""
 _BLOCK: Final = 1 << 20
 
@@ -36,7 +36,7 @@ def message_id(artifact: str, index: int) -> str:
 def index_of(message_id: str) -> int | None:
     """The index in the message id of a chunk; None for any other message id, because a sandbox may choose any."""
     index = message_id.rpartition("-")[2]
-    valid = index.isdecimal() and index.isascii() and len(index) <= _LONGEST_INDEX
+    valid = index.isdecimal() and index.isascii() and len(index) <= _MAX_INDEX_DIGITS
     return int(index) if valid else None
 
 

@@ -34,7 +34,7 @@ SETTLED_MS: Final = 60_000
 publication is indexed while it is stored, which takes four times as long."""
 _WORK_SHARE: Final = 0.1
 """The maximum share of the time in which segments are created: each reads the whole partition twice."""
-_LONGEST_REST: Final = 600.0
+_MAX_PAUSE_SECONDS: Final = 600.0
 """Maximum time between two checks, in seconds: a check may also take long because it waits for other transactions."""
 _LOCK: Final = 0x5A4D_5345_474D
 _SEGMENTS: Final = f"""
@@ -131,7 +131,7 @@ async def _is_indexed_now(connection: Connection, partition: str) -> bool:
 
 def rest_after(work: float) -> float:
     """How long to wait until the next check, after a check that took `work` seconds. Pure."""
-    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _LONGEST_REST)
+    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _MAX_PAUSE_SECONDS)
 
 
 class WordSegments(PartitionIndexes):

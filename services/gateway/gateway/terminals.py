@@ -13,7 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from gateway.request_models import part_of
 from gateway.sockets import Socket, SocketEndError
-from sandherd.client.errors import made
+from sandherd.client.errors import validated
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes.execution import Execution, exit_status
 from sandherd.contracts.model import Count, Model
@@ -23,7 +23,7 @@ from sandherd.contracts.requests import INPUT_BYTES, Exec, ExecInput, InputAccep
 _REST: Final = 0.1
 """Seconds until input that the program has not read is sent again."""
 _FIRST_SECONDS: Final = 15.0
-_LONGEST: Final = 86_400
+_MAX_TIMEOUT_SECONDS: Final = 86_400
 _REFUSED: Final = 4400
 _TERM: Final = {"TERM": "xterm-256color"}
 _OTHERS: Final = frozenset({"sandbox", "exec", "stdin", "wait_seconds", "terminal", "timeout_seconds"})
@@ -56,7 +56,7 @@ Start: Any = part_of(
     without=_OTHERS,
     type=(Literal["start"], ...),
     size=(TerminalSize, TerminalSize(rows=24, columns=80)),
-    timeout_seconds=(Annotated[int, Field(ge=1, le=_LONGEST)], _LONGEST),
+    timeout_seconds=(Annotated[int, Field(ge=1, le=_MAX_TIMEOUT_SECONDS)], _MAX_TIMEOUT_SECONDS),
 )
 _First: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Start | Attach, Field(discriminator="type")])
 _Later: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Resize | Detach, Field(discriminator="type")])
@@ -78,7 +78,7 @@ class TerminalHandler:
         await socket.run(self._output(socket, execution), self._input(socket, execution))
 
     async def _started(self, start: Any) -> Execution:
-        request = made(
+        request = validated(
             Exec,
             sandbox=self._sandbox,
             exec=new_name("exc"),

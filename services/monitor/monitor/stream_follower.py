@@ -154,7 +154,7 @@ class StreamFollower:
         first, numbers = min(part.herd.position for part in together) + 1, {part.place.number for part in together}
         batch, end = None, self._end_for(together)
         if first <= end:
-            batch = await self.reader.stored(first, lambda subject: _concerns(subject, self._count, numbers))
+            batch = await self.reader.read_from(first, lambda subject: _concerns(subject, self._count, numbers))
         is_end = batch is None and (first > end or await self._is_end(first))
         together = [part for part in together if self.partitions.get(part.place.number) is part]
         if batch is not None:

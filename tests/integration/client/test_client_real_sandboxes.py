@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from sandherd.client import Herd, HerdError
-from sandherd.client.events.gap_filler import Patience
+from sandherd.client.events.gap_filler import FollowLimits
 from sandherd.client.herd import task_spec
 from sandherd.client.sandboxes.execution import exit_status
 from sandherd.contracts.errors import Code
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.contracts.states import SandboxState, TaskState
 
-QUICK = Patience(check=0.5, retry=0.05)
+QUICK = FollowLimits(check=0.5, retry=0.05)
 LARGE = bytes(range(256)) * 2048
 """Four pieces."""
 
@@ -63,7 +63,7 @@ async def check_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> No
     await real.download(sandbox, "in/large.bin", out)
     assert out.getvalue() == LARGE
     await real.terminate(sandbox)
-    async for _ in real.follow(sandbox=sandbox, patience=QUICK):
+    async for _ in real.follow(sandbox=sandbox, limits=QUICK):
         pass
     with pytest.raises(HerdError, match="has ended") as raised:
         await real.exec(sandbox, ["true"])
@@ -120,7 +120,7 @@ async def check_task_is_followed_over_its_attempts(real: Herd) -> None:
     """The first attempt fails and the second does not: both sandboxes are followed, to the end."""
     again = 'test "$SANDHERD_ATTEMPT" = 2 || exit 7'
     retry = {"max_attempts": 3, "first_delay_seconds": 0, "also": ["exit_status"]}
-    async with real.follow(task="task-again", fresh=True, patience=QUICK) as following:
+    async with real.follow(task="task-again", fresh=True, limits=QUICK) as following:
         await real.submit(task_spec("again", ["sh", "-c", again], retry=retry), task="task-again")
         types = [event.type async for event in following]
     assert following.is_complete
@@ -138,7 +138,7 @@ async def check_task_retried_by_hand_is_followed_to_its_last_end(real: Herd) -> 
     assert (await real.wait("task-once")).state is TaskState.FAILED
     assert (await real.retry("task-once")).state is not TaskState.FAILED
     assert (await real.wait("task-once")).state is TaskState.COMPLETED
-    types = [event.type async for event in real.follow(task="task-once", patience=QUICK)]
+    types = [event.type async for event in real.follow(task="task-once", limits=QUICK)]
     assert types.index("task.failed") < types.index("task.retry_scheduled")
     assert types[-1] == "task.completed"
     with pytest.raises(HerdError, match="completed"):

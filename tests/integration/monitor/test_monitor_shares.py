@@ -237,7 +237,7 @@ async def store_undivided(bus: Bus) -> None:
     herd, reader = Herd(), EventReader(bus)
     last = (await reader.ends()).last
     while herd.position < last:
-        batch = await reader.stored(herd.position + 1, lambda _subject: True)
+        batch = await reader.read_from(herd.position + 1, lambda _subject: True)
         assert batch is not None
         for event in batch.events:
             seen = read(event.subject, event.data, event.stream_sequence, event.at)

@@ -24,7 +24,7 @@ from typing import Any, Final
 from sandherd.bus import api_subjects as api
 from sandherd.bus.auth.account_names import Account, account_of
 from sandherd.bus.auth.permissions import SERVICES, for_service, live_of
-from sandherd.bus.auth.setup_permissions import PROBING, for_provisioner
+from sandherd.bus.auth.setup_permissions import PROBE_PERMISSIONS, for_provisioner
 from sandherd.contracts.streams import live_subject
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject, covers
 from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
@@ -82,7 +82,7 @@ def _all_reached(account: Account) -> Iterator[_Reached]:
     elif account is Account.PROVISIONER:
         yield from ((_in_herd(local), Account.HERD, local) for local in for_provisioner().publish)
     elif account is Account.STORE_GUARD:
-        yield from ((subject, Account.HERD, subject) for subject in PROBING.publish)
+        yield from ((subject, Account.HERD, subject) for subject in PROBE_PERMISSIONS.publish)
     else:
         published = [row for row in TABLE if any(account_of(principal) is account for principal in row.producers)]
         yield from ((row.pattern(), home, row.pattern()) for row in published for home in _homes(row))

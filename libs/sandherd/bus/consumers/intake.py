@@ -20,8 +20,8 @@ from sandherd.bus.rate_limit import Rate, RateLimiter, cost_of, rate_of
 from sandherd.settings import Settings
 from sandherd.telemetry.meters import Meters
 
-_SHORTEST_DELAY: Final = 1.0
-_LONGEST_DELAY: Final = 60.0
+_MIN_DELAY: Final = 1.0
+_MAX_DELAY: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Intake:
 
     def _rounded_delay(self, lane: Lane, now: float, seconds: float) -> float:
         """Round up to a whole second of the clock: the broker scans all delayed messages each time that one is due."""
-        due = math.ceil(now + min(_LONGEST_DELAY, max(_SHORTEST_DELAY, seconds)))
+        due = math.ceil(now + min(_MAX_DELAY, max(_MIN_DELAY, seconds)))
         if len(self._busy_until) > 1000:
             self._busy_until = {lane: until for lane, until in self._busy_until.items() if until > now}
         self._busy_until[lane] = max(self._busy_until.get(lane, 0.0), due)

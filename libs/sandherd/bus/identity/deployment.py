@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.bus.auth.permissions import SERVICES
-from sandherd.bus.auth.setup_permissions import PartState
+from sandherd.bus.auth.setup_permissions import SetupOutcome
 from sandherd.bus.identity.credential_files import CredentialFiles
 from sandherd.bus.identity.credentials import write_secret
 from sandherd.bus.identity.material import BrokerTokens, HerdIdentity
@@ -53,7 +53,7 @@ class Deployment:
         self._data = data
         self._ports = ports or Ports()
 
-    def make(self, projects: Iterable[str], now: int, *, changes: bool = False) -> dict[str, PartState]:
+    def make(self, projects: Iterable[str], now: int, *, changes: bool = False) -> dict[str, SetupOutcome]:
         """Create missing files, and update the permissions to those of this version. `now` is a Unix second.
 
         The provisioner's credential is valid for an hour; with `changes` it may also change existing streams. Returns
@@ -111,14 +111,14 @@ class Deployment:
         return {file.relative_to(self.directory): file.read_bytes() for file in files if file.is_file()}
 
 
-def compared(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[str, PartState]:
+def compared(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[str, SetupOutcome]:
     """Whether each folder was created, changed or left unchanged, from the contents of its files before and after."""
-    found: dict[str, PartState] = {}
+    found: dict[str, SetupOutcome] = {}
     for folder in sorted({str(path.parent) for path in after}):
         files = [path for path in after if str(path.parent) == folder]
         new = all(path not in before for path in files)
         same = all(before.get(path) == after[path] for path in files)
-        found[folder] = PartState.MADE if new else PartState.UNCHANGED if same else PartState.CHANGED
+        found[folder] = SetupOutcome.CREATED if new else SetupOutcome.UNCHANGED if same else SetupOutcome.CHANGED
     return found
 
 

@@ -35,7 +35,7 @@ FOREVER: Final = datetime(2999, 1, 1, tzinfo=UTC)
 """The expiry that is listed for a token without an expiry."""
 _REST: Final = 3
 """The pause after a push, as a multiple of the push's duration: so pushes take at most a quarter of the time."""
-_LONGEST_REST: Final = 0.25
+_MAX_PAUSE_SECONDS: Final = 0.25
 """Maximum of that pause, in seconds."""
 _SKEW: Final = 60
 """How long a key stays listed after its token has expired, in seconds: clocks of two machines may differ by this."""
@@ -146,7 +146,7 @@ class AccountRevoker:
             begun = _clock()
             await self._push(push.keys, push.moment)
             push.done = True
-            self._rests_until = _clock() + min((_clock() - begun) * _REST, _LONGEST_REST)
+            self._rests_until = _clock() + min((_clock() - begun) * _REST, _MAX_PAUSE_SECONDS)
 
     async def _push(self, keys: Mapping[str, int], moment: int) -> None:
         listed, revision = await self._shared.change(keys, moment)

@@ -18,7 +18,7 @@ _SLOWEST: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class FollowLimits:
     """Time limits and intervals of a follower, in seconds."""
 
     gap: float = 60.0
@@ -37,15 +37,15 @@ class GapFiller:
     """Tracks the received events of a target, and requests missing ones. `now` is a monotonic clock in seconds."""
 
     def __init__(
-        self, send: SendRequest, target: Target, patience: Patience, now: Callable[[], float], *, fresh: bool = False
+        self, send: SendRequest, target: Target, limits: FollowLimits, now: Callable[[], float], *, fresh: bool = False
     ) -> None:
         self.order = Sequencer()
         self.sandboxes: set[str] = {target.entity} if target.kind == "sandbox" else set()
         self.retry_at = 0.0
         self._history = History(send, now)
         self._target = target
-        self._patience = patience
-        self._backoff = Backoff(patience.retry, patience.check, jitter=0)
+        self._limits = limits
+        self._backoff = Backoff(limits.retry, limits.check, jitter=0)
         self._now = now
         self._begun = fresh
         self._tries = 0
@@ -145,7 +145,7 @@ class GapFiller:
         for source in sources:
             marks = self._held.setdefault(source, [])
             highest = self.order.highest_received(source)
-            late = not marks or self._now() - marks[-1][0] >= self._patience.retry
+            late = not marks or self._now() - marks[-1][0] >= self._limits.retry
             if late and (not marks or highest > marks[-1][1]):
                 marks.append((self._now(), highest))
 
@@ -175,14 +175,14 @@ class GapFiller:
         """Whether the time limit for a missing event has passed; it depends on whether the history replies."""
         silent = self._history.silent_since
         if silent is not None:
-            limit = self._patience.silence if self._begun else self._patience.beginning
+            limit = self._limits.silence if self._begun else self._limits.beginning
             # An event that is late and not lost still gets some time.
-            return self._now() - silent > limit and self._now() - since > _SLOWEST * self._patience.retry
-        return self._now() - since > self._patience.gap
+            return self._now() - silent > limit and self._now() - since > _SLOWEST * self._limits.retry
+        return self._now() - since > self._limits.gap
 
     def wait(self) -> None:
         """Delay the next request: the backoff doubles each time, up to `check`."""
-        self._tries = self._tries + 1 if self._now() < self.retry_at + self._patience.check else 1
+        self._tries = self._tries + 1 if self._now() < self.retry_at + self._limits.check else 1
         self.retry_at = self._now() + self._backoff.delay(self._tries - 1)
 
     async def fill(self) -> list[Event]:

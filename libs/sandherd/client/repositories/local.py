@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.repositories.git import GitFailedError, run_git, text_of
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.contracts.errors import Code
@@ -135,7 +135,7 @@ async def _current_branch(top: Path) -> str:
 async def _commit_of(top: Path, base: str) -> str:
     """The commit of the base branch. Raises `HerdError` for an invalid name, or an unknown branch, with known ones."""
     try:
-        made(RepositorySource, path=str(top), base=base)
+        validated(RepositorySource, path=str(top), base=base)
     except HerdError as error:
         raise _wrong(f"{base}: {error.problem.message}", "base", "name another branch with --base") from None
     if found := await branch_commit(top, base):

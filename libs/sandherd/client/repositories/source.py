@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ConfigDict, StringConstraints, model_validator
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
 from sandherd.contracts.pull_requests import PullRequestOptions
@@ -87,11 +87,11 @@ class RepositorySource(Model):
         own["commit_rest"] = self.commit_rest and default.commit_rest
         own |= {"submodules": self.submodules or default.submodules, "lfs": self.lfs or default.lfs}
         own["git_proxy"] = default.git_proxy if self.git_proxy is None else self.git_proxy
-        return made(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
+        return validated(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
 
     def of_url(self) -> Repository:
         """The field `repository` of a task spec, for a source with a URL."""
-        return made(Repository, **self.options(), url=self.url, push=self.push is not False)
+        return validated(Repository, **self.options(), url=self.url, push=self.push is not False)
 
     def options(self) -> dict[str, Any]:
         """The fields that have the same name in a task spec."""
@@ -137,4 +137,4 @@ def source_of(repository: "RepositorySource | str | os.PathLike[str]") -> Reposi
     if isinstance(repository, RepositorySource):
         return repository
     place = place_of(repository) if isinstance(repository, str) else {"path": str(Path(repository))}
-    return made(RepositorySource, **place)
+    return validated(RepositorySource, **place)

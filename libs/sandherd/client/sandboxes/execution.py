@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Literal
 
 from sandherd.client.argument_lists import argument_list
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import ProgressCheck, request_with_retries
 from sandherd.contracts.errors import Code
@@ -24,8 +24,8 @@ from sandherd.contracts.requests import (
 Signal = Literal["TERM", "INT", "KILL"]
 ENDING: Final = 120.0
 """How long after its time limit a command may still be reported as running, in seconds."""
-LONGEST: Final = 86_400.0
-"""How long to wait for a command with unknown time limit, in seconds."""
+DEFAULT_TIMEOUT: Final = 86_400.0
+"""How long to wait for a command whose time limit is unknown, in seconds."""
 NOW: Final = 60.0
 """Time limit for reading what a command has written so far, in seconds."""
 START_PATIENCE: Final = 5.0
@@ -58,7 +58,7 @@ def command(  # one parameter per field
             field="stdin",
             remedy="copy it into the sandbox with `sandherd cp`, and let the command read the file",
         )
-    return made(
+    return validated(
         Exec,
         sandbox=sandbox,
         exec=new_name("exc"),
@@ -76,7 +76,7 @@ class Execution:
     """A running or ended command in a sandbox. Iterate over `output()` for its output until its end."""
 
     def __init__(
-        self, link: HerdConnection, sandbox: str, name: str, longest: float = LONGEST, *, offset: int = 0
+        self, link: HerdConnection, sandbox: str, name: str, longest: float = DEFAULT_TIMEOUT, *, offset: int = 0
     ) -> None:
         """`offset` is the number of bytes of the command's output that are not wanted again."""
         self.sandbox = sandbox

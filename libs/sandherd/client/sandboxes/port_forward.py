@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import request_with_retries
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
@@ -45,8 +45,8 @@ class PortForward:
 
         Raises `HerdError` if the port `local` can't be used; 0 means any free port.
         """
-        made(PortRead, sandbox=checked_name(sandbox, "sandbox"), connection="con-x")
-        made(PortWrite, sandbox=sandbox, connection="con-x", port=port)
+        validated(PortRead, sandbox=checked_name(sandbox, "sandbox"), connection="con-x")
+        validated(PortWrite, sandbox=sandbox, connection="con-x", port=port)
         forward = cls(link, sandbox, port, report)
         try:
             server = await asyncio.start_server(forward._accept, LOOPBACK, local, limit=INLINE_BYTES)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.regular_file import opened_regular
 from sandherd.client.retry import ProgressCheck, request_with_retries
@@ -34,8 +34,8 @@ AT_ONCE: Final = 4
 """Maximum number of chunks in flight."""
 STALLED: Final = 120.0
 """How long a transfer may make no progress, in seconds."""
-LONGEST: Final = 3600.0
-"""Time limit of a whole transfer in the sandbox, in seconds: chunks are stored for this time."""
+MAX_TRANSFER_SECONDS: Final = 3600.0
+"""Time limit of a whole transfer, in seconds. The chunks in the sandbox are stored for this time."""
 _MIN_PROGRESS: Final = 64 * 1024
 
 Moved = Callable[[int, int], None]
@@ -133,7 +133,7 @@ async def upload(
     """Upload `content` into the sandbox as `path`. Raises `HerdError`."""
     whole = content.size <= INLINE_BYTES
     content.file.seek(0)
-    request = made(
+    request = validated(
         Upload,
         sandbox=sandbox,
         transfer=new_name("trf"),
@@ -166,7 +166,7 @@ async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO
 
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
     """Repeat the request until the transfer is done: each one continues it. Raises `HerdError` without progress."""
-    progress = ProgressCheck(STALLED, longest=LONGEST, minimum=_MIN_PROGRESS)
+    progress = ProgressCheck(STALLED, longest=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS)
     while True:
         found = await request_with_retries(link, request)
         if found.done:
@@ -219,7 +219,7 @@ async def _for_each(count: int, send_one: Callable[[int], Any]) -> None:
 async def download(link: HerdConnection, sandbox: str, path: str, out: IO[bytes], moved: Moved = silent) -> FileRead:
     """Download a file, or a folder as an archive, from the sandbox into `out`. Raises `HerdError`."""
     found: FileRead = await _repeat_until_done(
-        link, made(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
+        link, validated(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
     )
     if found.artifact is None:
         out.write(found.data or b"")
@@ -237,7 +237,7 @@ async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out:
     try:
         receiver = ChunkReceiver(artifact)
         while not receiver.complete:
-            request = made(DownloadChunk, sandbox=sandbox, artifact=artifact.artifact, after=receiver.after)
+            request = validated(DownloadChunk, sandbox=sandbox, artifact=artifact.artifact, after=receiver.after)
             piece = await request_with_retries(link, request)
             out.seek(receiver.accept(piece))
             out.write(piece.data)

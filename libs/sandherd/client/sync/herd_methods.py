@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandherd.client.errors import HerdError
-    from sandherd.client.events.gap_filler import Patience
+    from sandherd.client.events.gap_filler import FollowLimits
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.queries import ListPage
     from sandherd.client.repositories.local import LocalRepository
@@ -203,7 +203,7 @@ class SyncHerdMethods(
         task: str | None = None,
         sandbox: str | None = None,
         fresh: bool = False,
-        patience: Patience | None = None,
+        limits: FollowLimits | None = None,
     ) -> SyncEventFollower:
         """The events of a task and its sandboxes, or of one sandbox, until its end.
 
@@ -211,7 +211,7 @@ class SyncHerdMethods(
         """
         return SyncEventFollower(
             self._loop,
-            self._loop.call(lambda: self._inner.follow(task=task, sandbox=sandbox, fresh=fresh, patience=patience)),
+            self._loop.call(lambda: self._inner.follow(task=task, sandbox=sandbox, fresh=fresh, limits=limits)),
         )
 
     def wait(self, task: str) -> TaskView:

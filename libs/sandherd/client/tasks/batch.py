@@ -21,7 +21,7 @@ from typing import Any, Final
 import yaml
 
 from sandherd.client.argument_lists import argument_list
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.secret_values import check_secret_values
 from sandherd.client.tasks.batch_inputs import inputs_of
@@ -189,7 +189,7 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
         fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
         repository, earlier = repository_of(fields, folder), _earlier(fields)
-        spec = made(TaskSpec, **fields)
+        spec = validated(TaskSpec, **fields)
         if spec.sealed is None:
             check_secret_values({name: spec.env[name] for name in spec.secret_env})
         return BatchTask(label, tasks[label], spec, earlier, repository)
@@ -211,7 +211,8 @@ def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
 def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
     """The tasks with additional labels; a task's own labels have precedence. Raises `HerdError` for too many."""
     return [
-        replace(one, spec=made(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}})) for one in tasks
+        replace(one, spec=validated(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}}))
+        for one in tasks
     ]
 
 
@@ -237,7 +238,7 @@ def _earlier(fields: dict[str, Any]) -> ResumeSource | None:
     if resumed is None or (isinstance(resumed, Mapping) and "session_id" in resumed):
         return None
     del fields["resume"]
-    return made(ResumeSource, **(resumed if isinstance(resumed, Mapping) else {"task": resumed}))
+    return validated(ResumeSource, **(resumed if isinstance(resumed, Mapping) else {"task": resumed}))
 
 
 def _error(message: str, field: str, remedy: str) -> HerdError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.repositories.source import RepositorySource, place_of
 from sandherd.contracts.errors import Code
 
@@ -42,7 +42,7 @@ def _source(written: Any, folder: Path) -> RepositorySource:
         written = place_of(written)
     if not isinstance(written, Mapping):
         raise HerdError.of(Code.INVALID_FIELD, "write `repository: {url: …}`, or `{path: …}`")
-    source = made(RepositorySource, **{str(name): value for name, value in written.items()})
+    source = validated(RepositorySource, **{str(name): value for name, value in written.items()})
     if source.is_default:
         raise HerdError.of(Code.INVALID_FIELD, "name either the url of a repository, or the path of a local one")
     return source if source.path is None else source.model_copy(update={"path": str(folder / source.path)})

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.tasks.wait_reasons import with_approvals
 from sandherd.contracts import requests
 from sandherd.contracts.events.monitor import MonitorDeadFound, MonitorGuardianAnalysed, MonitorInterventionOutcome
@@ -68,15 +68,15 @@ class Overview(BaseModel):
 
 async def overview(send: queries.SendRequest) -> Overview:
     """Request the overview. Raises `HerdError` if the spawner does not reply; replies of the history are optional."""
-    live = await send(made(ListLiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
+    live = await send(validated(ListLiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
     tasks = await with_approvals(send, live.tasks)
     names = [view.task for view in tasks]
     running = [SandboxState.RUNNING, SandboxState.PAUSED]
     now, past, usage, findings = await asyncio.gather(
-        _optional(send, made(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
-        _optional(send, made(ListPastSandboxes, states=running, limit=1000)),
-        _optional(send, made(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
-        _optional(send, made(requests.ListEvents, types=[*_FOUND, _OUTCOME], newest_first=True, limit=1000)),
+        _optional(send, validated(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
+        _optional(send, validated(ListPastSandboxes, states=running, limit=1000)),
+        _optional(send, validated(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
+        _optional(send, validated(requests.ListEvents, types=[*_FOUND, _OUTCOME], newest_first=True, limit=1000)),
     )
     views = work_views(
         tasks,
@@ -157,7 +157,7 @@ def tokens_of(usage: requests.Usage) -> int:
 
 async def cost_of(send: queries.SendRequest, task: TaskView) -> int | None:
     """The cost of a task so far, in millionths of a US dollar; None if the history does not reply."""
-    found = await _optional(send, made(requests.GetUsage, by="task", tasks=[task.task], limit=1))
+    found = await _optional(send, validated(requests.GetUsage, by="task", tasks=[task.task], limit=1))
     return None if found is None else int(found.total.cost_micro_usd)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ConfigDict
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events import decoder
 from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
@@ -48,7 +48,7 @@ async def resuming_spec(send: SendRequest, spec: TaskSpec, earlier: ResumeSource
     """The task spec with the session to resume. Raises `HerdError`, also if its harness can't resume a session."""
     if earlier is None:
         return spec
-    return made(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(earlier))})
+    return validated(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(earlier))})
 
 
 async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork: bool, work: bool) -> Resume:
@@ -61,7 +61,7 @@ async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork:
         if "transcript" in found or (view.harness == STORES_OWN_SESSIONS and "session_id" in found):
             taken = {name: value for name, value in found.items() if work or name != "work"}
             known = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
-            return made(Resume, **known, **taken, fork=fork)
+            return validated(Resume, **known, **taken, fork=fork)
     attempt_text = task if attempt is None else f"attempt {attempt} of {task}"
     raise HerdError.of(
         Code.NOT_FOUND,
@@ -137,5 +137,5 @@ async def _stored_results(send: SendRequest, sandbox: str) -> dict[str, Any]:
 
 async def _events(send: SendRequest, *, entity: str, types: Sequence[str]) -> list[Any]:
     """The events of these types, newest first."""
-    question = made(ListEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
+    question = validated(ListEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
     return [decoder.from_history(stored).data for stored in (await send(question)).events]

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events import decoder
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.events.target import TASK_REFUSED, Event
@@ -72,7 +72,7 @@ async def live_tasks(send: queries.SendRequest, labels: Mapping[str, str], **fil
 
     `filters` are further fields of `ListLiveTasks`.
     """
-    request = made(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **filters)
+    request = validated(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **filters)
     async for page in queries.pages(send, request):
         for view in page.tasks:
             yield view
@@ -83,7 +83,7 @@ async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> l
 
     A wait works without them: the spawner has all tasks that have not ended.
     """
-    request = made(ListPastTasks, labels=labels, limit=PAGE)
+    request = validated(ListPastTasks, labels=labels, limit=PAGE)
     try:
         return [view async for page in queries.pages(send, request) for view in page.tasks]
     except HerdError:
@@ -143,7 +143,7 @@ async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
     A refused task is in no list of tasks: only these events show that it was refused.
     """
     try:
-        found = await send(made(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
+        found = await send(validated(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
     except HerdError:
         return []
     return [decoder.from_history(stored) for stored in found.events]

@@ -19,7 +19,7 @@ SECONDS: Final = 10.0
 TOTAL_SECONDS: Final = 30.0
 """Maximum seconds from the connection to the end of the response's head, however slowly the receiver sends it."""
 _AGENT: Final = "Sandherd"
-_LONGEST_RETRY: Final = 3600.0
+_MAX_RETRY_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True)
@@ -144,4 +144,4 @@ def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
 
 def _seconds_of(text: Any) -> float | None:
     """The seconds of `Retry-After`; None for a date, or without it."""
-    return min(float(text), _LONGEST_RETRY) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+    return min(float(text), _MAX_RETRY_SECONDS) if isinstance(text, str) and text.isascii() and text.isdigit() else None

@@ -12,7 +12,7 @@ from gateway.downloads import SHARE, FileResponse
 from gateway.request_models import part_of
 from gateway.routes.route_replies import FILE, Name
 from gateway.sessions import ReadSession, Session, WorkSession
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import FileList, FileWritten, ListFiles
 from sandherd.contracts.requests.access import TreePath
@@ -36,7 +36,7 @@ _BYTES: Final[dict[str, Any]] = {
 @router.get("/sandboxes/{sandbox}/files")
 async def list_files(session: ReadSession, sandbox: Name, query: Annotated[FileQuery, Query()]) -> FileList:
     """The entries of a folder in a sandbox's work tree. For a file, its own entry."""
-    request = made(ListFiles, sandbox=sandbox, **query.model_dump(exclude_unset=True))
+    request = validated(ListFiles, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 

@@ -14,7 +14,7 @@ from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
 from gateway.sessions import ApproveSession, ReadSession
 from sandherd.client.artifacts import EventArtifact
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.commands import AnswerApproval, ApprovalId
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
@@ -47,7 +47,7 @@ DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
 @router.get("/events", tags=["events"])
 async def events(session: ReadSession, query: Annotated[EventQuery, Query()]) -> EventList:
     """Stored events of the project, oldest first."""
-    return await session.herd.connection.request(made(ListEvents, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListEvents, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
@@ -63,7 +63,7 @@ async def stream_events(session: ReadSession, after: str | None = None, last_eve
 @router.get("/approvals", tags=["approvals"])
 async def approvals(session: ReadSession, query: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
     """Approvals, newest first."""
-    return await session.herd.connection.request(made(ListApprovals, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListApprovals, **query.model_dump(exclude_unset=True)))
 
 
 @router.post("/sandboxes/{sandbox}/approvals/{approval}", status_code=202, response_model=Accepted, tags=["approvals"])
@@ -71,10 +71,10 @@ async def decide_approval(
     session: ApproveSession, sandbox: Name, approval: Annotated[ApprovalId, Path()], body: DecisionBody
 ) -> JSONResponse:
     """Grant or deny an approval. The first answer counts; its delivery is reported by events."""
-    found = await session.herd.connection.request(made(ListApprovals, sandbox=sandbox, approval_id=approval))
+    found = await session.herd.connection.request(validated(ListApprovals, sandbox=sandbox, approval_id=approval))
     _check_pending(found, approval)
     message = session.name("msg")
-    command = made(
+    command = validated(
         AnswerApproval,
         message=message,
         sandbox=sandbox,
@@ -104,13 +104,13 @@ async def monitor_report(session: ReadSession) -> MonitorReport:
 @router.get("/budgets", tags=["budgets"])
 async def budgets(session: ReadSession, query: Annotated[BudgetQuery, Query()]) -> BudgetList:
     """The budgets of the project and its tasks, and what was used of them."""
-    return await session.herd.connection.request(made(ListBudgets, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListBudgets, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/branches", tags=["branches"])
 async def branches(session: ReadSession, query: Annotated[BranchQuery, Query()]) -> BranchList:
     """The branches that tasks work on, those that changed last first."""
-    return await session.herd.connection.request(made(ListBranches, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListBranches, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=FILE)

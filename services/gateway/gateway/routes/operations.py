@@ -14,7 +14,7 @@ from sandherd.client import queries
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.doctor.herd import check_broker, check_herd
 from sandherd.client.doctor.services import EXAMINATIONS, ServiceReport, request_reports
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.model import Model, Number
 from sandherd.contracts.requests import Audit, DeadLetter, DeadLetters, GetAudit, ListDeadLetters, RequeueResult
 from sandherd.contracts.requests.diagnostics import Examination, Examine
@@ -69,13 +69,13 @@ class DoctorReport(Model):
 @router.get("/audit")
 async def audit(session: OperateSession, query: Annotated[AuditQuery, Query()]) -> Audit:
     """Whether every event of the project, or of one sandbox or task, is stored."""
-    return await session.herd.connection.request(made(GetAudit, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(GetAudit, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters")
 async def dead_letters(session: OperateSession, query: Annotated[DeadQuery, Query()]) -> DeadLetters:
     """Messages that could not be handled, newest first."""
-    return await session.herd.connection.request(made(ListDeadLetters, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListDeadLetters, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters/{number}")

@@ -10,7 +10,7 @@ from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import ReadSession, WorkSession
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
@@ -105,7 +105,7 @@ async def retry_task(session: WorkSession, task: Name, if_match: MatchHeader = N
     if view.state not in TASK_ENDED or view.state is TaskState.COMPLETED:
         text = f"{task} is {view.state}: only a failed or cancelled task can be retried"
         raise HerdError.of(Code.CONFLICT, text, field="task", remedy="submit another task")
-    command = made(RetryTask, task=task, requested_by=session.caller.name)
+    command = validated(RetryTask, task=task, requested_by=session.caller.name)
     await session.herd.connection.command(command, task)
     return accepted(task, f"/tasks/{task}")
 
