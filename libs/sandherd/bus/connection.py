@@ -61,8 +61,8 @@ __all__ = [
     "TlsError",
 ]
 
-_NO_RESPONDER_RETRY: Final = 0.05
-_CHECK_INTERVAL: Final = 1.0
+_NO_RESPONDER_RETRY_SECONDS: Final = 0.05
+_CHECK_SECONDS: Final = 1.0
 _CONNECT_SECONDS: Final = 6.0
 """Maximum time to connect to one server, including TLS handshake and the server's reply, in seconds."""
 
@@ -250,7 +250,7 @@ class Bus:
             return await self._request_once(subject, payload, timeout, headers)
         except NoResponderError:
             # About 1 in 45,000 of these replies was false, right after the responder had subscribed. So retry once.
-            await asyncio.sleep(_NO_RESPONDER_RETRY)
+            await asyncio.sleep(_NO_RESPONDER_RETRY_SECONDS)
             return await self._request_once(subject, payload, timeout, headers)
 
     async def _request_once(
@@ -378,7 +378,7 @@ class Bus:
         while not self.connected and not self.closed:
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_CHECK_INTERVAL):
+                async with asyncio.timeout(_CHECK_SECONDS):
                     await self._changed.wait()
 
     async def _on_disconnected(self) -> None:

@@ -25,18 +25,18 @@ from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
 from sandherd.bus.identity.server_config import MAX_CLOSED_CONNECTIONS
 
 _MAX_OPEN: Final = 20_000
-_FIRST_CLOSED: Final = 16
+_FIRST_PAGE_OF_CLOSED: Final = 16
 """The number of closed connections in the first page. If all of them are new, further pages are read."""
-_PAGE: Final = 256
-_PAGE_IN_A_CLUSTER: Final = 80
-"""Maximum connections of each server in one page. A connection may state 32 KB of names (`max_control_line`), which may
+_PAGE_SIZE: Final = 256
+_CLUSTER_PAGE_SIZE: Final = 80
+"""Maximum connections of each server in one page. A connection may send 32 KB of names (`max_control_line`), which may
 need six times that in JSON, and nats-server closes a requester for which it holds 64 MiB. A page of all servers (up to
 three) is smaller than that."""
-_SMALL_PAGE: Final = 32
+_SMALL_PAGE_SIZE: Final = 32
 """Page size after a failure, because a busy broker or spawner may need seconds for a large page."""
-_MANY_BYTES: Final = 24 * 1024 * 1024
-"""If a list is larger, the next lists of open connections are read in pages. No more pages of closed ones are read."""
-_MAX_PAGED: Final = 1024
+_LARGE_LIST_BYTES: Final = 24 * 1024 * 1024
+"""If a list of open connections is larger, the next ones are read in pages. Pages of closed connections end there."""
+_MAX_CONNECTIONS_IN_PAGES: Final = 1024
 """Fewer open connections than this are always listed in pages, so that no list is too large to arrive in time."""
 _PAGES_AFTER_FAILURE: Final = 60
 """How many lists are read in pages after one that was too large or timed out."""
@@ -139,15 +139,19 @@ class BrokerConnections:
             offset += size
             if not page.is_full(size, page.ids):
                 break
-        self._pages = _PAGES_AFTER_FAILURE if read > _MANY_BYTES else max(self._pages - 1, int(len(found) < _MAX_PAGED))
+        self._pages = (
+            _PAGES_AFTER_FAILURE
+            if read > _LARGE_LIST_BYTES
+            else max(self._pages - 1, int(len(found) < _MAX_CONNECTIONS_IN_PAGES))
+        )
         return list(found.values())
 
     async def _read_closed(self) -> list[BrokerConnection]:
         """Read the closed connections in pages, the latest first, until a page has one that was listed before."""
         found: dict[Id, BrokerConnection] = {}
         listed: dict[Id, None] = {}
-        read, offset, size = 0, 0, _FIRST_CLOSED
-        while offset < MAX_CLOSED_CONNECTIONS and read < _MANY_BYTES:
+        read, offset, size = 0, 0, _FIRST_PAGE_OF_CLOSED
+        while offset < MAX_CLOSED_CONNECTIONS and read < _LARGE_LIST_BYTES:
             page = await self._read_page(_CLOSED, "stop", offset, size)
             new = [number for number in page.ids if number not in self._listed]
             listed.update(dict.fromkeys(new))
@@ -178,8 +182,8 @@ class BrokerConnections:
     @property
     def _page_size(self) -> int:
         if self._pages > 1:
-            return _SMALL_PAGE
-        return _PAGE_IN_A_CLUSTER if self._system.clustered else _PAGE
+            return _SMALL_PAGE_SIZE
+        return _CLUSTER_PAGE_SIZE if self._system.clustered else _PAGE_SIZE
 
     async def _request_all(self, request: bytes) -> list[bytes]:
         """The replies of all servers. The reply of a slow server is dropped: the next call requests it again."""

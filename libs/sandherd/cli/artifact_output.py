@@ -57,12 +57,12 @@ async def _whose(herd: Herd, name: str) -> dict[str, Any]:
     return {kind: await full_name(herd, name, kind)}
 
 
-def _document(one: EventArtifact) -> dict[str, Any]:
+def _document(event_artifact: EventArtifact) -> dict[str, Any]:
     """The artifact as JSON, without the fields that are in its reference as well."""
-    return one.model_dump(mode="json", exclude={"reference": {"artifact", "size"}})
+    return event_artifact.model_dump(mode="json", exclude={"reference": {"artifact", "size"}})
 
 
-def _show(found: EventArtifact, content: IO[bytes]) -> None:
+def _show(event_artifact: EventArtifact, content: IO[bytes]) -> None:
     """Write the content unchanged; to a terminal without control characters.
 
     Raises `HerdError` for binary content on a terminal.
@@ -73,7 +73,8 @@ def _show(found: EventArtifact, content: IO[bytes]) -> None:
         return
     if not _is_text(content):
         raise _invalid(
-            f"{found.name} is not text ({found.kind}); a terminal can't show it", "write it to a file with -o FILE"
+            f"{event_artifact.name} is not text ({event_artifact.kind}); a terminal can't show it",
+            "write it to a file with -o FILE",
         )
     reader = codecs.getreader("utf-8")(content)
     while text := reader.read(_PIECE):

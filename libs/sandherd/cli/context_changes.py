@@ -76,8 +76,8 @@ def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) 
             Code.INVALID_FIELD, f"ca: {context.ca} is not a file", field="ca", remedy="name a PEM file of certificates"
         )
 
-    def act(known: NamedContexts) -> NamedContexts:
-        added = known.add(name, context, replace=replace)
+    def act(named_contexts: NamedContexts) -> NamedContexts:
+        added = named_contexts.add(name, context, replace=replace)
         return added.use(name) if use else added
 
     status = change(name, output, act, f"context {name} is added" + (", and is the current one" if use else ""))

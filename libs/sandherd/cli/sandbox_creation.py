@@ -111,13 +111,15 @@ def prune(output: Format, *, now: bool) -> Work:
     return work
 
 
-def _print_pruned(found: "PruneResult") -> None:
-    facts = {"present": found.present, "records": found.records}
-    facts |= {"orphans": len(found.orphans), "lost": len(found.lost)}
+def _print_pruned(prune_result: "PruneResult") -> None:
+    facts = {"present": prune_result.present, "records": prune_result.records}
+    facts |= {"orphans": len(prune_result.orphans), "lost": len(prune_result.lost)}
     console.facts(facts)
-    if found.orphans:
+    if prune_result.orphans:
         write_text()
-        rows = [[orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in found.orphans]
+        rows = [
+            [orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in prune_result.orphans
+        ]
         console.table(ORPHANS, rows)
-    for name in found.lost:
+    for name in prune_result.lost:
         write_text(f"{name} is lost: its attempt fails")

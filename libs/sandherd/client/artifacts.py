@@ -18,8 +18,8 @@ from sandherd.contracts.names import created_at
 from sandherd.contracts.requests import ListEvents, StoredEvent
 
 PAGE: Final = 500
-_BEFORE: Final = timedelta(hours=1)
-_AFTER: Final = timedelta(days=1)
+_SEARCH_BEFORE: Final = timedelta(hours=1)
+_SEARCH_AFTER: Final = timedelta(days=1)
 """How long before or after its artifact an event may be created: clocks differ, and an upload takes time."""
 
 
@@ -72,7 +72,7 @@ async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> 
     """
     at = created_at(name)
     if scope == ArtifactScope() and at is not None:
-        scope = ArtifactScope(since=at - _BEFORE, until=at + _AFTER)
+        scope = ArtifactScope(since=at - _SEARCH_BEFORE, until=at + _SEARCH_AFTER)
     async for found in artifacts(send, scope):
         if found.name == name:
             return found

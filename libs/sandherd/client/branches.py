@@ -23,7 +23,7 @@ else:  # on first use: most programs fetch no branches
 
 _ID: Final = re.compile(r"br-[0-9a-f]{20}")
 _TASK: Final = re.compile(SAFE_NAME_PATTERN)
-_SHOWN: Final = 5
+_MAX_NAMES: Final = 5
 _SEE: Final = "see `sandherd branches list`"
 
 
@@ -115,7 +115,7 @@ class BranchOperations(TaskFiles):
             except HerdError as error:
                 if error.problem.code is not Code.NOT_FOUND:
                     raise
-                raise _expired(found) from None
+                raise _expired_error(found) from None
 
         return await branch_fetch.fetch(found.branch, found.commit, Path(into), download)
 
@@ -145,7 +145,7 @@ async def find(send: SendRequest, name: str) -> "requests.BranchView":
         kinds = ["branch"]
     for kind in kinds:
         if found := await _branches_of(send, kind, name):
-            return _selected(found, name)
+            return _select_branch(found, name)
     raise HerdError.of(
         Code.NOT_FOUND,
         f"there is no branch {name[:200]}, and no task of that name with a branch",
@@ -165,21 +165,21 @@ async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name:
     return page.branches
 
 
-def _selected(found: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
+def _select_branch(branches: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
     """The live branch, else the last changed one. Raises `HerdError` if several are live."""
-    live = [view for view in found if view.state is BranchState.LIVE]
+    live = [view for view in branches if view.state is BranchState.LIVE]
     if len(live) > 1:
-        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_SHOWN])
+        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_NAMES])
         raise HerdError.of(
             Code.INVALID_FIELD,
             f"several repositories have a branch {name}: {shown}",
             field="branch",
             remedy="name it by its id",
         )
-    return (live or found)[0]
+    return (live or branches)[0]
 
 
-def _expired(view: "requests.BranchView") -> HerdError:
+def _expired_error(view: "requests.BranchView") -> HerdError:
     remedy = "fetch it from its repository with git" if view.pushed_commit == view.commit else "push it, and fetch that"
     if view.local:
         remedy = "continue it with a task (`sandherd run --branch`): its next commits are stored again with the others"

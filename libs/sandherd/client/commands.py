@@ -169,7 +169,7 @@ class _CommandOutcome(Generic[ViewT]):
                 return view
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise _timed_out(self._target.name, f"not done within {timeout:g} s; the command was sent")
+                raise _timeout_error(self._target.name, f"not done within {timeout:g} s; the command was sent")
             await self._wait_for_event(min(left, POLL_SECONDS))
 
     async def _wait_for_event(self, seconds: float) -> None:
@@ -218,7 +218,7 @@ async def create_and_wait(connection: Connection, command: CreateSandbox, timeou
                 if event.type == SandboxRunning.type:
                     return await _running_view(connection, command.sandbox)
     except TimeoutError:
-        raise _timed_out(command.sandbox, f"not running after {timeout:g} s") from None
+        raise _timeout_error(command.sandbox, f"not running after {timeout:g} s") from None
     raise _not_created(command.sandbox, last)
 
 
@@ -241,7 +241,7 @@ def _not_created(sandbox: str, last: Event | None) -> HerdError:
     )
 
 
-def _timed_out(name: str, what: str) -> HerdError:
+def _timeout_error(name: str, what: str) -> HerdError:
     return HerdError.of(
         Code.UNAVAILABLE, f"{name}: {what}, and may still take effect", remedy=f"see `sandherd events {name}`"
     )

@@ -160,7 +160,7 @@ class Connection:
             raise HerdError.of(
                 Code.REFUSED, "a command needs one project", field="project", remedy="name it with --project"
             )
-        bus, envelope = self.bus, self._enveloped(command, about)
+        bus, envelope = self.bus, self._envelope(command, about)
         subject = command_subject(command.type, self.project)
         for callback in list(self._command_callbacks):
             callback(envelope)
@@ -217,7 +217,7 @@ class Connection:
         for callback in list(self._change_callbacks):
             callback(connected)
 
-    def _enveloped(self, command: "Command", about: str) -> "Envelope[Command]":
+    def _envelope(self, command: "Command", about: str) -> "Envelope[Command]":
         self._sequence += 1
         try:
             envelope = wrap(

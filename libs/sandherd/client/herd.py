@@ -114,7 +114,7 @@ class Herd(
         if repository is not None:
             spec = await self._with_repository(name, spec, repository)
         await self.connection.command(
-            validated(wire.SubmitTask, task=name, spec=self._sealed(spec), submitted_by=by), name
+            validated(wire.SubmitTask, task=name, spec=self._seal_secrets(spec), submitted_by=by), name
         )
         return name
 

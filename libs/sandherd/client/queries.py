@@ -91,7 +91,7 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
         past = _items(await send(requests.ListPastSandboxes(sandbox=name, limit=1), timeout=HISTORY_SECONDS))
     except HerdError:
         return view
-    return _merged(view, past[0] if past else None)
+    return _add_history(view, past[0] if past else None)
 
 
 async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
@@ -118,10 +118,10 @@ async def _with_history(send: SendRequest, views: list[SandboxView]) -> list[San
         past = {(view.project, view.sandbox): view for view in _items(await send(request, timeout=HISTORY_SECONDS))}
     except HerdError:
         return views
-    return [_merged(view, past.get((view.project, view.sandbox))) for view in views]
+    return [_add_history(view, past.get((view.project, view.sandbox))) for view in views]
 
 
-def _merged(view: SandboxView, past: SandboxView | None) -> SandboxView:
+def _add_history(view: SandboxView, past: SandboxView | None) -> SandboxView:
     """A live view, with the fields that only the history has."""
     if past is None:
         return view

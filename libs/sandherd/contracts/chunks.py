@@ -16,7 +16,7 @@ from sandherd.contracts.subjects import ARTIFACT
 CHUNK_BYTES: Final = INLINE_BYTES
 _MAX_INDEX_DIGITS: Final = 9
 """Maximum digits of an index. No valid index has more, and Python refuses to parse thousands of digits."""
-_BLOCK: Final = 1 << 20
+_BLOCK_BYTES: Final = 1 << 20
 
 
 class InvalidChunkError(Exception):
@@ -45,7 +45,7 @@ def digest_of(file: IO[bytes], size: int | None = None) -> tuple[int, str]:
     digest = hashlib.sha256()
     size = file.seek(0, os.SEEK_END) if size is None else size
     file.seek(0)
-    while block := file.read(min(_BLOCK, size - file.tell())):
+    while block := file.read(min(_BLOCK_BYTES, size - file.tell())):
         digest.update(block)
     return file.tell(), digest.hexdigest()
 

@@ -30,7 +30,7 @@ Probe = Callable[[], Awaitable[Mapping[str, str | None]]]
 AnswerT = TypeVar("AnswerT")
 
 _CONSUMER: Final = "consumer "
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class ExaminedParts(Protocol):
@@ -132,7 +132,7 @@ async def _within(checking: Awaitable[AnswerT], default: AnswerT) -> AnswerT:
     try:
         done, _ = await asyncio.wait([task], timeout=ENOUGH)
         return task.result() if done else default
-    except _UNANSWERED:
+    except _BROKER_ERRORS:
         return default
     finally:
         await cancel_and_wait([task])

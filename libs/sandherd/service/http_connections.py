@@ -18,14 +18,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sandherd.telemetry import logs
 
 SLOW: Final = "slow"
-EVICTED: Final = "evicted"
+EVICTED_REASON: Final = "evicted"
 INVALID: Final = "invalid"
 _SHARE: Final = 4
 """The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
-_FREE_PIECES: Final = 64
+_MAX_SMALL_PIECES: Final = 64
 _PIECE_BYTES: Final = 128
-"""A body may have `_FREE_PIECES` pieces of any size, and one more piece for each `_PIECE_BYTES`. A small piece costs as
-much CPU time as a large one, so a body in chunks of one byte would occupy the event loop for seconds."""
+"""A body may have `_MAX_SMALL_PIECES` pieces of any size, and one more piece for each `_PIECE_BYTES`. A small piece
+costs as much CPU time as a large one, so a body in chunks of one byte would occupy the event loop for seconds."""
 _log: Final = logs.get("http_connections")
 
 
@@ -76,7 +76,7 @@ class OpenConnections:
         """Add a new connection, and close others if there are too many."""
         self.progressed(connection)
         while len(self._since) > self.limits.maximum:
-            self.drop(self._oldest_idle(), EVICTED)
+            self.drop(self._oldest_idle(), EVICTED_REASON)
         if len(self._since) > self.limits.usual and not self._evicting:
             self._evicting = True
             self._soon(self._choose)
@@ -109,7 +109,7 @@ class OpenConnections:
         self._evicting = False
         for connection, since in chosen:
             if self._since.get(connection) == since and not connection.responding:
-                self.drop(connection, EVICTED)
+                self.drop(connection, EVICTED_REASON)
 
     def drop(self, connection: "BoundedConnection", why: str) -> None:
         """Close a connection at once, even if not all data is sent, and count it by the reason."""
@@ -134,7 +134,7 @@ class BoundedBodies(h11.Connection):
         if isinstance(event, h11.Data):
             self._pieces += 1
             self._bytes += len(event.data)
-            if self._pieces > _FREE_PIECES + self._bytes // _PIECE_BYTES:
+            if self._pieces > _MAX_SMALL_PIECES + self._bytes // _PIECE_BYTES:
                 raise h11.RemoteProtocolError("the pieces of a body are too small")
         elif isinstance(event, h11.Request):
             self._pieces = self._bytes = 0

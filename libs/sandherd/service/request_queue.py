@@ -86,7 +86,10 @@ class RequestQueue(Generic[ItemT]):
         return True
 
     def take(self) -> tuple[str, ItemT] | None:
-        """Take the next request, with its project; None if no slot is free or none may run. `done` frees its slot."""
+        """Take the next request, with its project; None if no slot is free or none may run.
+
+        `release` frees its slot.
+        """
         if self._running >= self._lane.at_once:
             return None
         for project, queue in self._projects.items():
@@ -97,7 +100,7 @@ class RequestQueue(Generic[ItemT]):
                 return project, queue.take()
         return None
 
-    def done(self, project: str) -> None:
+    def release(self, project: str) -> None:
         """Free the slot of a request that was taken."""
         self._running -= 1
         self._projects[project].running -= 1
@@ -119,7 +122,7 @@ class RequestQueue(Generic[ItemT]):
         return queue.waiting if queue else 0
 
     def _move_to_end(self, project: str) -> None:
-        """Move the project behind the others."""
+        """Make the project the last one to be served."""
         self._projects[project] = self._projects.pop(project)
 
     def _remove_if_idle(self, project: str) -> None:

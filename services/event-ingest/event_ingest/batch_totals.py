@@ -20,7 +20,7 @@ RATE_TYPES: Final = ("text", "bigint", "bigint", "bigint", "bigint", "bigint")
 """The SQL types of a project's row, as `_rates` returns it."""
 _CLOSING: Final = frozenset(CLOSING)
 _CLOSING_ALONE: Final = frozenset(CLOSING_ALONE)
-_RATED: Final = {AgentTurnStarted.type: 1, AgentToolUse.type: 2} | dict.fromkeys(ERRORS, 3)
+_COUNT_INDEX: Final = {AgentTurnStarted.type: 1, AgentToolUse.type: 2} | dict.fromkeys(ERRORS, 3)
 """By type of event: the index of its number among the totals of a project."""
 
 
@@ -72,7 +72,7 @@ def _rates(batch: EventBatch) -> list[Row]:
     for (project, type_), count in Counter((row[4], row[6]) for row in batch.rows).items():
         totals = numbers.setdefault(project, [0, 0, 0, 0, 0])
         totals[0] += count
-        if (index := _RATED.get(type_)) is not None:
+        if (index := _COUNT_INDEX.get(type_)) is not None:
             totals[index] += count
     for row in batch.rows if batch.costs else ():
         totals = numbers[row[4]]

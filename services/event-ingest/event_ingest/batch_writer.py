@@ -154,10 +154,10 @@ async def _classify_existing(connection: Connection, batch: EventBatch, new: set
     if counted:
         await connection.execute(COUNT_DUPLICATES, list(counted), list(counted.values()))
     refused = {batch.indexes[index]: _ID_CONFLICT for index in conflicts}
-    return BatchResult(len(new), counted.total(), refused, _old(batch, new))
+    return BatchResult(len(new), counted.total(), refused, _duplicate_indexes(batch, new))
 
 
-def _old(batch: EventBatch, new: set[UUID]) -> frozenset[int]:
+def _duplicate_indexes(batch: EventBatch, new: set[UUID]) -> frozenset[int]:
     """Indexes of events that were not new, or are a second copy in the same batch."""
     remaining, indexes = set(new), []
     for index, row in zip(batch.indexes, batch.rows, strict=True):

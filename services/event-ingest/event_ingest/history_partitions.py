@@ -19,7 +19,7 @@ select part.relname as name, pg_total_relation_size(part.oid) as bytes, greatest
 from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
-_BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
+_HISTORY_START: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
 # It reads one entry of an index for each project, not one for each event.
 _PROJECTS: Final = """
 with recursive found (project) as (
@@ -30,7 +30,7 @@ with recursive found (project) as (
 )
 select project from found where project is not null
 """
-_HELD: Final = """
+_IS_HELD: Final = """
 select exists (select from history_holds h where
     h.task = '' and exists (select from {0} e where e.project = h.project)
     or h.task <> '' and (
@@ -39,9 +39,9 @@ select exists (select from history_holds h where
             select from sandboxes b join {0} e on e.entity = b.sandbox and e.project = b.project
             where b.project = h.project and b.task = h.task)))
 """
-_ATTACHED: Final = "select exists (select from pg_inherits where inhrelid = to_regclass($1))"
+_IS_ATTACHED: Final = "select exists (select from pg_inherits where inhrelid = to_regclass($1))"
 _COUNT: Final = "select count(*) from {0}"
-_RESTORED: Final = "select max(until) from history_restores where day = $1"
+_RESTORED_UNTIL: Final = "select max(until) from history_restores where day = $1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def parse_day(name: str) -> date | None:
 
 async def is_attached(connection: Connection, day: date) -> bool:
     """Whether the partition of a day exists and is attached to `events`."""
-    found: bool = await connection.fetchval(_ATTACHED, partition_name(day))
+    found: bool = await connection.fetchval(_IS_ATTACHED, partition_name(day))
     return found
 
 
@@ -83,7 +83,7 @@ async def count_events(connection: Connection, day: date) -> int:
 
 async def read_not_before(connection: Connection, migration: str = MIGRATION) -> datetime:
     """When the first day may be dropped (or reduced): `NOTICE` after this migration was applied."""
-    applied: datetime = await connection.fetchval(_BEGUN, migration)
+    applied: datetime = await connection.fetchval(_HISTORY_START, migration)
     return applied + NOTICE
 
 
@@ -99,8 +99,8 @@ async def read_contents(connection: Connection, day: date, policy: RetentionPoli
     """
     name = partition_name(day)
     projects = await _projects_of_day(connection, day) if policy.varies else []
-    held: bool = await connection.fetchval(_HELD.format(name))
-    restored_until: datetime | None = await connection.fetchval(_RESTORED, day)
+    held: bool = await connection.fetchval(_IS_HELD.format(name))
+    restored_until: datetime | None = await connection.fetchval(_RESTORED_UNTIL, day)
     return PartitionContents(frozenset(projects), held, restored_until)
 
 

@@ -56,7 +56,7 @@ def due_at(day: date, days: Iterable[int], not_before: datetime) -> datetime | N
     retentions = [MAX_DAYS + 1 if number == 0 else number for number in days]
     if not retentions or max(retentions) > MAX_DAYS:
         return None
-    return max(_end(day) + timedelta(days=max(retentions)), not_before)
+    return max(_end_of_day(day) + timedelta(days=max(retentions)), not_before)
 
 
 def partition_due_at(
@@ -179,5 +179,5 @@ def days_ahead(days: Collection[date], today: date) -> int:
     return count
 
 
-def _end(day: date) -> datetime:
+def _end_of_day(day: date) -> datetime:
     return datetime.combine(day, time(), UTC) + timedelta(days=1)

@@ -16,8 +16,8 @@ SPACE: Final = 256 * 1024 * 1024
 """
 SHARE: Final = SPACE // 2
 """Maximum total size in bytes of the files of one project, and so of one file."""
-_PIECE: Final = 64 * 1024
-_WAIT: Final = 5.0
+_PIECE_BYTES: Final = 64 * 1024
+_WAIT_SECONDS: Final = 5.0
 
 
 class DownloadSpace:
@@ -38,7 +38,7 @@ class DownloadSpace:
         if self._used[project] + size > SHARE or self._used.total() + size > SPACE:
             text = "other artifacts are being downloaded"
             remedy = "retry after the time in Retry-After"
-            raise HerdError(Problem(code=Code.BUSY, message=text, remedy=remedy, retry_after_seconds=_WAIT))
+            raise HerdError(Problem(code=Code.BUSY, message=text, remedy=remedy, retry_after_seconds=_WAIT_SECONDS))
         self._used[project] += size
         try:
             yield
@@ -62,5 +62,5 @@ class FileResponse(StreamingResponse):
 
 async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
     file.seek(0)
-    while piece := file.read(_PIECE):
+    while piece := file.read(_PIECE_BYTES):
         yield piece

@@ -12,7 +12,7 @@ from gateway.routes.route_replies import PREFIX
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
-_SHOWN: Final = 64
+_MAX_SHOWN_LENGTH: Final = 64
 
 
 def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
@@ -30,7 +30,9 @@ def check_query(request: Request) -> None:
     known = _names_of(tuple(route.dependant.query_params))
     for name in request.query_params:
         if name not in known:
-            shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name[:_SHOWN])
+            shown = "".join(
+                char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name[:_MAX_SHOWN_LENGTH]
+            )
             text = f"{shown}: there is no such parameter"
             raise HerdError.of(Code.INVALID_FIELD, text, field=shown or None, remedy="see docs/openapi.json")
 

@@ -28,8 +28,8 @@ MAX_WEBHOOK: Final = 2 * 1024 * 1024
 TOLERANCE: Final = timedelta(minutes=5)
 """The maximum difference between a signed timestamp and the present time."""
 _MAX_SECRET: Final = 4096
-_REMEMBERED: Final = 4096
-_LISTED: Final = 50
+_MAX_REMEMBERED: Final = 4096
+_MAX_LISTED: Final = 50
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _BRANCH: Final = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]{1,200}")
 _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
@@ -123,10 +123,10 @@ def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
         return None
     try:
         return CheckPullRequests(
-            repositories=urls[:_LISTED],
-            numbers=numbers[:_LISTED],
-            branches=branches[:_LISTED],
-            commits=commits[:_LISTED],
+            repositories=urls[:_MAX_LISTED],
+            numbers=numbers[:_MAX_LISTED],
+            branches=branches[:_MAX_LISTED],
+            commits=commits[:_MAX_LISTED],
         )
     except ValidationError:
         return None  # no task can have such a URL or branch
@@ -141,13 +141,13 @@ def _all(payload: Any, paths: tuple[str, ...]) -> list[Any]:
     found: dict[Any, None] = {}
     for path in paths:
         values = (one for one in _values(payload, path.split(".")) if type(one) in (str, int))
-        found |= dict.fromkeys(islice(values, _LISTED))
+        found |= dict.fromkeys(islice(values, _MAX_LISTED))
     return list(found)
 
 
 def _values(node: Any, path: list[str]) -> Iterator[Any]:
     if isinstance(node, list):
-        for one in node[:_LISTED]:
+        for one in node[:_MAX_LISTED]:
             yield from _values(one, path)
     elif not path:
         yield node
@@ -158,7 +158,7 @@ def _values(node: Any, path: list[str]) -> Iterator[Any]:
 class RecentDeliveries:
     """The last deliveries that were handled by this replica, by the hash of their webhook and id."""
 
-    def __init__(self, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, remembered: int = _MAX_REMEMBERED) -> None:
         self._handled: OrderedDict[bytes, None] = OrderedDict()
         self._remembered = remembered
 

@@ -31,7 +31,7 @@ ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskC
 """The spawner's events that end an attempt, even if its agent still runs. They are read as events of the attempt's
 sandbox."""
 
-_SMALLEST: Final = 100
+_MIN_EVENT_BYTES: Final = 100
 """Minimum size of an envelope, in bytes."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
@@ -76,7 +76,7 @@ def _is_junk(document: bytes) -> bool:
 
     It is not parsed.
     """
-    return len(document) < _SMALLEST or document[:1] != b"{" or document[-1:] != b"}"
+    return len(document) < _MIN_EVENT_BYTES or document[:1] != b"{" or document[-1:] != b"}"
 
 
 def _attempt_end(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:

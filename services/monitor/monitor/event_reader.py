@@ -218,5 +218,13 @@ class EventReader:
         return f"nothing received for {silence:.0f} s" if silence > _MAX_SILENCE_SECONDS else None
 
 
-def _delivery(stored: StoredMessage) -> Delivery:
-    return Delivery(stored.subject, stored.data, STREAM, stored.sequence, 1, stored.at, stored.headers)
+def _delivery(stored_message: StoredMessage) -> Delivery:
+    return Delivery(
+        stored_message.subject,
+        stored_message.data,
+        STREAM,
+        stored_message.sequence,
+        1,
+        stored_message.at,
+        stored_message.headers,
+    )

@@ -41,9 +41,9 @@ class FileEdit:
     count: int
 
 
-def folded(packed: bytes, seen: ObservedEvent) -> bytes:
+def folded(packed: bytes, event: ObservedEvent) -> bytes:
     """The edits after an event; the same object if the event is not an edit."""
-    data = seen.data
+    data = event.data
     if not isinstance(data, AgentFileEdited):
         return packed
     edits = {edit.path: edit for edit in unpacked(packed)}
@@ -52,7 +52,7 @@ def folded(packed: bytes, seen: ObservedEvent) -> bytes:
     digest = bytes.fromhex(data.content_sha256) if data.content_sha256 else None
     found = merged((*(before.ranges if before else ()), *ranges_of(data.full_diff or data.diff_preview)))
     count = min(_MAX_COUNT, before.count + 1 if before else 1)
-    edits[data.file_path] = FileEdit(data.file_path, digest, found, seen.at, count)
+    edits[data.file_path] = FileEdit(data.file_path, digest, found, event.at, count)
     return pack(edits.values())
 
 

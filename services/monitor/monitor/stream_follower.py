@@ -26,7 +26,7 @@ _NEAR: Final = 20_000
 """Late partitions that are at most this number of events behind the foremost late one catch up together with it."""
 _EMPTY_READS: Final = 3
 """After this number of empty reads the stream's leader is queried, because a replica of the stream may lag behind."""
-_EMPTY_PAUSE: Final = 0.1
+_EMPTY_PAUSE_SECONDS: Final = 0.1
 OnRead = Callable[[Partition], Awaitable[None]]
 _log: Final = logs.get("watch")
 
@@ -178,7 +178,7 @@ class StreamFollower:
         self._empty_reads = (self._empty_reads + 1) % _EMPTY_READS
         if not self._empty_reads and not await self.reader.has_after(first):
             return True
-        await asyncio.sleep(_EMPTY_PAUSE)
+        await asyncio.sleep(_EMPTY_PAUSE_SECONDS)
         return False
 
     def _joins(self, part: Partition) -> bool:

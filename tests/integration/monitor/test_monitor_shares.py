@@ -131,7 +131,7 @@ async def test_successor_of_a_killed_replica_loses_and_repeats_nothing(
 
     The successor reads few events at a time, so that it knows of a pattern before it knows what was done about it.
     """
-    monkeypatch.setattr("monitor.event_reader._BATCH", 3)
+    monkeypatch.setattr("monitor.event_reader._BATCH_EVENTS", 3)
     before, after = one_of_each("before"), one_of_each("after")
     for sandbox in (*before, *after):
         await world.born(sandbox)

@@ -309,7 +309,7 @@ async def test_partition_does_not_begin_before_a_replica_of_the_stream_that_lags
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However long it lags: what the former holder has decided is in the events that it does not have yet."""
-    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE", 0)
+    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE_SECONDS", 0)
     bus: Any = Broker()
     stream: Any = Stream(last=1000, shown=990)
     begun: list[int] = []
@@ -331,7 +331,7 @@ async def test_partition_does_not_begin_before_a_replica_of_the_stream_that_lags
 
 async def test_new_events_are_not_skipped_by_a_partition_that_finds_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last events were deleted, and new ones are read for the other partitions meanwhile."""
-    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE", 0)
+    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE_SECONDS", 0)
     bus: Any = Broker()
     stream: Any = Stream(last=0, shown=990)
 

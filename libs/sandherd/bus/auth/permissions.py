@@ -41,6 +41,7 @@ OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
 WORKER_PAYLOAD: Final = 288 * 1024
 """Maximum size of a worker's message in bytes: 256 KiB of data, and space for envelope and headers."""
 JOINER_PAYLOAD: Final = 8 * 1024
+"""Maximum size of a joiner's message in bytes."""
 WORKER_REPLY_SECONDS: Final = 30.0
 """How long a worker may reply to a request, in seconds. No requester waits that long, but a late reply of a worker on a
 loaded machine must not be a permission violation."""
@@ -226,13 +227,14 @@ def _api(service: Principal) -> Iterator[str]:
         yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
         yield f"{prefix}.CONSUMER.LIST.{SUBSCRIBED}"
     if account_of(service) is Account.HERD:
-        yield from _trusted(service)
+        yield from _trusted_subjects(service)
 
 
-def _trusted(service: Principal) -> Iterator[str]:
-    """Requests that remove messages of a stream, or whose body can name a subject that the broker then publishes to.
+def _trusted_subjects(service: Principal) -> Iterator[str]:
+    """Subjects of requests that remove messages of a stream, or whose body can name a subject to publish to.
 
-    Only services in the account of the streams may send them: the broker checks neither body nor reply subject.
+    Only services in the account of the streams may send these requests: the broker checks neither body nor reply
+    subject.
     """
     for stream in STREAM_PURGERS.get(service, ()):
         yield from api.purging(stream)

@@ -31,12 +31,13 @@ from sandherd.telemetry import logs
 
 WINDOW: Final = 60.0
 """Seconds over which the dead letters of a source are counted."""
-DEFAULT_LIMIT: Final = 60
+DEFAULT_DEAD_LETTER_LIMIT: Final = 60
+"""Maximum number of dead letters of a source that are stored per window."""
 PROJECT_SHARE: Final = 5
 """The limit for all sources of a project, as a multiple of the limit of one source."""
 PROJECT_BYTES: Final = 1024 * 1024
-"""Maximum payload bytes of one project's dead letters per window; of further letters only an excerpt is stored. With
-this limit and 300 letters per window, one project needs 13 h or more to evict others' letters from DEAD (1 GiB)."""
+"""Maximum payload bytes of one project's dead letters per window. Of further letters, only an excerpt is stored. With
+this limit and 300 letters per window, a project needs at least 13 h to replace all other letters in DEAD (1 GiB)."""
 EXCERPT: Final = 256
 """Size of the excerpt in bytes. Such a letter can be read, but not requeued."""
 _HEADER_BYTES: Final = 16 * 1024
@@ -92,8 +93,11 @@ class DeadLetterLimiter:
         project.size += size
         return size
 
-    def ended(self, now: float) -> list[tuple[Delivery, int]]:
-        """The sources whose windows have ended: the last dead letter of each that was not stored, and their number."""
+    def pop_ended_windows(self, now: float) -> list[tuple[Delivery, int]]:
+        """Remove the windows that have ended.
+
+        Returns the last letter that was not stored, and the number of such letters.
+        """
         found = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
         return [(source.last, source.suppressed) for source in found if source.last is not None]
 
@@ -109,7 +113,11 @@ class DeadLetterStore:
     """Stores the dead letters of one consumer."""
 
     def __init__(
-        self, bus: Bus, consumer: Consumer, limit: int = DEFAULT_LIMIT, suppressed: OnSuppressed | None = None
+        self,
+        bus: Bus,
+        consumer: Consumer,
+        limit: int = DEFAULT_DEAD_LETTER_LIMIT,
+        suppressed: OnSuppressed | None = None,
     ) -> None:
         self._bus = bus
         self._consumer = consumer
@@ -129,7 +137,7 @@ class DeadLetterStore:
 
     async def summarise(self, now: float) -> None:
         """Store a summary for each source that has dead letters which were only counted, and whose window has ended."""
-        for last, count in self._limiter.ended(now):
+        for last, count in self._limiter.pop_ended_windows(now):
             _log.error("dead letters dropped", subject=last.subject, dropped=count)
             text = f"{count} further dead letters of this source were dropped within {WINDOW:g} s; this is the last"
             problem = Problem(code=Code.REFUSED, message=text, remedy="end its sandbox")
@@ -162,7 +170,7 @@ def dead_headers(service: str, delivery: Delivery, problem: Problem, *, excerpt:
     return headers | {DEAD_EXCERPT: "true"} if excerpt else headers
 
 
-def revived(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datetime) -> Delivery:
+def original_delivery(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datetime) -> Delivery:
     """The original delivery of a dead letter. Raises `ContractError` if it is not a dead letter, or only an excerpt."""
     if headers.get(DEAD_EXCERPT) is not None:
         raise ContractError(

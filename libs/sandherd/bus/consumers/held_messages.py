@@ -35,13 +35,13 @@ from sandherd.telemetry import logs
 
 Skip = Callable[[Delivery], bool]
 """Whether a message needs no handling. Then it is acknowledged at once."""
-_CAPACITY: Final = 65_536
-_CAPACITY_BYTES: Final = 128 * 1024 * 1024
-"""While this number of messages or bytes is held, none is pulled. The rate limits keep one source far below that."""
+_MAX_MESSAGES: Final = 65_536
+_MAX_BYTES: Final = 128 * 1024 * 1024
+"""While so many messages or bytes are held, no more are pulled. The rate limits of a source are far below that."""
 OVERHEAD_BYTES: Final = 2048
 """Memory of a held message without its payload, as measured: its Python objects, subject, headers and lane."""
-_AT_ONCE: Final = 32  # dead letters of a batch
-_CHECK_INTERVAL: Final = 1.0
+_PARALLEL_DEAD_LETTERS: Final = 32
+_CHECK_SECONDS: Final = 1.0
 _log: Final = logs.get("held_messages")
 
 
@@ -82,7 +82,7 @@ class HeldMessages:
     async def open(
         cls, bus: Bus, consumer: Consumer, counted: OnOutcome | None, limits: SourceLimits, skip: Skip | None = None
     ) -> AsyncIterator["HeldMessages"]:
-        """Extends the ack deadlines of queued messages. At the end returns those that are not begun to the broker."""
+        """Extend the ack deadlines of queued messages. At the end, return unstarted messages to the broker."""
         held = cls(bus, consumer, counted, limits, skip)
         extending = asyncio.create_task(held._extend_deadlines())
         try:
@@ -97,7 +97,7 @@ class HeldMessages:
         """Queue pulled messages, or return them to the broker. Returns when there is space for more."""
         for msg in messages:
             await self._accept(msg)
-        while len(self._items) >= _CAPACITY or self._bytes >= _CAPACITY_BYTES:
+        while len(self._items) >= _MAX_MESSAGES or self._bytes >= _MAX_BYTES:
             self._left.clear()
             await self._left.wait()
 
@@ -194,8 +194,10 @@ class HeldMessages:
             self._remove(item)
         self._counted(self._consumer.name, DONE, len(done))  # one call: its label lookup costs as much as an ack
         others = [(item, outcome) for item, outcome in zip(items, outcomes, strict=True) if outcome is not DONE]
-        for start in range(0, len(others), _AT_ONCE):
-            await asyncio.gather(*(self._acknowledge(*other) for other in others[start : start + _AT_ONCE]))
+        for start in range(0, len(others), _PARALLEL_DEAD_LETTERS):
+            await asyncio.gather(
+                *(self._acknowledge(*other) for other in others[start : start + _PARALLEL_DEAD_LETTERS])
+            )
 
     # --- acknowledging -----------------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class HeldMessages:
     async def _extend_deadlines(self) -> None:
         """Send progress acknowledgements (`+WPI`) for queued messages in time, and store summaries of dead letters."""
         while True:
-            await asyncio.sleep(_CHECK_INTERVAL)
+            await asyncio.sleep(_CHECK_SECONDS)
             now = time.monotonic()
             since = now - self._consumer.ack_wait / 3
             due = [item for item in self._items.values() if item.progress_at < since and not item.begun]

@@ -10,7 +10,7 @@ from nats.js.api import RawStreamMsg
 
 from sandherd.bus.api_subjects import API
 from sandherd.bus.connection import Bus
-from sandherd.bus.consumers.consumer import Dead, Done, Handler, Retry, outcome_of, revived
+from sandherd.bus.consumers.consumer import Dead, Done, Handler, Retry, original_delivery, outcome_of
 from sandherd.bus.errors import BusError
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.headers import DEAD_SERVICE, DEAD_SUBJECT
@@ -35,7 +35,9 @@ async def requeue(
     number = request.number
     letter = await _letter(bus, number)
     _check_letter(letter, number, service, project)
-    delivery = revived(letter.subject or "", letter.data or b"", letter.headers or {}, letter.time or datetime.now(UTC))
+    delivery = original_delivery(
+        letter.subject or "", letter.data or b"", letter.headers or {}, letter.time or datetime.now(UTC)
+    )
     _log.info(
         "dead letter requeued", number=number, project=project, subject=delivery.subject, user=request.requeued_by
     )

@@ -14,7 +14,7 @@ from sandherd.contracts.events.task import TaskRefused
 from sandherd.contracts.requests import ListEvents
 
 PAGE: Final = 500
-_SLOWEST: Final = 10
+_MIN_RETRIES: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class GapFiller:
         """Whether an event of one of these types was received from a source."""
         return bool(self._types.get(source, set()) & types)
 
-    def _submitted(self, command: Event) -> None:
+    def _note_own_command(self, command: Event) -> None:
         """Note a command of this client: if it submits the target, its refusal ends the target."""
         source = self._target.refusal_of(command)
         self._own |= {source, str(command.id)} if source is not None else set()
@@ -88,7 +88,7 @@ class GapFiller:
         self.is_own = bool(ids)
         if len(ids) == 1:
             self._own |= {f"{self._target.source}/{ids[0].hex}", str(ids[0])}
-        return link.on_command(self._submitted)
+        return link.on_command(self._note_own_command)
 
     def refuses(self, event: Event) -> bool:
         """Whether the event refuses a command of this client; the name may belong to another task or sandbox."""
@@ -177,7 +177,7 @@ class GapFiller:
         if silent is not None:
             limit = self._limits.silence if self._begun else self._limits.beginning
             # An event that is late and not lost still gets some time.
-            return self._now() - silent > limit and self._now() - since > _SLOWEST * self._limits.retry
+            return self._now() - silent > limit and self._now() - since > _MIN_RETRIES * self._limits.retry
         return self._now() - since > self._limits.gap
 
     def wait(self) -> None:

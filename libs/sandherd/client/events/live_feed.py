@@ -41,7 +41,7 @@ class LiveFeed:
 
     def start(self) -> None:
         """Start to observe the connection."""
-        self._unsubscribe = self._link.on_change(self._changed)
+        self._unsubscribe = self._link.on_change(self._on_connection_change)
 
     async def listen(self, *subjects: str) -> None:
         """Subscribe to these subjects, too."""
@@ -91,7 +91,7 @@ class LiveFeed:
             await self._received.put(event)
             self._available.set()
 
-    def _changed(self, connected: bool) -> None:  # noqa: FBT001  # the signature of `on_change`
+    def _on_connection_change(self, connected: bool) -> None:  # noqa: FBT001  # the signature of `on_change`
         if self._signal is not ConnectionSignal.CLOSED:
             self._signal = ConnectionSignal.BACK if connected else ConnectionSignal.CLOSED
         self._available.set()

@@ -21,7 +21,7 @@ from sandherd.contracts.repositories import (
     Ticket,
 )
 
-_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
+_COPIED_FIELDS: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
 """The fields that are the same in a task spec."""
 _FILE: Final = "file://"
 _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
@@ -95,7 +95,7 @@ class RepositorySource(Model):
 
     def options(self) -> dict[str, Any]:
         """The fields that have the same name in a task spec."""
-        return {name: getattr(self, name) for name in _SAME} | {"git_proxy": bool(self.git_proxy)}
+        return {name: getattr(self, name) for name in _COPIED_FIELDS} | {"git_proxy": bool(self.git_proxy)}
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:

@@ -176,11 +176,11 @@ class Execution:
     def _is_complete(self) -> bool:
         return self.state is not None and self.state.complete
 
-    def _update(self, found: ExecState) -> ExecState:
-        self.state = found
-        self._read += found.output
-        self._offset = max(self._offset, found.next_offset)
-        return found
+    def _update(self, state: ExecState) -> ExecState:
+        self.state = state
+        self._read += state.output
+        self._offset = max(self._offset, state.next_offset)
+        return state
 
 
 def exit_status(state: ExecState) -> int:

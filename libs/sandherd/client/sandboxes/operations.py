@@ -70,7 +70,7 @@ class SandboxOperations(NamedSecrets):
             raise refused
         await self._check_named_secrets(spec)
 
-    def _sealed(self, spec: SpecT) -> SpecT:
+    def _seal_secrets(self, spec: SpecT) -> SpecT:
         """The spec to send, after `check`, with values of secrets encrypted for the spawner.
 
         If the spawner did not reply, or its version has no key, the values are sent unencrypted.
@@ -149,7 +149,7 @@ class SandboxOperations(NamedSecrets):
         wanted = spec or wire.SandboxSpec()
         await self.check(wanted)
         name = new_sandbox_name(sandbox or new_sandbox())
-        command = validated(wire.CreateSandbox, sandbox=name, spec=self._sealed(wanted), requested_by=by)
+        command = validated(wire.CreateSandbox, sandbox=name, spec=self._seal_secrets(wanted), requested_by=by)
         if wait:
             return await commands.create_and_wait(self.connection, command, timeout)
         await self.connection.command(command, name)

@@ -17,7 +17,7 @@ from sandherd.contracts.requests import INLINE_BYTES, PortData, PortRead, PortWr
 
 LOOPBACK: Final = "127.0.0.1"
 _CLOSE_SECONDS: Final = 3.0
-_REST: Final = 0.05
+_PAUSE_SECONDS: Final = 0.05
 """How long to wait after a reply without progress, in seconds: a sandbox may reply at once."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -99,10 +99,10 @@ class PortForward:
             while data:
                 accepted = await self._write(name, offset, data)
                 if accepted == offset:
-                    await asyncio.sleep(_REST)
+                    await asyncio.sleep(_PAUSE_SECONDS)
                 data, offset = data[accepted - offset :], accepted
         while not (await self._request(name, offset, b"", end=True)).ended:  # noqa: ASYNC110  # another process ends it
-            await asyncio.sleep(_REST)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _receive(self, name: str, writer: asyncio.StreamWriter) -> None:
         """Write what the program in the sandbox sends, as fast as the program on this machine reads it."""
@@ -114,7 +114,7 @@ class PortForward:
             await writer.drain()
             offset, ended = offset + len(found.data), found.ended
             if not found.data and not ended:
-                await asyncio.sleep(_REST)
+                await asyncio.sleep(_PAUSE_SECONDS)
         if writer.can_write_eof():
             writer.write_eof()
 

@@ -36,7 +36,7 @@ STALLED: Final = 120.0
 """How long a transfer may make no progress, in seconds."""
 MAX_TRANSFER_SECONDS: Final = 3600.0
 """Time limit of a whole transfer, in seconds. The chunks in the sandbox are stored for this time."""
-_MIN_PROGRESS: Final = 64 * 1024
+_MIN_PROGRESS_BYTES: Final = 64 * 1024
 
 Moved = Callable[[int, int], None]
 """Called with the number of transferred bytes, and the number of all bytes."""
@@ -146,7 +146,7 @@ async def upload(
     )
     written: FileWritten = await _repeat_until_done(link, request)
     if written.sha256 != content.sha256 or written.size != content.size:
-        raise _damaged(path, "the sandbox wrote other data than was sent")
+        raise _damaged_error(path, "the sandbox wrote other data than was sent")
     moved(content.size, content.size)
     return written
 
@@ -160,13 +160,13 @@ async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO
     """Write an artifact of a sandbox or a task into an empty file. Raises `HerdError`, also if it is damaged."""
     await _fetch(link, owner, artifact, out, moved)
     if digest_of(out) != (artifact.size, artifact.sha256):
-        raise _damaged(artifact.artifact, "the received data is not what was stored")
+        raise _damaged_error(artifact.artifact, "the received data is not what was stored")
     out.seek(0)
 
 
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
     """Repeat the request until the transfer is done: each one continues it. Raises `HerdError` without progress."""
-    progress = ProgressCheck(STALLED, longest=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS)
+    progress = ProgressCheck(STALLED, longest=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
     while True:
         found = await request_with_retries(link, request)
         if found.done:
@@ -226,7 +226,7 @@ async def download(link: HerdConnection, sandbox: str, path: str, out: IO[bytes]
     else:
         await _fetch(link, sandbox, found.artifact, out, moved)
     if digest_of(out) != (found.size, found.sha256):
-        raise _damaged(path, "the received data is not what the sandbox sent")
+        raise _damaged_error(path, "the received data is not what the sandbox sent")
     out.seek(0)
     moved(found.size, found.size)
     return found
@@ -243,8 +243,8 @@ async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out:
             out.write(piece.data)
             moved(min(receiver.moved, artifact.size - 1), artifact.size)
     except InvalidChunkError as error:
-        raise _damaged(artifact.artifact, str(error)) from None
+        raise _damaged_error(artifact.artifact, str(error)) from None
 
 
-def _damaged(path: str, what: str) -> HerdError:
+def _damaged_error(path: str, what: str) -> HerdError:
     return HerdError.of(Code.CONFLICT, f"{path}: {what}", field="path", remedy="copy it again")

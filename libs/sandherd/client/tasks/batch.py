@@ -97,7 +97,10 @@ def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list
     read = {label: inputs_of(label, entry, tasks) for label, entry in named.items()}
     sources = {one["task"] for inputs in read.values() for one in inputs}
     more = {label: {"inputs": inputs} | _storing(tasks[label] in sources) for label, inputs in read.items()}
-    return [_batch_task(label, {**named[label], **more[label]}, tasks, batch, folder) for label in _sorted(waits)]
+    return [
+        _batch_task(label, {**named[label], **more[label]}, tasks, batch, folder)
+        for label in _sort_by_dependency(waits)
+    ]
 
 
 def batch_name(names: Sequence[str]) -> str:
@@ -170,7 +173,7 @@ def _storing(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one fact
     return {"keep_work": True} if is_source else {}
 
 
-def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _sort_by_dependency(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Each label after its dependencies; those without dependencies stay in the order of the file."""
     try:
         yield from TopologicalSorter(waits).static_order()
@@ -187,8 +190,8 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
     try:
         if "argv" in entry:
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
-        fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
-        repository, earlier = repository_of(fields, folder), _earlier(fields)
+        fields["labels"] = own_labels(fields.get("labels")) | _own_labels(label, batch)
+        repository, earlier = repository_of(fields, folder), _pop_earlier_task(fields)
         spec = validated(TaskSpec, **fields)
         if spec.sealed is None:
             check_secret_values({name: spec.env[name] for name in spec.secret_env})
@@ -226,13 +229,13 @@ def own_labels(labels: Any) -> dict[str, Any]:
     return dict(labels or {})
 
 
-def _reserved(label: str, batch: str) -> dict[str, str]:
+def _own_labels(label: str, batch: str) -> dict[str, str]:
     """The labels that Sandherd sets: the batch, and the name in the file if it is valid as the value of a label."""
     named = {NAME_LABEL: label} if label and _LABEL.fullmatch(label) else {}
     return {BATCH_LABEL: batch} | named
 
 
-def _earlier(fields: dict[str, Any]) -> ResumeSource | None:
+def _pop_earlier_task(fields: dict[str, Any]) -> ResumeSource | None:
     """Remove the field `resume`, and return its earlier task. A complete `Resume` is not removed."""
     resumed = fields.get("resume")
     if resumed is None or (isinstance(resumed, Mapping) and "session_id" in resumed):

@@ -188,15 +188,17 @@ def _entries_of(entry: Mapping[str, Any], groups: Mapping[str, list[Combination]
     return [_entry_of(entry, one) for one in groups[str(entry["name"])]] if "matrix" in entry else [entry]
 
 
-def _entry_of(entry: Mapping[str, Any], one: Combination) -> dict[str, Any]:
+def _entry_of(entry: Mapping[str, Any], combination: Combination) -> dict[str, Any]:
     """The entry of one combination: with its name, its values in all texts, and labels of its values."""
-    name = f"{entry['name']}-{one.suffix}"
+    name = f"{entry['name']}-{combination.suffix}"
     fields = {
-        field: _with_values(name, field, value, one.values) for field, value in entry.items() if field != "matrix"
+        field: _with_values(name, field, value, combination.values)
+        for field, value in entry.items()
+        if field != "matrix"
     }
     if entry.get("task") is not None and "${{" not in str(entry["task"]):
-        fields["task"] = f"{entry['task']}-{one.suffix}"
-    return fields | {"name": name, "labels": _labels(name, fields.get("labels"), one.values)}
+        fields["task"] = f"{entry['task']}-{combination.suffix}"
+    return fields | {"name": name, "labels": _labels(name, fields.get("labels"), combination.values)}
 
 
 def _labels(name: str, labels: Any, values: Values) -> Any:
@@ -212,7 +214,7 @@ def _labels(name: str, labels: Any, values: Values) -> Any:
 def _with_values(name: str, field: str, value: Any, values: Values) -> Any:
     """A YAML value in which the references in texts, and in keys of mappings, are replaced by values."""
     if isinstance(value, str):
-        return _REFERENCE.sub(lambda found: _filled(name, field, found, values), value)
+        return _REFERENCE.sub(lambda found: _fill_placeholders(name, field, found, values), value)
     if isinstance(value, list):
         return [_with_values(name, field, one, values) for one in value]
     if isinstance(value, Mapping):
@@ -223,7 +225,7 @@ def _with_values(name: str, field: str, value: Any, values: Values) -> Any:
     return value
 
 
-def _filled(name: str, field: str, found: re.Match[str], values: Values) -> str:
+def _fill_placeholders(name: str, field: str, found: re.Match[str], values: Values) -> str:
     if found[1]:
         return found[0].removeprefix("$")
     if found[2] is None:

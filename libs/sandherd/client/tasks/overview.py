@@ -28,9 +28,9 @@ LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
 """The states of tasks that have not ended."""
 MAX_TASKS: Final = 500
 HISTORY_SECONDS: Final = 3.0
-_FOUND: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
+_FINDING_EVENTS: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
 _OUTCOME: Final = MonitorInterventionOutcome.type
-_UNSOLVED: Final = frozenset({"ignored", "undelivered"})
+_UNSOLVED_OUTCOMES: Final = frozenset({"ignored", "undelivered"})
 T = TypeVar("T")
 
 
@@ -76,7 +76,9 @@ async def overview(send: queries.SendRequest) -> Overview:
         _optional(send, validated(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
         _optional(send, validated(ListPastSandboxes, states=running, limit=1000)),
         _optional(send, validated(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
-        _optional(send, validated(requests.ListEvents, types=[*_FOUND, _OUTCOME], newest_first=True, limit=1000)),
+        _optional(
+            send, validated(requests.ListEvents, types=[*_FINDING_EVENTS, _OUTCOME], newest_first=True, limit=1000)
+        ),
     )
     views = work_views(
         tasks,
@@ -115,8 +117,8 @@ def _diagnosis(event: Mapping[str, Any]) -> str | None:
     data = event.get("data", {})
     if event["type"] == _OUTCOME:
         outcome = data.get("outcome")
-        return f"diagnosis: the monitor's message was {outcome}" if outcome in _UNSOLVED else None
-    if event["type"] == _FOUND[0]:
+        return f"diagnosis: the monitor's message was {outcome}" if outcome in _UNSOLVED_OUTCOMES else None
+    if event["type"] == _FINDING_EVENTS[0]:
         return f"diagnosis: {data.get('rule')}: {data.get('summary')}" if data.get("needs_steering") else None
     return "diagnosis: its worker does not respond"
 

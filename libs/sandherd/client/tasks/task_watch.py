@@ -39,7 +39,7 @@ class TaskSelection:
         tasks are new, or are `expected`.
         """
         if not self.labels:
-            return [view for name in self.names for view in await self._named(send, name, expected)]
+            return [view for name in self.names for view in await self._named_tasks(send, name, expected)]
         known = {view.task: view for view in await _past_tasks(send, self.labels)}
         live = [view async for view in live_tasks(send, self.labels)]
         known |= {view.task: view for view in live}
@@ -58,7 +58,7 @@ class TaskSelection:
             return submitted.tasks_with(self.labels)
         return [name for name in self.names if submitted.of("task", name)]
 
-    async def _named(self, send: queries.SendRequest, name: str, expected: Collection[str]) -> list[TaskView]:
+    async def _named_tasks(self, send: queries.SendRequest, name: str, expected: Collection[str]) -> list[TaskView]:
         try:
             return [await queries.task(send, name)]
         except HerdError as error:

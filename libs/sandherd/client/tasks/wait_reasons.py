@@ -36,10 +36,10 @@ async def with_approvals(send: SendRequest, views: Sequence[TaskView]) -> list[T
     known: dict[tuple[str, str], list[ApprovalView]] = {}
     for approval in await pending_approvals(send, running[0].sandbox if len(views) == 1 else None):
         known.setdefault((approval.project, approval.sandbox), []).append(approval)
-    return [_explained(view, known.get((view.project, view.sandbox or ""), [])) for view in views]
+    return [_with_reason(view, known.get((view.project, view.sandbox or ""), [])) for view in views]
 
 
-def _explained(view: TaskView, approvals: "Sequence[ApprovalView]") -> TaskView:
+def _with_reason(view: TaskView, approvals: "Sequence[ApprovalView]") -> TaskView:
     if view.state is not TaskState.RUNNING or not approvals:
         return view
     more = f", and {len(approvals) - 1} more" if approvals[1:] else ""

@@ -87,7 +87,7 @@ class Sender:
             with (
                 socket.create_connection((address, port_of(self._url)), self._seconds) as plain,
                 shut_down_after(plain, self._total_seconds),
-                self._secured(plain) as connected,
+                self._with_tls(plain) as connected,
             ):
                 return self._exchange(connected, body, headers)
         except AddressRefusedError as error:
@@ -95,7 +95,7 @@ class Sender:
         except (OSError, http.client.HTTPException, ValueError) as error:
             return SendResult(None, f"{type(error).__name__}: {error}"[:200])
 
-    def _secured(self, plain: socket.socket) -> socket.socket:
+    def _with_tls(self, plain: socket.socket) -> socket.socket:
         """The connection, with TLS for an https URL: the certificate must be that of the URL's host."""
         return plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=self._url.hostname)
 

@@ -23,7 +23,7 @@ Path = Annotated[TreePath, Query()]
 """A path in the work tree of a sandbox, in the query: paths have slashes and dots."""
 _SECONDS: Final = 15.0
 _DOWNLOAD_SECONDS: Final = 600.0
-_IN_MEMORY: Final = 1024 * 1024
+_MAX_MEMORY_BYTES: Final = 1024 * 1024
 _FOLDER: Final = SHARE // 2
 _BYTES: Final[dict[str, Any]] = {
     "requestBody": {
@@ -75,7 +75,7 @@ class LimitedFile(tempfile.SpooledTemporaryFile[bytes]):
     """A temporary file that refuses more than `limit` bytes: the size that a sandbox reports may be wrong."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(max_size=_IN_MEMORY)
+        super().__init__(max_size=_MAX_MEMORY_BYTES)
         self._limit = limit
 
     def write(self, s: Any) -> int:

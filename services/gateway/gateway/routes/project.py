@@ -48,7 +48,7 @@ GrantBody: Any = body_of(GrantBudget, "GrantBody", without=frozenset({"task", "g
 UsageQuery: Any = part_of(GetUsage, "UsageQuery", without=frozenset({"labels"}))
 ScheduleNamed = Annotated[ScheduleName, Path()]
 SecretNamed = Annotated[SecretName, Path()]
-_LISTED: Final = 1000
+_MAX_LISTED: Final = 1000
 
 
 class SecretBody(Model):
@@ -190,7 +190,7 @@ async def artifacts(
         raise HerdError.of(Code.INVALID_FIELD, "name a task or a sandbox", field="task", remedy="name one of the two")
     found: list[EventArtifact] = []
     async for one in session.herd.artifacts(task=task, sandbox=sandbox):
-        if len(found) == _LISTED:
+        if len(found) == _MAX_LISTED:
             return ArtifactList(artifacts=found, truncated=True)
         found.append(one)
     return ArtifactList(artifacts=found, truncated=False)

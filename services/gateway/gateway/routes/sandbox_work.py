@@ -33,14 +33,14 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.states import SANDBOX_ENDED
 
 router: Final = APIRouter(tags=["sandboxes"])
-_NAMED: Final = frozenset({"sandbox"})
+_FIELDS_OF_PATH: Final = frozenset({"sandbox"})
 _COMMAND: Final = frozenset({"sandbox", "exec"})
 ExecBody: Any = body_of(Exec, "ExecBody", without=_COMMAND)
 ExecQuery: Any = part_of(ExecStatus, "ExecQuery", without=_COMMAND)
 ExecKillBody: Any = body_of(ExecKill, "ExecKillBody", without=_COMMAND)
 ExecInputBody: Any = body_of(ExecInput, "ExecInputBody", without=_COMMAND)
-PauseBody: Any = body_of(PauseSandbox, "PauseBody", without=_NAMED)
-ExtendBody: Any = body_of(ExtendSandbox, "ExtendBody", without=_NAMED)
+PauseBody: Any = body_of(PauseSandbox, "PauseBody", without=_FIELDS_OF_PATH)
+ExtendBody: Any = body_of(ExtendSandbox, "ExtendBody", without=_FIELDS_OF_PATH)
 _SECONDS: Final = 15.0
 
 
@@ -106,7 +106,7 @@ async def runtime_log(
 async def start_command(session: WorkSession, sandbox: Name, body: ExecBody) -> JSONResponse:
     """Start a command. The response has its state and first output; `Location` is the URL of its later state."""
     name = session.name("exc")
-    fields = _decoded(body.model_dump(exclude_unset=True), "stdin")
+    fields = _decode_name(body.model_dump(exclude_unset=True), "stdin")
     found = await session.herd.connection.request(
         validated(Exec, sandbox=sandbox, exec=name, **fields), timeout=_SECONDS
     )
@@ -133,12 +133,12 @@ async def kill_command(session: WorkSession, sandbox: Name, command: Name, body:
 @router.post("/sandboxes/{sandbox}/exec/{command}/input")
 async def command_input(session: WorkSession, sandbox: Name, command: Name, body: ExecInputBody) -> InputAccepted:
     """Write to the terminal of a command, or change its size: at most 3072 bytes, as 4096 characters of base64url."""
-    fields = _decoded(body.model_dump(exclude_unset=True), "data")
+    fields = _decode_name(body.model_dump(exclude_unset=True), "data")
     request = validated(ExecInput, sandbox=sandbox, exec=command, **fields)
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 
-def _decoded(fields: dict[str, Any], name: str) -> dict[str, Any]:
+def _decode_name(fields: dict[str, Any], name: str) -> dict[str, Any]:
     """The fields, with the field `name` decoded from base64url. Raises `HerdError`.
 
     Contracts decode bytes only if they are read from JSON.

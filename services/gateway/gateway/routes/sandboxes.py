@@ -28,12 +28,12 @@ from sandherd.contracts.requests.live_state import SandboxFilter
 from sandherd.contracts.states import SANDBOX_ENDED
 
 router: Final = APIRouter(tags=["sandboxes"])
-_NAMED: Final = frozenset({"sandbox"})
+_FIELDS_OF_PATH: Final = frozenset({"sandbox"})
 SandboxQuery: Any = part_of(SandboxFilter, "SandboxQuery", without=frozenset({"sandbox", "labels"}), past=(bool, False))
 SandboxEventQuery: Any = part_of(ListEvents, "SandboxEventQuery", without=frozenset({"sandbox", "task", "entity"}))
-TrajectoryQuery: Any = part_of(GetTrajectory, "TrajectoryQuery", without=_NAMED)
-OutputQuery: Any = part_of(GetOutput, "OutputQuery", without=_NAMED)
-TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_NAMED)
+TrajectoryQuery: Any = part_of(GetTrajectory, "TrajectoryQuery", without=_FIELDS_OF_PATH)
+OutputQuery: Any = part_of(GetOutput, "OutputQuery", without=_FIELDS_OF_PATH)
+TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_FIELDS_OF_PATH)
 MessageBody: Any = body_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
 MuteBody: Any = body_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
 Rule = Annotated[RuleName, Path()]

@@ -68,7 +68,7 @@ async def submit_task(session: WorkSession, spec: TaskBody, name: SafeName | Non
 async def catalogue(session: ReadSession) -> Catalogue:
     """What tasks can use in this herd: runtimes, profiles, harnesses, limits."""
     found = await session.herd.connection.request(ListRuntimes())
-    return found.model_copy(update={"profiles": {name: _shown(one) for name, one in found.profiles.items()}})
+    return found.model_copy(update={"profiles": {name: _public_profile(one) for name, one in found.profiles.items()}})
 
 
 @router.get("/tasks/{task}", response_model=TaskView)
@@ -110,7 +110,7 @@ async def retry_task(session: WorkSession, task: Name, if_match: MatchHeader = N
     return accepted(task, f"/tasks/{task}")
 
 
-def _shown(profile: Profile) -> Profile:
+def _public_profile(profile: Profile) -> Profile:
     """The profile without values and paths of the operator, which no task needs."""
     return profile.model_copy(update={"env": {}, "forward_env": frozenset(), "mounts": ()})
 

@@ -73,7 +73,7 @@ class Branches:
                 conflicts = {one.branch: frozenset(filter(is_plain, one.paths)) for one in data.overlaps}
                 return self._set_conflicts(key, before, conflicts)
             case BranchMerged():
-                return self._merged(key, before, at) | self._set_conflicts(key, before, {})
+                return self._record_merge(key, before, at) | self._set_conflicts(key, before, {})
             case BranchDeleted():
                 return self._set_conflicts(key, before, {})
             case _:
@@ -98,7 +98,7 @@ class Branches:
         self._facts[key] = replace(before, conflicts=now)
         return {key, *((project, repository, other) for other in before.conflicts.keys() | now.keys())}
 
-    def _merged(self, key: BranchKey, before: BranchFacts, at: datetime) -> set[BranchKey]:
+    def _record_merge(self, key: BranchKey, before: BranchFacts, at: datetime) -> set[BranchKey]:
         """Record the merge. Returns the branch, and its base: every sandbox that works on the base is affected."""
         if before.base is None:
             return {key}

@@ -106,7 +106,7 @@ class Conductor:
         """Read everything, and publish the outboxes: the former holder of the lease may not have published them."""
         self._ledgers = await self._store.restore()
         await self._branch_feed.start()
-        await self._read()
+        await self._read_changes()
         for project, ledger in self._ledgers.items():
             self._mark_changed((project, name) for finding in ledger.findings for name in finding.sandboxes)
             self._action_may_become_due.add(project)
@@ -114,7 +114,7 @@ class Conductor:
             await self._publish(project, may_be_published=True)
 
     async def _pass(self) -> None:
-        await self._read()
+        await self._read_changes()
         projects = set(self._changed)
         now = asyncio.get_running_loop().time()
         if now - self._checked_at >= self._policy.check_interval:
@@ -128,7 +128,7 @@ class Conductor:
 
     # --- reading -----------------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read_changes(self) -> None:
         await self._update_index()
         while batch := await self._summaries.next_batch():
             for key, summary in batch.items():

@@ -33,7 +33,7 @@ from sandherd.telemetry import logs
 
 EVENTS: Final = "EVENTS"
 BRANCH_SUBJECTS: Final = f"{PREFIX}.event.*.*.branch.*"
-_BATCH: Final = 500
+_BATCH_SIZE: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _MAX_CONTEXTS: Final = 20_000
 _PARALLEL_READS: Final = 50
@@ -118,7 +118,7 @@ class BranchFeed:
         self._arrived = False
         try:
             batch = await read_batch(
-                self._bus, EVENTS, BRANCH_SUBJECTS, first=self._next, limit=_BATCH, max_bytes=_BATCH_BYTES
+                self._bus, EVENTS, BRANCH_SUBJECTS, first=self._next, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
             )
         except BaseException:
             self._arrived = True
@@ -129,12 +129,14 @@ class BranchFeed:
         return [event for stored in batch if (event := _branch_event(stored)) is not None]
 
 
-def _branch_event(stored: StoredMessage) -> ReadBranchEvent | None:
+def _branch_event(stored_message: StoredMessage) -> ReadBranchEvent | None:
     try:
-        event = read_event(stored.subject, stored.data)
+        event = read_event(stored_message.subject, stored_message.data)
     except ContractError:
         return None  # event-ingest reports it
-    return ReadBranchEvent(event.project, event.data, stored.at) if isinstance(event.data, BranchEvent) else None
+    return (
+        ReadBranchEvent(event.project, event.data, stored_message.at) if isinstance(event.data, BranchEvent) else None
+    )
 
 
 class TaskContexts:

@@ -177,9 +177,9 @@ class HerdIndex:
         return [self.members[key] for key in self._by_task.of((project, task))]
 
 
-def _same_index_keys(one: ProjectMember, other: ProjectMember) -> bool:
+def _same_index_keys(member: ProjectMember, other: ProjectMember) -> bool:
     """Whether two states of a member have the same index keys, except for their files."""
-    return (one.group, one.branch, one.task, one.title, one.context) == (
+    return (member.group, member.branch, member.task, member.title, member.context) == (
         other.group,
         other.branch,
         other.task,

@@ -92,19 +92,19 @@ def repository_key(repository: str | None) -> str | None:
     return repository.removesuffix("/").removesuffix(".git") if repository else None
 
 
-def meant_to_be_alike(one: ProjectMember, other: ProjectMember) -> bool:
+def meant_to_be_alike(member: ProjectMember, other: ProjectMember) -> bool:
     """Whether two tasks are similar on purpose: equal, of one branch or batch, or one builds on the other."""
-    joined = one.branch is not None and (one.repository, one.branch) == (other.repository, other.branch)
-    batch = one.context.batch is not None and one.context.batch == other.context.batch
-    builds = one.task in other.context.builds_on or other.task in one.context.builds_on
-    return one.task == other.task or joined or batch or builds
+    joined = member.branch is not None and (member.repository, member.branch) == (other.repository, other.branch)
+    batch = member.context.batch is not None and member.context.batch == other.context.batch
+    builds = member.task in other.context.builds_on or other.task in member.context.builds_on
+    return member.task == other.task or joined or batch or builds
 
 
-def are_alternatives(one: ProjectMember, other: ProjectMember) -> bool:
+def are_alternatives(member: ProjectMember, other: ProjectMember) -> bool:
     """Whether two tasks are the same on purpose, as in a matrix.
 
     Only one of their results is used, so they don't conflict.
     """
-    return one.task == other.task or (
-        one.context.batch is not None and one.context.batch == other.context.batch and one.title == other.title
+    return member.task == other.task or (
+        member.context.batch is not None and member.context.batch == other.context.batch and member.title == other.title
     )

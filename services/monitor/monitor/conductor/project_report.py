@@ -63,10 +63,10 @@ def recommendations(ledger: ConductorLedger) -> list[str]:
         (severe, "let the earlier one finish before {} continued: `sandherd sandboxes pause`"),
         (stale, "check the results of {}: what it builds on has changed"),
     ]
-    return [line.format(_some(names, line)) for names, line in lines if names]
+    return [line.format(_first_names(names, line)) for names, line in lines if names]
 
 
-def _some(names: Sequence[str], line: str) -> str:
+def _first_names(names: Sequence[str], line: str) -> str:
     shown = ", ".join(names[:3]) + (f" and {pluralize(len(names) - 3, 'other')}" if len(names) > 3 else "")
     if line.startswith("check"):
         return shown
