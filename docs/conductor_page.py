@@ -45,7 +45,7 @@ def numbers() -> str:
             ("similarity of a duplicate, if both have edited files", f"{similarity.THRESHOLD:g}", "OmoiOS"),
             ("similarity of a duplicate, by titles alone", f"{similarity.TEXT_THRESHOLD:g}", "Hephaestus"),
             ("how far below it a finding is withdrawn", f"{similarity.HYSTERESIS:g}", proposal),
-            ("tokens of a shingle", similarity.SHINGLE, proposal),
+            ("tokens of a shingle", similarity.SHINGLE_TOKENS, proposal),
             ("lines between edits that overlap", evidence.NEAR, "the context of a hunk in git"),
             ("editors of a file that are compared, the first ones", herd_index.MAX_EDITORS, proposal),
             ("titles with a shingle, above which it is no reason to compare them", herd_index.MAX_ALIKE, proposal),

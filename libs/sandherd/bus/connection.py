@@ -71,7 +71,7 @@ _log: Final = logs.get("bus")
 
 
 class ConnectionCallbacks:
-    """Functions that are called when the state of a connection changes. Replace any of them before `Bus.open`."""
+    """Functions that are called when the state of a connection changes. Set them before `Bus.open`."""
 
     def __init__(self) -> None:
         self.disconnected: Callable[[], None] = lambda: None
@@ -95,7 +95,7 @@ class Bus:
         self._window: PublishWindow | None = None
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
-        """The last error that nats-py reported: the reason, if a connect times out."""
+        """The last error that nats-py reported. If a connect times out, it is the reason."""
         self._tls = tls or TlsFiles.of()
         self._tls_context = self._tls.context()
 
@@ -179,7 +179,7 @@ class Bus:
         return await self._waiting.acknowledgement(subject, sending)
 
     async def publish_window(self) -> PublishWindow:
-        """For a program that publishes many messages at a time. Raises `PublishFailedError`."""
+        """The connection's `PublishWindow`, to publish many messages at a time. Raises `PublishFailedError`."""
         if self._window is None:
             self._window = await PublishWindow.open(self.client)
             self._waiting.on_lost = self._window.fail_all
@@ -249,7 +249,7 @@ class Bus:
         try:
             return await self._request_once(subject, payload, timeout, headers)
         except NoResponderError:
-            # About 1 in 45,000 of these replies was false, right after the responder had subscribed. So retry once.
+            # About 1 in 45,000 of these replies was wrong, sent just after the responder had subscribed: retry once.
             await asyncio.sleep(_NO_RESPONDER_RETRY_SECONDS)
             return await self._request_once(subject, payload, timeout, headers)
 

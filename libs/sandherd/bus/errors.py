@@ -8,7 +8,7 @@ _STORE_FAILED: Final = 10077
 """The broker's error `JSStreamStoreFailedF`: the reply of a full stream with `discard: new`."""
 NO_LEADER: Final = frozenset({10008, 10009})
 """The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: a leader election is in progress."""
-_OF_SUBJECT: Final = "per subject"
+_SUBJECT_FULL_TEXT: Final = "per subject"
 """A part of the error's description if a subject is full. The code is the same as for a full stream."""
 
 
@@ -17,11 +17,11 @@ class BusError(Exception):
 
 
 class TlsError(BusError):
-    """TLS is required, but a file of it is invalid, the handshake has failed, or the server has no TLS."""
+    """TLS is required, but one of its files is invalid, the handshake has failed, or the server has no TLS."""
 
 
 class PublishFailedError(BusError):
-    """The broker did not acknowledge; the same message may be published again."""
+    """The broker did not acknowledge the message. It may be published again with the same id."""
 
 
 class ConnectionLostError(PublishFailedError):
@@ -29,7 +29,7 @@ class ConnectionLostError(PublishFailedError):
 
 
 class LeaderlessError(PublishFailedError):
-    """The stream has no leader at present: that server is lost, and the others elect a new leader."""
+    """The stream has no leader at present, because its leader was lost and the other servers elect a new one."""
 
 
 class StreamFullError(PublishFailedError):
@@ -66,4 +66,4 @@ def failure_of(code: int | None, description: str | None) -> type[BusError]:
         return LeaderlessError
     if code != _STORE_FAILED:
         return PublishFailedError
-    return SubjectFullError if _OF_SUBJECT in (description or "") else StreamFullError
+    return SubjectFullError if _SUBJECT_FULL_TEXT in (description or "") else StreamFullError

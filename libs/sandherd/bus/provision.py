@@ -83,7 +83,7 @@ class ProvisionError(Exception):
 
 @dataclass(frozen=True)
 class Provisioned:
-    """What was done about one declared stream or consumer. `thing` is its name, for example `stream EVENTS`."""
+    """What set-up has done with a declared stream or consumer. `thing` is its name, for example `stream EVENTS`."""
 
     thing: str
     did: SetupOutcome
@@ -103,8 +103,9 @@ class ConfigDrift:
 async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
     """Create missing streams and consumers, and change those that differ from their declaration.
 
-    `replicas` is the number of servers that store each stream; without it existing streams keep theirs, and new ones
-    have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also while a cluster is not ready.
+    `replicas` is the number of servers that store each stream. Without it, existing streams keep their number, and new
+    ones have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also while a cluster is not
+    ready.
     """
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
     done = [
@@ -247,6 +248,6 @@ def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tup
 
 
 def _normalise(value: Any) -> Any:
-    """Normalise a value: the broker omits fields that are 0, False, -1 (unlimited) or None, so these count as equal."""
+    """Replace 0, False and -1 (unlimited) by None: they count as equal, because the broker omits such fields."""
     found = sorted(value, key=str) if isinstance(value, list | tuple) else value
     return None if found == _UNLIMITED else found or None

@@ -68,7 +68,8 @@ async def _write_chunks(bus: Bus, stream: str, chunks: "asyncio.Queue[Msg]", pat
                 return digest.hexdigest()
             file.write(chunk.data)
             digest.update(chunk.data)
-            # Flow control: the broker sends the next chunk when one is acknowledged; the last has no reply subject.
+            # Flow control: the broker sends a chunk after the previous one was acknowledged. The last has no reply
+            # subject.
             if chunk.reply:
                 await bus.client.publish(chunk.reply, b"")
 

@@ -51,7 +51,7 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptors:
-    """How many file descriptors a process has open, and how many it may have."""
+    """The number of file descriptors that a process has open, and its limit."""
 
     used: int
     limit: int

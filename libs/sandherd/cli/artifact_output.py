@@ -37,7 +37,7 @@ async def write_one(herd: Herd, name: str, target: str, owner: str | None) -> in
     found = await herd.find_artifact(name, **({} if owner is None else await _whose(herd, owner)))
     if target == STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as out, ProgressBar(name) as bar:
-            await herd.artifact(found.reference, out, moved=bar.move)
+            await herd.artifact(found.reference, out, on_progress=bar.move)
             _show(found, out)
         return 0
     local = Path(target)
@@ -47,7 +47,7 @@ async def write_one(herd: Herd, name: str, target: str, owner: str | None) -> in
         tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as file,
         ProgressBar(name) as bar,
     ):
-        await herd.artifact(found.reference, file.file, moved=bar.move)
+        await herd.artifact(found.reference, file.file, on_progress=bar.move)
         replace_file(file, local, 0o644)
     return show_result(Format.TABLE, target, found.size, found.reference.sha256)
 

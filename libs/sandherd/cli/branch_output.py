@@ -70,7 +70,7 @@ def fetch(name: str, into: str, output: Format) -> Work:
 
         view = await branch_named(herd, name)
         with ProgressBar(view.branch) as bar:
-            found = await herd.fetch_branch(view.id, into, moved=bar.move)
+            found = await herd.fetch_branch(view.id, into, on_progress=bar.move)
         if output.is_json:
             document = {"branch": found.branch, "commit": found.commit, "repository": str(found.repository)}
             console.document(output, document | {"previous": found.previous, "changed": found.changed})

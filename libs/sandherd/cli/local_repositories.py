@@ -58,8 +58,8 @@ async def upload(herd: Herd, task: str, repository: LocalRepository) -> Reposito
     name = f"{repository.base} of {repository.label}"
     with StatusLine(f"bundling {name}", quiet=QUIET_SECONDS) as activity, ProgressBar(name) as bar:
 
-        def move(moved: int, size: int) -> None:
+        def move(transferred: int, size: int) -> None:
             activity.step("")
-            bar.move(moved, size)
+            bar.move(transferred, size)
 
-        return await herd.upload_repository(task, repository, moved=move)
+        return await herd.upload_repository(task, repository, on_progress=move)

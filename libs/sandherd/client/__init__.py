@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes.execution import Execution, Signal, exit_status
     from sandherd.client.sandboxes.port_forward import PortForward
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.client.subscriptions import EventStream, ReceivedEvent
     from sandherd.client.sync.event_follower import SyncEventFollower
     from sandherd.client.sync.event_stream import SyncEventStream
@@ -149,10 +149,10 @@ __all__ = [
     "MissingRange",
     "MonitorReport",
     "MonitorView",
-    "Moved",
     "NewToken",
     "NotReachedError",
     "OnProgress",
+    "OnTransfer",
     "OutputChunk",
     "Overlap",
     "Overview",
@@ -234,7 +234,7 @@ _NAMES: Final = {
     "sandherd.client.repositories.source": "RepositorySource",
     "sandherd.client.sandboxes.execution": "Execution Signal exit_status",
     "sandherd.client.sandboxes.port_forward": "PortForward",
-    "sandherd.client.sandboxes.transfer": "Moved",
+    "sandherd.client.sandboxes.transfer": "OnTransfer",
     "sandherd.client.subscriptions": "EventStream ReceivedEvent",
     "sandherd.client.sync.event_follower": "SyncEventFollower",
     "sandherd.client.sync.event_stream": "SyncEventStream",

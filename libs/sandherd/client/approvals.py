@@ -70,7 +70,7 @@ class ApprovalOperations:
 
 
 def answer(sandbox: str, approval_id: str, *, granted: bool, reason: str | None, by: str | None) -> "AnswerApproval":
-    """A new answer. Raises `HerdError` naming the invalid field."""
+    """A new answer. Raises `HerdError`, which names the invalid field."""
     from sandherd.contracts.commands import AnswerApproval
 
     return validated(

@@ -20,7 +20,7 @@ from sandherd.contracts.requests import ListEvents, StoredEvent
 PAGE: Final = 500
 _SEARCH_BEFORE: Final = timedelta(hours=1)
 _SEARCH_AFTER: Final = timedelta(days=1)
-"""How long before or after its artifact an event may be created: clocks differ, and an upload takes time."""
+"""An event about an artifact may be created so long before or after it: clocks differ, and an upload takes time."""
 
 
 class EventArtifact(Model):
@@ -45,7 +45,7 @@ class EventArtifact(Model):
 
 @dataclass(frozen=True)
 class ArtifactScope:
-    """Which events are searched: those of a task and its sandboxes, of one sandbox, or of the whole project."""
+    """The events that are searched: those of a task and its sandboxes, of one sandbox, or of the whole project."""
 
     task: str | None = None
     sandbox: str | None = None
@@ -54,7 +54,7 @@ class ArtifactScope:
 
 
 async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[EventArtifact]:
-    """The artifacts that stored events refer to, oldest first, each once. Raises `HerdError`."""
+    """The artifacts that stored events refer to, without repetitions, oldest first. Raises `HerdError`."""
     wanted = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
     question = validated(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
     seen: set[str] = set()

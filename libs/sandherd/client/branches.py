@@ -17,7 +17,7 @@ from sandherd.lazy_imports import LazyModule
 if TYPE_CHECKING:
     from sandherd.client.repositories import branch_fetch
     from sandherd.client.repositories.branch_fetch import FetchedBranch
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
 else:  # on first use: most programs fetch no branches
     branch_fetch = LazyModule("sandherd.client.repositories.branch_fetch")
 
@@ -47,7 +47,10 @@ class BranchOperations(TaskFiles):
         return await self.connection.request(validated(requests.ListBranches, **wanted))
 
     async def branch(self, name: str) -> "requests.BranchView":
-        """One branch. If several have the name: the live one, else the last changed. Raises if several are live."""
+        """One branch. If several have the name, the live one, else the one that changed last.
+
+        Raises if several are live.
+        """
         return await find(self.connection.request, name)
 
     async def push_branch(
@@ -89,14 +92,14 @@ class BranchOperations(TaskFiles):
     async def delete_branch(
         self, name: str, *, where: 'Literal["everywhere", "here"]' = "everywhere", by: str | None = None
     ) -> "requests.BranchView":
-        """Delete a branch in the herd, and in its repository if it was pushed; with `here`, only in the herd."""
+        """Delete a branch in the herd and, if it was pushed, in its repository. With `here`, only in the herd."""
         found = await self.branch(name)
         return await self.connection.request(
             validated(requests.DeleteBranch, branch=found.id, where=where, requested_by=by)
         )
 
     async def fetch_branch(
-        self, name: str, into: "Path | str" = ".", *, moved: "Moved | None" = None
+        self, name: str, into: "Path | str" = ".", *, on_progress: "OnTransfer | None" = None
     ) -> "FetchedBranch":
         """Fetch a branch into the local repository that contains `into`, as a branch of the same name.
 
@@ -111,7 +114,7 @@ class BranchOperations(TaskFiles):
 
         async def download(out: IO[bytes]) -> None:
             try:
-                await self.artifact(reference, out, moved=moved)
+                await self.artifact(reference, out, on_progress=on_progress)
             except HerdError as error:
                 if error.problem.code is not Code.NOT_FOUND:
                     raise
@@ -166,7 +169,7 @@ async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name:
 
 
 def _select_branch(branches: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
-    """The live branch, else the last changed one. Raises `HerdError` if several are live."""
+    """The live branch, else the branch that changed last. Raises `HerdError` if several are live."""
     live = [view for view in branches if view.state is BranchState.LIVE]
     if len(live) > 1:
         shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_NAMES])

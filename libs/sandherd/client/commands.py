@@ -87,16 +87,19 @@ async def retry_and_wait(connection: Connection, command: RetryTask, before: Tas
 
 
 _NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
-"""Refusals whose target may be created by a command that is not handled yet, or whose service may be unavailable."""
+"""The codes of a request for a target that a command may still create, or whose service is unavailable."""
 
 
 async def is_in_use(view: Awaitable[TaskView]) -> bool:
-    """Whether a task of this name exists. `view` requests it. Events of the old task would be taken for a new one's."""
+    """Whether a task of this name exists. `view` requests it.
+
+    A new task would be confused with the events of the old one.
+    """
     return await _if_known(view) is not None
 
 
 async def refuse_ended(view: Awaitable[ViewT], action: str) -> None:
-    """Raise `HerdError` (`conflict`) if the target of a command has ended. `action` is a participle, as `cancelled`.
+    """Raise `HerdError` (`conflict`) if the target of a command has ended. `action` is such as `cancelled`.
 
     An unknown target is not refused: a command that is not handled yet may create it.
     """
@@ -113,7 +116,7 @@ async def refuse_ended(view: Awaitable[ViewT], action: str) -> None:
 
 
 async def _if_known(view: Awaitable[ViewT]) -> ViewT | None:
-    """The view; None if the target is unknown, or its services are unavailable."""
+    """The view of a target. None if the target is unknown, or its services are unavailable."""
     try:
         return await view
     except HerdError as error:
@@ -223,7 +226,7 @@ async def create_and_wait(connection: Connection, command: CreateSandbox, timeou
 
 
 async def _running_view(connection: Connection, sandbox: str) -> SandboxView:
-    """The view with the state running: its event was received, even if the spawner's reply does not show it yet."""
+    """The view, with the state running even if the spawner's reply does not show it yet: its event was received."""
     view = await queries.sandbox(connection.request, sandbox)
     early = view.state in {SandboxState.REQUESTED, SandboxState.SPAWNING}
     return view.model_copy(update={"state": SandboxState.RUNNING}) if early else view

@@ -30,10 +30,10 @@ from sandherd.client.errors import (
     HerdError,
     NotReachedError,
     ServiceUnavailableError,
-    broken,
     busy_wait,
     checked_name,
     closed,
+    from_contract_error,
 )
 from sandherd.client.pending_creations import PendingCreations
 from sandherd.contracts.envelope import Envelope, wrap
@@ -233,7 +233,7 @@ class Connection:
             )
             envelope.to_json()
         except ContractError as error:
-            raise broken(error) from None
+            raise from_contract_error(error) from None
         return envelope
 
     async def _unless_refused(self, subject: str, work: Coroutine[Any, Any, T]) -> T:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
 from sandherd.client.credential_errors import unusable
-from sandherd.client.errors import HerdError, broken
+from sandherd.client.errors import HerdError, from_contract_error
 from sandherd.client.named_contexts import SelectedContext, select
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.settings.client import ClientSettings
@@ -43,7 +43,7 @@ class Context:
     toolchains: Path | None = None
     """The directory of the agent SDKs, on a machine with a spawner."""
     services: Mapping[str, str] = field(default_factory=dict)
-    """HTTP addresses by service, where known."""
+    """The HTTP addresses of services, by service, as far as they are known."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The source of each value, by name."""
 
@@ -205,7 +205,7 @@ def _load(
     try:
         return read(arguments, environ, config)
     except ContractError as error:
-        raise broken(error) from None
+        raise from_contract_error(error) from None
 
 
 def home_of(home: Path | None, config: Path | None) -> Path:

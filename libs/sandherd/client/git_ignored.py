@@ -1,4 +1,4 @@
-"""What git ignores in a folder of this machine, by the rules of the repository that contains it and of the user.
+"""Finds the files that git ignores in a local folder, by the rules of its repository and of the user.
 
 It reads each `.gitignore` from the repository's root down to the folder and below, the repository's `info/exclude`, and
 the file of `core.excludesFile`. Git is run only to read this setting, and may be missing.

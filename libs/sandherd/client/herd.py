@@ -100,13 +100,14 @@ class Herd(
         by: str | None = None,
         repository: "RepositorySource | LocalRepository | str | Path | None" = None,
     ) -> str:
-        """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
+        """Submit a task: either a `TaskSpec`, or a text and the program that does the task. Returns the task's name.
 
-        The same `task` submitted twice is one task; a different one under its name is refused. The event
-        `task.rejected`, or `task.refused` for a name in use, has the reason. A task that would certainly be rejected is
-        not sent, and raises `HerdError`. `repository` is the git repository that the task works on: a URL, or a path on
-        this machine, whose base branch is uploaded first. A `RepositorySource` without URL and path is the default
-        repository of the project, with another base, branch or ticket.
+        `task` is the task's name. If the same task is submitted again, nothing changes. A different task under a name
+        in use is refused by the event `task.refused`; the event `task.rejected` has the reason of any other rejection.
+        If the task would certainly be rejected, it is not sent, and `HerdError` is raised. `repository` is the git
+        repository that the task works on: a URL, or a path on this machine, whose base branch is uploaded first. A
+        `RepositorySource` without URL and path is the default repository of the project, with another base, branch or
+        ticket.
         """
         spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
@@ -119,7 +120,7 @@ class Herd(
         return name
 
     async def cancel(self, task: str, *, reason: str = "", by: str | None = None) -> None:
-        """Cancel a task that has not ended. Raises `HerdError` (`conflict`) if it has."""
+        """Cancel a task. Raises `HerdError` (`conflict`) if it has ended."""
         name = checked_name(task, "task")
         await commands.refuse_ended(queries.task(self.connection.request, name), "cancelled")
         await self.connection.command(validated(wire.CancelTask, task=name, reason=reason, cancelled_by=by), name)
@@ -222,7 +223,7 @@ class Herd(
         return queries.pages(self.connection.request, question)
 
     async def audit(self, sandbox: str | None = None) -> "requests.Audit":
-        """Whether all events are stored: of a sandbox, of all sandboxes of a task (by its name), or of the project."""
+        """Whether all events of a sandbox, of a task's sandboxes, or of the project are stored."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         return await self.connection.request(requests.GetAudit(sandbox=name))
 

@@ -1,4 +1,4 @@
-"""Limits the number of connections of a service's HTTP server, and their time; uvicorn itself has neither limit.
+"""Limits the number of connections of a service's HTTP server, and their duration. uvicorn has neither limit.
 
 Every exchange (a complete request and its complete response) has one deadline, whatever delays it: no request, half a
 header, half a body, a response that is not read, a connection that is not closed. Above a number of connections,
@@ -21,7 +21,7 @@ SLOW: Final = "slow"
 EVICTED_REASON: Final = "evicted"
 INVALID: Final = "invalid"
 _SHARE: Final = 4
-"""The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
+"""The HTTP server may use one N-th of the process's file descriptors; this is N."""
 _MAX_SMALL_PIECES: Final = 64
 _PIECE_BYTES: Final = 128
 """A body may have `_MAX_SMALL_PIECES` pieces of any size, and one more piece for each `_PIECE_BYTES`. A small piece
@@ -34,9 +34,10 @@ class ConnectionLimits:
     """Limits of one HTTP server. Times are in seconds."""
 
     usual: int = 256
-    """Number of connections above which those idle for longer than `grace` are closed, oldest first."""
+    """Above this number of connections, those that are idle for longer than `grace` are closed, the oldest first."""
     maximum: int = 4096
-    """Maximum number of connections. For each further one, one is closed, if possible one without a response."""
+    """Maximum number of connections. For each further one, another one is closed, if possible one without a
+    response."""
     grace: float = 4.0
     """Maximum time of an exchange while there are more than `usual` connections."""
     exchange: float = 10.0
@@ -91,7 +92,7 @@ class OpenConnections:
         return next((one for one in older if not one.responding), older[0])
 
     def progressed(self, connection: "BoundedConnection") -> None:
-        """Note that a new exchange of the connection begins: it is the youngest now."""
+        """Note that a new exchange of the connection begins, which makes it the youngest connection."""
         self._since.pop(connection, None)
         self._since[connection] = self._now()
 
@@ -210,5 +211,5 @@ def raise_open_files() -> int:
 
 
 def open_files() -> int:
-    """How many file descriptors this process may open."""
+    """The number of file descriptors that this process may open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -31,7 +31,7 @@ MAX_TIMEOUT_SECONDS: Final = 120.0
 _DEFAULT_MAX_PAYLOAD: Final = 1024 * 1024
 _FULL_SECONDS: Final = 1.0
 _TURN_SECONDS: Final = 0.01
-"""After receiving requests for this time in seconds, other tasks run: nats-py passes requests on without a pause."""
+"""After receiving requests for so many seconds, let other tasks run: nats-py passes requests on without a pause."""
 _TIMED_OUT: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
 _unsent_log_limit: Final = LineLimit()
@@ -188,7 +188,7 @@ def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
 
 
 def queue_full(project: str, waiting: int) -> Problem:
-    """The refusal if the maximum number of requests of a project or a sandbox wait."""
+    """The refusal if a project or a sandbox has its maximum number of waiting requests."""
     return Problem(
         code=Code.BUSY,
         message=f"{waiting} requests of {project} are waiting already",
@@ -214,7 +214,7 @@ def rows_of(reply: Reply[Any]) -> int:
 
 
 def _sender(message: NatsMessage) -> tuple[str, str]:
-    """The project and, if the subject names one, the sandbox; the broker has checked them."""
+    """The project and the sandbox in the subject, which the broker has checked. A subject may have no sandbox."""
     return message.path.get("project", ""), message.path.get("sandbox", "")
 
 

@@ -116,7 +116,7 @@ class Service:
         )
 
     def consume_commands(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
-        """Like `consume`. If a command becomes a dead letter, an event is published in its project, too."""
+        """Like `consume`. If a command becomes a dead letter, an event about it is published in its project."""
         refused = RefusedCommands(self.settings.dead_letters_per_minute * PROJECT_SHARE)
 
         async def handle_command(delivery: consuming.Delivery) -> Outcome:

@@ -97,7 +97,7 @@ class StorageWatch:
         self._logged = bool(problem)
 
     def problem(self) -> str | None:
-        """The reason, for readiness, why the broker does not store messages; None if it does."""
+        """The reason why the broker does not store messages, for readiness. None if it stores them."""
         if self._failing_since is None or time.monotonic() - self._failing_since < MAX_UNACKNOWLEDGED_SECONDS:
             return None
         return storage_problem(self._error, self._short)

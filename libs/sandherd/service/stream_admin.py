@@ -39,8 +39,8 @@ from sandherd.telemetry import logs
 _EVENTS: Final = "EVENTS"
 _ARTIFACTS: Final = "ARTIFACTS"
 _DEAD: Final = "DEAD"
-_AT_ONCE: Final = 16
-"""Requests of each kind that are processed at the same time."""
+_PARALLEL_REQUESTS: Final = 16
+"""Maximum number of requests of each kind that are processed at the same time."""
 _EXISTS: Final = 10148
 """The broker's error code for a consumer that exists with another configuration."""
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
@@ -63,7 +63,7 @@ class StreamAdmin:
             DeleteDead: self.delete_dead,
         }
         for request, answer in answers.items():
-            self._service.answer(request, answer, at_once=_AT_ONCE)
+            self._service.answer(request, answer, at_once=_PARALLEL_REQUESTS)
 
     async def create_consumer(self, incoming: IncomingRequest[CreateConsumer]) -> BaseModel:
         """Create a pull consumer for events of this project, or change its events. Raises `ContractError`."""

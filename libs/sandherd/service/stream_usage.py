@@ -14,7 +14,7 @@ from sandherd.contracts.streams import CONSUMERS
 from sandherd.telemetry.meters import Meters
 
 WARNING_RATIO: Final = 0.8
-"""Fill ratio from which a warning is shown. Regular purging keeps a stream below it."""
+"""From this fill ratio on, a warning is shown. Regular purging keeps a stream below it."""
 _MEASURE_INTERVAL: Final = 5.0
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
@@ -41,7 +41,7 @@ class StreamFill:
 
 
 async def read_fill(bus: Bus, stream: str) -> StreamFill:
-    """How full a stream is now. Raises nats-py's errors, and `TimeoutError`."""
+    """Read the current state of a stream. Raises nats-py's errors, and `TimeoutError`."""
     info = await bus.js.stream_info(stream)
     state, config = info.state, info.config
     return StreamFill(

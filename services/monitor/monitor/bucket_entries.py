@@ -29,7 +29,7 @@ _log: Final = logs.get("budgets")
 
 
 class BucketEntry(NamedTuple):
-    """An entry of a bucket. `value` is None if it was deleted or has expired."""
+    """An entry of a bucket. `value` is None if the entry was deleted or has expired."""
 
     key: str
     value: bytes | None
@@ -75,7 +75,7 @@ class BucketReader:
 class BucketWatch:
     """Calls `on_entry` with the key, the value and the revision of each entry, and again for each change.
 
-    An entry that expires is not reported, nor a deletion whose delete marker has expired.
+    The expiry of an entry is not reported. A deletion is not reported if its delete marker has expired.
     """
 
     def __init__(

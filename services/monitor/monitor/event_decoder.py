@@ -1,4 +1,4 @@
-"""Decodes messages of the EVENTS stream for the monitor. It parses only bodies that the facts or a rule need."""
+"""Decodes messages of the stream EVENTS for the monitor. It parses only the bodies that the facts or a rule need."""
 
 from datetime import datetime
 from typing import Final
@@ -47,7 +47,7 @@ READ: Final = frozenset(
 
 
 def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
-    """The event, or None if it is not about a watched entity.
+    """The event in a message. None if the event is not about a watched entity.
 
     event-ingest stores events that break the contract in DEAD. Here, such an event only shows that the sandbox runs,
     because the broker has checked nothing but its subject.
@@ -80,7 +80,7 @@ def _is_junk(document: bytes) -> bool:
 
 
 def _attempt_end(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
-    """The end of an attempt, as an event of its sandbox; None if it had no sandbox."""
+    """The end of an attempt, as an event of its sandbox. None if the attempt had no sandbox."""
     try:
         event = read_event(subject, document)
     except ContractError:

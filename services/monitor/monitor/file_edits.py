@@ -17,7 +17,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.records import MAX_EDITS, MAX_RANGES
 
 MAX_BYTES: Final = 6 * 1024
-"""Maximum size of all edits of a sandbox, in bytes; the oldest are dropped."""
+"""Maximum size of all edits of a sandbox, in bytes. If there are more, the oldest are dropped."""
 MAX_PATH: Final = 512
 """Maximum size of a path, in bytes. A file with a longer path is left out."""
 _MAX_LINE: Final = 2**32 - 1
@@ -35,7 +35,7 @@ class FileEdit:
 
     path: str
     digest: bytes | None
-    """The SHA-256 of its content."""
+    """The SHA-256 of the file's content."""
     ranges: tuple[Range, ...]
     at: datetime
     count: int
@@ -93,7 +93,7 @@ def unpacked(packed: bytes) -> Iterator[FileEdit]:
 def ranges_of(diff: str) -> Iterator[Range]:
     """The lines that a unified diff changes, by their numbers in the new text.
 
-    Where lines are only removed, it is the line before them.
+    If lines are only removed, the line before them counts as changed.
     """
     line: int | None = None
     added: list[int] = []

@@ -40,11 +40,11 @@ class Herd:
         self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended_keys)
         """Sandboxes that ended recently, so that a late event does not add them again."""
         self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
-        """Notices that are not published yet, by the id of the event that caused each."""
+        """By the id of the event that caused it: a notice that is not published yet."""
         self.changed: set[Key] = set(self.live)
         """Live sandboxes whose summary may have changed since it was written."""
         self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
-        """Sandboxes that have ended, and whose last summary is not written yet."""
+        """Ended sandboxes whose last summary is not written yet."""
         self.allowance = allowance or TokenAllowance()
         """The tokens that the model for assessments has used."""
         self.failures: list[tuple[Key, str]] = []

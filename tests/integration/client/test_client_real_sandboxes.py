@@ -55,7 +55,9 @@ async def check_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> No
     assert (await written(real, sandbox, "no-such-program"))[0] == 126
     (tmp_path / "large.bin").write_bytes(LARGE)
     reported: list[tuple[int, int]] = []
-    put = await real.upload(sandbox, tmp_path / "large.bin", "in/large.bin", moved=lambda *far: reported.append(far))
+    put = await real.upload(
+        sandbox, tmp_path / "large.bin", "in/large.bin", on_progress=lambda *far: reported.append(far)
+    )
     assert put.sha256 == hashlib.sha256(LARGE).hexdigest()
     assert reported[-1] == (len(LARGE), len(LARGE))
     assert [entry.path for entry in (await real.files(sandbox, "in")).entries] == ["in/large.bin"]

@@ -35,7 +35,7 @@ class Liar:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits of the module, reduced to tenths of seconds."""
     monkeypatch.setattr(retry, "REST", 0.01)
-    monkeypatch.setattr(transfer, "STALLED", 0.1)
+    monkeypatch.setattr(transfer, "STALLED_SECONDS", 0.1)
     monkeypatch.setattr(transfer, "MAX_TRANSFER_SECONDS", 0.3)
     monkeypatch.setattr(executing, "NOW", 0.2)
 

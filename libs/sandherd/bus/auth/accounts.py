@@ -57,7 +57,7 @@ def exports(account: Account) -> list[dict[str, Any]]:
     if account is Account.HERD:
         live = [live_subject(row.pattern()) for row in _live_subjects_of_people()]
         streams = [{"name": subject, "subject": subject, "type": "stream"} for subject in live]
-    return [*_widest(services), *streams]
+    return [*_without_overlaps(services), *streams]
 
 
 def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any
         | ({"local_subject": _referring(local)} if local != subject else {})
         for subject, target, local in _reachable_subjects(account)
     ]
-    return [*_widest(found), *_republished_imports(account, keys[Account.HERD])]
+    return [*_without_overlaps(found), *_republished_imports(account, keys[Account.HERD])]
 
 
 _ReachableSubject = tuple[str, Account, str]
@@ -85,32 +85,35 @@ def _all_reachable_subjects(account: Account) -> Iterator[_ReachableSubject]:
         yield from _requests_of(Principal.SPAWNER)
         rows = [row for row in TABLE if row.name.endswith(_EXAMINE_ENDING)]
         yield from (
-            (row.pattern(), home, row.pattern()) for row in rows for home in _homes(row) if home in _SERVICE_OF_ACCOUNT
+            (row.pattern(), home, row.pattern())
+            for row in rows
+            for home in _receiving_accounts(row)
+            if home in _SERVICE_OF_ACCOUNT
         )
     elif account in _SERVICE_OF_ACCOUNT:
-        yield from _reached_by(_SERVICE_OF_ACCOUNT[account])
+        yield from _reachable_for_service(_SERVICE_OF_ACCOUNT[account])
     elif account is Account.PROVISIONER:
-        yield from ((_in_herd(local), Account.HERD, local) for local in for_provisioner().publish)
+        yield from ((_name_in_herd(local), Account.HERD, local) for local in for_provisioner().publish)
     elif account is Account.STORE_GUARD:
         yield from ((subject, Account.HERD, subject) for subject in PROBE_PERMISSIONS.publish)
     else:
         published = [row for row in TABLE if any(account_of(principal) is account for principal in row.producers)]
-        yield from ((row.pattern(), home, row.pattern()) for row in published for home in _homes(row))
+        yield from ((row.pattern(), home, row.pattern()) for row in published for home in _receiving_accounts(row))
         if account is Account.PEOPLE:
             yield from ((subject, Account.HERD, local) for subject, local in _pull_subjects())
 
 
-def _reached_by(service: Principal) -> Iterator[_ReachableSubject]:
-    """All subjects in other accounts that a service may publish to: its requests, and those in the streams' account."""
+def _reachable_for_service(service: Principal) -> Iterator[_ReachableSubject]:
+    """All subjects of other accounts to which a service may publish: of its requests, and of the streams' account."""
     requests = dict.fromkeys(_requests_of(service))
     yield from requests
     others = {subject for subject, _, _ in requests}
     for local in for_service(service).publish:
         if local not in others:
-            yield _in_herd(local), Account.HERD, local
+            yield _name_in_herd(local), Account.HERD, local
 
 
-def _in_herd(local: str) -> str:
+def _name_in_herd(local: str) -> str:
     """The name of a JetStream API subject in the account of the streams."""
     return local.replace(api.API_FROM_OUTSIDE, api.API, 1)
 
@@ -119,13 +122,13 @@ def _requests_of(service: Principal) -> Iterator[_ReachableSubject]:
     """The requests that a service sends to other accounts."""
     for row in TABLE:
         if service in row.producers and row.kind in _KINDS_WITH_REPLY:
-            for home in _homes(row):
+            for home in _receiving_accounts(row):
                 if home is not account_of(service):
                     yield row.pattern(), home, row.pattern()
 
 
-def _homes(row: Subject) -> list[Account]:
-    """The accounts in which the messages of a table's row are received: the streams' account, or those of repliers."""
+def _receiving_accounts(row: Subject) -> list[Account]:
+    """The accounts that receive the messages of a table's row: the streams' account, or those of the repliers."""
     if row.kind not in _KINDS_WITH_REPLY:
         return [Account.HERD]
     return list(dict.fromkeys(account_of(principal) for principal in sorted(row.consumers)))
@@ -140,7 +143,7 @@ def _live_subjects_of_people() -> list[Subject]:
 
 
 def _pull_subjects() -> Iterator[tuple[str, str]]:
-    """The subjects for pulling and acknowledging events of durable consumers: each in HERD, and its name in PEOPLE.
+    """The subjects to pull and acknowledge events of durable consumers: each as in HERD, and its name in PEOPLE.
 
     A user's permissions limit it to certain consumers.
     """
@@ -172,12 +175,15 @@ def _republished_imports(account: Account, herd: str) -> Iterator[dict[str, Any]
 
 
 def _referring(pattern: str) -> str:
-    """The pattern with `$1`, `$2`, … in place of its wildcards: they refer to the wildcards of the imported subject."""
+    """The pattern with `$1`, `$2`, … in place of its wildcards.
+
+    They stand for the wildcards of the imported subject.
+    """
     places = itertools.count(1)
     return ".".join(f"${next(places)}" if part == "*" else part for part in pattern.split("."))
 
 
-def _widest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_overlaps(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The entries without duplicates, and without entries that another entry covers: the broker refuses overlaps."""
     unique = {entry["subject"]: entry for entry in entries}
     return [unique[subject] for subject in _without_covered(tuple(unique))]

@@ -74,7 +74,7 @@ async def consume(
     limits: SourceLimits = _USUAL,
     skip: Skip | None = None,
 ) -> None:
-    """Pass messages to `handle` until cancelled, up to `concurrency` at a time. Those of one lane are in order."""
+    """Pass messages to `handle` until cancelled, up to `concurrency` at a time, and messages of one lane in order."""
     row = BY_CONSUMER[consumer]
     async with HeldMessages.open(bus, row, counted, limits, skip) as held:
         # Not a TaskGroup: it cancels a task once, and nats-py ignores that if a reply is received at the same moment.

@@ -1,8 +1,8 @@
 """Stores messages that can't be handled as dead letters in the stream DEAD, with a limit per minute and source.
 
 A sandbox can publish anything on its own subjects. Storing each of thousands of invalid messages would delay other
-sources and evict their dead letters from DEAD. So above the limit they are only counted, and each minute one summary is
-stored.
+sources and evict their dead letters from DEAD. So dead letters above the limit are only counted, and each minute one
+summary is stored.
 """
 
 import json
@@ -65,7 +65,7 @@ class _Source:
 
 
 class DeadLetterLimiter:
-    """Decides which dead letters are stored, and how much of each. Pure; `now` is in seconds and never decreases.
+    """Decides which dead letters are stored, and how many bytes of them. Pure. `now` is in seconds, and only increases.
 
     There is a limit for each sandbox and task, and one for each project, because clients can invent names of tasks.
     """
@@ -125,7 +125,7 @@ class DeadLetterStore:
         self._suppressed = suppressed or (lambda _consumer, _code: None)
 
     async def add(self, lane: Lane, delivery: Delivery, problem: Problem, now: float) -> None:
-        """Store a dead letter, or count it. Returns once it is acknowledged; raises what `publish_stored` raises."""
+        """Store a dead letter, or count it. Returns when it is acknowledged. Raises the errors of `publish_stored`."""
         size = self._limiter.allows(lane, delivery, now)
         if size is None:
             self._suppressed(self._consumer.name, problem.code)
@@ -136,7 +136,7 @@ class DeadLetterStore:
         await self._store(delivery, problem, f"{delivery.stream_sequence}", size)
 
     async def summarise(self, now: float) -> None:
-        """Store a summary for each source that has dead letters which were only counted, and whose window has ended."""
+        """Store a summary for each source whose window has ended and that has dead letters which were only counted."""
         for last, count in self._limiter.pop_ended_windows(now):
             _log.error("dead letters dropped", subject=last.subject, dropped=count)
             text = f"{count} further dead letters of this source were dropped within {WINDOW:g} s; this is the last"
@@ -145,7 +145,7 @@ class DeadLetterStore:
 
     async def _store(self, delivery: Delivery, problem: Problem, number: str, size: int) -> None:
         service = self._consumer.service.value
-        # The end of a message of maximum size is cut off: with the headers it would exceed `max_payload`, and the
+        # The end of a message of maximum size is omitted: with the headers it would exceed `max_payload`, and the
         # broker would close the connection.
         whole = storable(delivery)
         stored = whole[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]

@@ -34,7 +34,7 @@ from sandherd.contracts.streams import Consumer
 from sandherd.telemetry import logs
 
 Skip = Callable[[Delivery], bool]
-"""Whether a message needs no handling. Then it is acknowledged at once."""
+"""Returns whether a message needs no handling and is acknowledged at once."""
 _MAX_MESSAGES: Final = 65_536
 _MAX_BYTES: Final = 128 * 1024 * 1024
 """While so many messages or bytes are held, no more are pulled. The rate limits of a source are far below that."""
@@ -148,7 +148,7 @@ class HeldMessages:
         return found
 
     async def handle_one(self, item: HeldMessage, handle: Handler) -> None:
-        """Handle one message. If it is to be retried, its lane waits until then."""
+        """Handle one message. If it is retried later, its lane waits until then."""
         try:
             outcome = await handle(item.delivery)
         except Exception as error:  # noqa: BLE001  # any exception of a handler becomes an outcome: none is swallowed
@@ -182,7 +182,7 @@ class HeldMessages:
             outcomes = await handle([item.delivery for item in items])
         except Exception as error:  # noqa: BLE001  # becomes the outcome of each of its messages
             if len(items) > 1:
-                # One message may have caused the failure: handled alone, each gets its own outcome.
+                # One message may have caused the failure, so each is handled alone and gets its own outcome.
                 for item in items:
                     await self.handle_batch([item], handle)
                 return
@@ -202,7 +202,7 @@ class HeldMessages:
     # --- acknowledging -----------------------------------------------------------------------------------------
 
     async def _acknowledge(self, item: HeldMessage, outcome: Outcome) -> None:
-        """Acknowledge a message by its outcome. One that can't be handled is first stored in DEAD, then terminated."""
+        """Acknowledge a message by its outcome. If it can't be handled, store it in DEAD before it is terminated."""
         self._counted(self._consumer.name, outcome, 1)
         match outcome:
             case Retry(after=after):
@@ -252,7 +252,7 @@ class HeldMessages:
                 _log.warning("dead letter summary not stored", error=str(error))
 
     async def _return_unstarted(self) -> None:
-        """Return messages that were not begun, so that other replicas get them at once."""
+        """Return unstarted messages to the broker, so that other replicas receive them at once."""
         for timer in self._timers.values():
             timer.cancel()
         if self._bus.connected:

@@ -103,7 +103,7 @@ class Puller:
         the broker is unavailable; it redelivers them later by itself.
         """
         if self._subscription is not None and self._bus.connected:
-            # Drained, so that messages are included that arrive until the broker has processed the unsubscription.
+            # The subscription is drained, to receive the messages until the broker has processed the unsubscription.
             await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
             self._subscription = None
         await self.unbind()

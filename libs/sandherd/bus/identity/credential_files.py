@@ -81,30 +81,36 @@ class CredentialFiles:
         return path
 
     def _service_key(self, name: str) -> Key | None:
-        """The key in a service's existing file, or None. It is kept, because ids of events are derived from it."""
+        """The key in a service's existing file, or None.
+
+        A new file has the same key: ids of events are derived from it.
+        """
         try:
             return Key.from_seed(parts_of(self._place(name).read_text())[1])
         except (FileNotFoundError, ValueError):
             return None
 
     def _up_to_date(self, path: Path) -> bool:
-        """Whether a credential has the permissions that this version declares; one of a service must never expire."""
+        """Whether a credential has the permissions that this version declares.
+
+        A service's credential must never expire.
+        """
         try:
             text = path.read_text()
-            who = bearer(text)
+            user = bearer(text)
         except ValueError:
             return False  # damaged: it is created again
-        if who.principal in SERVICES and who.expires_at is not None:
+        if user.principal in SERVICES and user.expires_at is not None:
             return False
-        return self._grants(path, account_of(who.principal), _required_permissions(text))
+        return self._grants(path, account_of(user.principal), _required_permissions(text))
 
     def _grants(self, path: Path, account: Account, allowed: Permissions) -> bool:
         try:
-            held = _claims(path)
+            existing = _claims(path)
         except ValueError:
             return False
-        allows = all(held["nats"].get(name) == value for name, value in allowed.claims().items())
-        return allows and self._registrar.is_signed_for(held, account)
+        allows = all(existing["nats"].get(name) == value for name, value in allowed.claims().items())
+        return allows and self._registrar.is_signed_for(existing, account)
 
 
 def _claims(path: Path) -> dict[str, Any]:
@@ -113,7 +119,7 @@ def _claims(path: Path) -> dict[str, Any]:
 
 
 def _required_permissions(text: str) -> Permissions:
-    who = bearer(text)
-    if who.principal in USER_PRINCIPALS:
-        return for_user(who.principal, who.project, who.public_key)
-    return for_service(who.principal)
+    user = bearer(text)
+    if user.principal in USER_PRINCIPALS:
+        return for_user(user.principal, user.project, user.public_key)
+    return for_service(user.principal)

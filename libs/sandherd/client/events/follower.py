@@ -54,7 +54,10 @@ class EventFollower:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no event is known to be missing so far; the target may still run. `missing` has the missing ones."""
+        """Whether no event is known to be missing so far. The target may still run.
+
+        `missing` has the missing events.
+        """
         return not self.missing
 
     @property

@@ -28,7 +28,7 @@ class FollowLimits:
     beginning: float = 2.0
     """Maximum wait at the start: for an unavailable history, and for a task that is not known yet."""
     check: float = 5.0
-    """Interval between checks whether the target has ended unnoticed."""
+    """Interval between checks of the target's state, in case its final event was not received."""
     retry: float = 0.1
     """Interval between requests for the same gap; doubles, up to `check`."""
 
@@ -55,7 +55,7 @@ class GapFiller:
         self._unread: deque[ListEvents] = deque()
         self._types: dict[str, set[str]] = {}
         self._own: set[str] = set()
-        """The ids of own commands that create the target, and the sources of their refusals."""
+        """The ids of this client's commands that create the target, and the sources of their refusals."""
         self.is_own = self.exists = False
         """Whether this client has created the target, and whether an event shows that it exists."""
 
@@ -159,7 +159,7 @@ class GapFiller:
         return bool(self.gaps()) and self._now() >= self.retry_at
 
     def hopeless(self) -> list[MissingRange]:
-        """The gaps that are given up: their time limit has passed."""
+        """The gaps whose time limit has passed, so that they are given up."""
         return [
             gap
             for gap in self.gaps()

@@ -36,7 +36,7 @@ class LiveFeed:
 
     @property
     def started(self) -> bool:
-        """Whether `start` was called, and so the connection is observed."""
+        """Whether the connection is observed, because `start` was called."""
         return self._unsubscribe is not None
 
     def start(self) -> None:
@@ -44,7 +44,7 @@ class LiveFeed:
         self._unsubscribe = self._link.on_change(self._on_connection_change)
 
     async def listen(self, *subjects: str) -> None:
-        """Subscribe to these subjects, too."""
+        """Subscribe to further subjects."""
         for subject in subjects:
             if subject not in self._subscriptions:
                 self._subscriptions[subject] = await self._link.listen(subject, self._receive)

@@ -22,11 +22,11 @@ from sandherd.contracts.requests import (
 )
 
 Signal = Literal["TERM", "INT", "KILL"]
-ENDING: Final = 120.0
-"""How long after its time limit a command may still be reported as running, in seconds."""
+ENDING_SECONDS: Final = 120.0
+"""Seconds after its time limit in which a command may still be reported as running."""
 DEFAULT_TIMEOUT: Final = 86_400.0
 """How long to wait for a command whose time limit is unknown, in seconds."""
-NOW: Final = 60.0
+READ_SECONDS: Final = 60.0
 """Time limit for reading what a command has written so far, in seconds."""
 START_PATIENCE: Final = 5.0
 """How long to retry the start of a command in an unavailable sandbox, in seconds: it may be reconnecting."""
@@ -93,7 +93,7 @@ class Execution:
     @classmethod
     async def start(cls, link: HerdConnection, request: Exec) -> "Execution":
         """Start a command. Raises `HerdError` if the sandbox does not exist or has ended, or if its worker refuses."""
-        found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING)
+        found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING_SECONDS)
         try:
             found._update(await request_with_retries(link, request, patience=START_PATIENCE))
         except asyncio.CancelledError:
@@ -137,7 +137,7 @@ class Execution:
     async def now(self) -> AsyncIterator[ExecOutput]:
         """The output of the command so far."""
         before = -1
-        progress = ProgressCheck(NOW, longest=NOW)
+        progress = ProgressCheck(READ_SECONDS, longest=READ_SECONDS)
         while before < self._offset and not self._is_complete():
             before = self._offset
             await self.poll(wait=0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandherd.client.sandboxes import execution as executing
     from sandherd.client.sandboxes import runtime_log, transfer
     from sandherd.client.sandboxes.execution import Execution
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.client.tasks import preflight
     from sandherd.contracts import commands as wire
     from sandherd.contracts.commands import SandboxSpec
@@ -245,13 +245,18 @@ class SandboxOperations(NamedSecrets):
         return found
 
     async def upload(
-        self, sandbox: str, local: "Path | IO[bytes]", path: str, *, moved: "Moved | None" = None
+        self, sandbox: str, local: "Path | IO[bytes]", path: str, *, on_progress: "OnTransfer | None" = None
     ) -> "requests.FileWritten":
         """Upload a local file, also an open one, or a folder with its contents, into the work tree as `path`."""
         name = checked_name(sandbox, "sandbox")
         with transfer.source(local, await self._max_file_bytes()) as content:
             return await transfer.upload(
-                self.connection, self.connection.project, name, content, path, moved=moved or transfer.silent
+                self.connection,
+                self.connection.project,
+                name,
+                content,
+                path,
+                on_progress=on_progress or transfer.silent,
             )
 
     async def write(self, sandbox: str, data: bytes, path: str, *, mode: int = 0o644) -> "requests.FileWritten":
@@ -264,11 +269,11 @@ class SandboxOperations(NamedSecrets):
             return await transfer.upload(self.connection, self.connection.project, name, content, path)
 
     async def download(
-        self, sandbox: str, path: str, out: IO[bytes], *, moved: "Moved | None" = None
+        self, sandbox: str, path: str, out: IO[bytes], *, on_progress: "OnTransfer | None" = None
     ) -> "requests.FileRead":
         """Download a file, or a folder as a tar archive, from the work tree; its bytes are written to `out`."""
         return await transfer.download(
-            self.connection, checked_name(sandbox, "sandbox"), path, out, moved or transfer.silent
+            self.connection, checked_name(sandbox, "sandbox"), path, out, on_progress or transfer.silent
         )
 
     async def _max_file_bytes(self) -> int | None:

@@ -70,7 +70,7 @@ class BatchTask:
 
 
 def read(path: Path) -> list[BatchTask]:
-    """The tasks of a file, each after its dependencies. Raises `HerdError` naming the file, the task and its field."""
+    """The tasks of a file, each after its dependencies. Raises `HerdError`, which names the file, task and field."""
     entries = _entries(_document(path), path)
     try:
         return ordered(entries, Path() if path == _STANDARD_INPUT else path.parent)
@@ -96,7 +96,7 @@ def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list
         _check_references(label, others, tasks)
     read = {label: inputs_of(label, entry, tasks) for label, entry in named.items()}
     sources = {one["task"] for inputs in read.values() for one in inputs}
-    more = {label: {"inputs": inputs} | _storing(tasks[label] in sources) for label, inputs in read.items()}
+    more = {label: {"inputs": inputs} | _result_fields(tasks[label] in sources) for label, inputs in read.items()}
     return [
         _batch_task(label, {**named[label], **more[label]}, tasks, batch, folder)
         for label in _sort_by_dependency(waits)
@@ -168,13 +168,13 @@ def _check_references(label: str, others: Any, tasks: Mapping[str, str]) -> None
         )
 
 
-def _storing(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one fact
-    """The field that makes a task store its result, if another task of the file takes files from it."""
+def _result_fields(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one fact
+    """The field that makes a task store its result, if another task of the file takes files from the result."""
     return {"keep_work": True} if is_source else {}
 
 
 def _sort_by_dependency(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Each label after its dependencies; those without dependencies stay in the order of the file."""
+    """The labels, each after its dependencies. Labels without dependencies stay in the order of the file."""
     try:
         yield from TopologicalSorter(waits).static_order()
     except CycleError as error:
@@ -190,7 +190,7 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
     try:
         if "argv" in entry:
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
-        fields["labels"] = own_labels(fields.get("labels")) | _own_labels(label, batch)
+        fields["labels"] = own_labels(fields.get("labels")) | _labels_of_batch(label, batch)
         repository, earlier = repository_of(fields, folder), _pop_earlier_task(fields)
         spec = validated(TaskSpec, **fields)
         if spec.sealed is None:
@@ -212,7 +212,7 @@ def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
 
 
 def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
-    """The tasks with additional labels; a task's own labels have precedence. Raises `HerdError` for too many."""
+    """The tasks with additional labels. A task's own labels have precedence. Raises `HerdError` for too many labels."""
     return [
         replace(one, spec=validated(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}}))
         for one in tasks
@@ -220,7 +220,7 @@ def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[Batc
 
 
 def own_labels(labels: Any) -> dict[str, Any]:
-    """The labels that a user gives. Raises `HerdError` for anything but a mapping, and for reserved keys."""
+    """The labels that a user has set. Raises `HerdError` for reserved keys, and if the labels are not a mapping."""
     if not isinstance(labels or {}, Mapping):
         raise _error("labels: not a mapping", "labels", "write `labels: {key: value}`")
     for key in labels or {}:
@@ -229,7 +229,7 @@ def own_labels(labels: Any) -> dict[str, Any]:
     return dict(labels or {})
 
 
-def _own_labels(label: str, batch: str) -> dict[str, str]:
+def _labels_of_batch(label: str, batch: str) -> dict[str, str]:
     """The labels that Sandherd sets: the batch, and the name in the file if it is valid as the value of a label."""
     named = {NAME_LABEL: label} if label and _LABEL.fullmatch(label) else {}
     return {BATCH_LABEL: batch} | named

@@ -15,7 +15,7 @@ FIELD: Final = "repository"
 
 
 def repository_of(fields: dict[str, Any], folder: Path) -> RepositorySource | None:
-    """Remove a local repository from a task's fields, and return it. One with a URL remains, as in a task spec.
+    """Remove a local repository from a task's fields, and return it. A repository with a URL remains in the fields.
 
     Raises `HerdError` with the field's path in the file.
     """

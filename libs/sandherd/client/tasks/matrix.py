@@ -43,7 +43,7 @@ class Combination:
 
 
 def expanded(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The entries, with one for each combination of a matrix. Dependencies on a matrix become ones on all its entries.
+    """The entries, with an entry for each combination of a matrix. A dependency on a matrix is on each of its entries.
 
     Raises `HerdError` that names the entry and the field.
     """
@@ -77,7 +77,10 @@ def combinations(entry: Mapping[str, Any]) -> list[Combination]:
 
 
 def _has_matrix(entry: Mapping[str, Any]) -> bool:
-    """Whether the entry has a matrix. Raises `HerdError` if it has one, and is too large or has no valid name."""
+    """Whether the entry has a matrix.
+
+    Raises `HerdError` for a matrix in an entry that is too large or has no valid name.
+    """
     if "matrix" not in entry:
         return False
     if is_too_large(entry):
@@ -149,7 +152,7 @@ def _without_excluded(
 def _with_included(
     originals: list[Values], axes: Mapping[str, list[str]], rows: Sequence[Values]
 ) -> list[tuple[Values, Sequence[str]]]:
-    """All combinations, each with the values in its name: of the keys with lists, or of its own `include` entry."""
+    """All combinations, each with the values that its name has: of the keys with lists, or of its `include` entry."""
     found: list[tuple[Values, Sequence[str]]] = [(dict(values), list(values.values())) for values in originals]
     added: list[tuple[Values, Sequence[str]]] = []
     for row in rows:
@@ -174,7 +177,7 @@ def _name_part(value: str) -> str:
 
 
 def _refuse_shared_names(entries: Sequence[Mapping[str, Any]], groups: Mapping[str, list[Combination]]) -> None:
-    """Refuse two entries with one name: a dependency on it would be ambiguous; and two combinations with one name."""
+    """Refuse two entries with one name, because a dependency would be ambiguous, and two combinations with one name."""
     names = Counter(str(entry.get("name") or entry.get("task")) for entry in entries)
     for name, found in groups.items():
         if names[name] > 1:

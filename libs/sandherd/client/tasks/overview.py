@@ -40,7 +40,7 @@ class WorkView(BaseModel):
     project: str
     task: str
     name: str | None = None
-    """Its name in the file that it was submitted by."""
+    """The name of the task in the file that it was submitted from."""
     state: str
     attempt: int = 1
     sandbox: str | None = None
@@ -52,7 +52,8 @@ class WorkView(BaseModel):
     """The tokens of all attempts: input, output, and cache tokens."""
     cost_micro_usd: int | None = None
     needs: str | None = None
-    """Why the task needs a user: an approval, a paused sandbox, or a diagnosis of the monitor. None if it does not."""
+    """Why the task needs a user: an approval, a paused sandbox, or a diagnosis of the monitor. None if it needs
+    none."""
     waits_for: str | None = None
     """The reason why the task waits, if it does not need a user."""
     text: str = ""

@@ -17,7 +17,7 @@ from sandherd.contracts.requests import ListEvents
 DECIDED_SECONDS: Final = 30.0
 _CHECK_SECONDS: Final = 0.5
 _REQUIRED_CHECKS: Final = 2
-"""How many consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges the
+"""So many consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges the
 command, so the refusal was received then."""
 
 

@@ -24,7 +24,7 @@ from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TASK_ENDED
 
 _HISTORY_DELAY: Final = timedelta(seconds=10)
-"""How long after a task's end its last events may still be missing in the history."""
+"""The time after a task's end in which its last events may be missing in the history."""
 _POLL_SECONDS: Final = 0.2
 _MAX_EVENTS: Final = 100
 _KINDS: Final = get_args(Resume.model_fields["harness"].annotation)
@@ -52,7 +52,7 @@ async def resuming_spec(send: SendRequest, spec: TaskSpec, earlier: ResumeSource
 
 
 async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork: bool, work: bool) -> Resume:
-    """The session of an attempt; without `attempt`, of the last one that stored one. Raises `HerdError`."""
+    """The session of an attempt, by default of the last attempt that has stored a session. Raises `HerdError`."""
     view = await queries.task(send, task)
     _check(view, fork=fork)
     await _wait_for_history(send, view)
@@ -72,7 +72,7 @@ async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork:
 
 
 async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
-    """The work tree of the last attempt that stored one: its sandbox, and the archive. Raises `HerdError`."""
+    """The sandbox and the archive of the last attempt that has stored its work tree. Raises `HerdError`."""
     view = await queries.task(send, task)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, None):
@@ -88,13 +88,13 @@ async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
 
 
 async def submitted_work(send: SendRequest, task: str) -> ArtifactRef | None:
-    """The archive of the files that a task began with; None without one. Raises `HerdError`."""
+    """The archive of the files that a task began with. None if it began without files. Raises `HerdError`."""
     found = await _events(send, entity=task, types=[TaskSubmitted.type])
     return next((event.work for event in found if isinstance(event, TaskSubmitted)), None)
 
 
 def _check(view: TaskView, *, fork: bool) -> None:
-    """Raise `HerdError` if the task's harness or state prevents a resume. The spawner checks it again."""
+    """Raise `HerdError` if the task's harness or state prevents a resume. The spawner checks both again."""
     if view.harness not in _KINDS:
         text = f"{view.task} uses the harness {view.harness}, which has no session"
         raise HerdError.of(Code.INVALID_FIELD, text, field="resume", remedy=f"name a task of {', '.join(_KINDS)}")

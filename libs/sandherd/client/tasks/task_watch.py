@@ -91,7 +91,7 @@ async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> l
 
 
 class TaskWatch:
-    """Follows the states of the selected tasks. A context manager, which subscribes to their events."""
+    """Follows the states of the selected tasks. It is a context manager, which subscribes to their events."""
 
     def __init__(self, connection: Connection, progress: TaskProgress, selection: TaskSelection) -> None:
         self._connection = connection
@@ -154,7 +154,7 @@ def silent(_progress: TaskProgress) -> None:
 
 
 def selection_of_names(tasks: Iterable[str]) -> TaskSelection:
-    """The selection of the tasks with these names, each once."""
+    """The selection of the tasks with these names, without repetitions."""
     return TaskSelection(names=tuple(dict.fromkeys(tasks)))
 
 
