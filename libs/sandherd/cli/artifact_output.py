@@ -63,7 +63,7 @@ def _document(event_artifact: EventArtifact) -> dict[str, Any]:
 
 
 def _show(event_artifact: EventArtifact, content: IO[bytes]) -> None:
-    """Write the content unchanged; to a terminal without control characters.
+    """Write the content: to a terminal without control characters, else unchanged.
 
     Raises `HerdError` for binary content on a terminal.
     """

@@ -25,9 +25,9 @@ from sandherd.contracts.requests import BranchView
 from sandherd.contracts.states import BranchState
 
 SAVING_SECONDS: Final = 120.0
-"""How long to wait until a task's last commits are checked and saved."""
+"""Seconds to wait until a task's last commits are checked and saved."""
 PUSHING_SECONDS: Final = 15.0
-"""How long to wait for the push that follows: a push to a repository that does not respond is retried for hours."""
+"""Seconds to wait for the push after that. A push to a repository that does not respond is retried for hours."""
 _DIFF_COMMAND: Final = "sandherd branches diff"
 
 

@@ -98,7 +98,10 @@ async def _upload(herd: Herd, local: Path, remote: SandboxPath, output: Format) 
 
 
 async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
-    """The target path. If the target is a folder, or is written as one, the source keeps its name in it."""
+    """The target path.
+
+    If the target is a folder, or is written as one, it is a path in this folder with the source's name.
+    """
     name = local.resolve().name
     if not remote.is_folder:
         try:
@@ -156,7 +159,7 @@ def replace_file(out: Any, local: Path, mode: int) -> None:
 
 
 def show_result(output: Format, place: str, size: int, sha256: str, *, folder: bool = False, **more: int) -> int:
-    """Show what was copied; the size of a folder is that of its archive. Returns the exit status."""
+    """Show what was copied. The size of a folder is the size of its archive. Returns the exit status."""
     if output.is_json:
         console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
     else:

@@ -66,7 +66,7 @@ def _unusable(home: Path, error: OSError) -> HerdError:
 
 
 def pending_approvals(ctx: typer.Context) -> int | None:
-    """How many approvals of all projects wait for a user; None if the request fails."""
+    """The number of approvals of all projects that wait for a user. None if the request fails."""
     try:
         return asyncio.run(_count_approvals(everywhere(command_context(ctx, role="operator", local=True))))
     except HerdError:

@@ -22,7 +22,7 @@ def _arrays(types: Iterable[str], first: int) -> str:
 
 
 EVENT_SOURCE: Final = "event_source(source, entity)"
-"""The source of an event, in either form of its row (`short_rows`)."""
+"""The source of an event, whichever form its row has (`short_rows`)."""
 _PARAMETERS: Final = _arrays((sql_type for _, sql_type in COLUMNS), 1)
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _VALUES: Final = _NAMES.replace("envelope", "envelope::json")
@@ -171,7 +171,7 @@ def _sql_type(name: str) -> str:
 
 
 def _latest(sequence: str, *names: str) -> Changes:
-    """Columns that get the value of the event with the higher sequence."""
+    """Changes of columns that get the value of the event with the higher sequence number."""
     return {
         name: f"case when excluded.{sequence} > t.{sequence} then excluded.{name} else t.{name} end"
         for name in (*names, sequence)
@@ -179,7 +179,7 @@ def _latest(sequence: str, *names: str) -> Changes:
 
 
 def _single_value(*names: str) -> Changes:
-    """Columns whose value is in one event only."""
+    """Changes of columns whose value is in one event only."""
     return {name: f"coalesce(excluded.{name}, t.{name})" for name in names}
 
 

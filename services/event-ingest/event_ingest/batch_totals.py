@@ -15,7 +15,7 @@ SOURCE_TYPES: Final = (
     *("text", "text", "text", "bigint", "bigint", "bigint", "bigint", "timestamptz"),
     *("bigint", "timestamptz", "timestamptz"),
 )
-"""The SQL types of a source's row: of its key, then of the values of `SourceTotals.row`."""
+"""The SQL types of a source's row: the types of its key, then those of the values of `SourceTotals.row`."""
 RATE_TYPES: Final = ("text", "bigint", "bigint", "bigint", "bigint", "bigint")
 """The SQL types of a project's row, as `_rates` returns it."""
 _CLOSING: Final = frozenset(CLOSING)
@@ -67,7 +67,7 @@ def batch_totals(batch: EventBatch) -> list[list[Any]]:
 
 
 def _rates(batch: EventBatch) -> list[Row]:
-    """For each project its events, turns, calls of tools, errors and micro-dollars."""
+    """By project: the numbers of events, turns, tool calls and errors, and the cost in millionths of a US dollar."""
     numbers: dict[str, list[int]] = {}
     for (project, type_), count in Counter((row[4], row[6]) for row in batch.rows).items():
         totals = numbers.setdefault(project, [0, 0, 0, 0, 0])

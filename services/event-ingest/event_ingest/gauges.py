@@ -1,4 +1,4 @@
-"""event-ingest's gauges: how far it is behind the stream, and how many events are missing."""
+"""event-ingest's gauges: its lag behind the stream, and the number of missing events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

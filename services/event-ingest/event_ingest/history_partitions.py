@@ -1,4 +1,4 @@
-"""Reads what the retention needs to know of the partitions of `events`: their days, sizes, projects and holds."""
+"""Reads the facts about the partitions of `events` that the retention needs: days, sizes, projects and holds."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.history_policy import NOTICE, PartitionContents, RetentionPolicy
+from event_ingest.history_policy import NOTICE_PERIOD, PartitionContents, RetentionPolicy
 from event_ingest.schema import partition_name
 
 MIGRATION: Final = "retention"
@@ -20,7 +20,7 @@ from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
 _HISTORY_START: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
-# It reads one entry of an index for each project, not one for each event.
+# This query reads one entry of an index for each project, not one for each event.
 _PROJECTS: Final = """
 with recursive found (project) as (
     (select project from {0} where {1} order by project limit 1)
@@ -49,7 +49,7 @@ class Partition:
     """A partition of `events`, as Postgres describes it. Its number of events is an estimate."""
 
     day: date | None
-    """None: it is the default partition."""
+    """None for the default partition."""
     events: int
     bytes: int
 
@@ -82,9 +82,9 @@ async def count_events(connection: Connection, day: date) -> int:
 
 
 async def read_not_before(connection: Connection, migration: str = MIGRATION) -> datetime:
-    """When the first day may be dropped (or reduced): `NOTICE` after this migration was applied."""
+    """When the first day may be dropped or reduced: `NOTICE_PERIOD` after this migration was applied."""
     applied: datetime = await connection.fetchval(_HISTORY_START, migration)
-    return applied + NOTICE
+    return applied + NOTICE_PERIOD
 
 
 async def use_indexes(connection: Connection) -> None:
@@ -93,7 +93,7 @@ async def use_indexes(connection: Connection) -> None:
 
 
 async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> PartitionContents:
-    """What decides whether a day can be dropped. Call it in a transaction, after `use_indexes`.
+    """Read the facts that decide whether a day can be dropped. Call it in a transaction, after `use_indexes`.
 
     Projects are read only if the retention depends on them.
     """

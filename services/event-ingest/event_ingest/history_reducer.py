@@ -38,7 +38,7 @@ from sandherd.telemetry.meters import Meters
 
 _CHECK_SECONDS: Final = 600.0
 _READ_REDUCTIONS: Final = "select day, types from history_reductions"
-# A reduced day has an index of expired events. It is empty but for events that were stored after the reduction.
+# A reduced day has an index of expired events. It has only events that were stored after the reduction.
 _LATE_EVENTS: Final = f"""
 select id from (
     (select id from {{part}} where type in ({{types}}) limit {MAX_LATE_EVENTS + 1})
@@ -104,7 +104,7 @@ class HistoryReducer:
         self._archive = archive
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             if await self._database.wait_available(_CHECK_SECONDS):
                 await self._try()

@@ -10,7 +10,7 @@ from typing import Final
 from event_ingest.agent_metrics import AgentMetrics
 from event_ingest.batch_writer import BatchResult, store
 from event_ingest.database import Database, DatabaseUnavailableError, classify_error
-from event_ingest.event_rows import TYPE, EventBatch
+from event_ingest.event_rows import TYPE_INDEX, EventBatch
 from sandherd.bus.consumers.consumer import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS
@@ -28,7 +28,7 @@ MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.mi
 """The types of events whose storing is traced. A span for each event would take more time than storing it."""
 _PARSED_AT_ONCE: Final = 500
 """Number of parsed events of a batch after which requests and health checks may run."""
-_TYPE_OF: Final = itemgetter(TYPE)
+_TYPE_OF: Final = itemgetter(TYPE_INDEX)
 _AT: Final = attrgetter("at")
 _log: Final = logs.get("ingest")
 
@@ -105,7 +105,7 @@ def _count_new_by_type(batch_result: BatchResult, batch: EventBatch) -> Counter[
     if not batch_result.old and not batch_result.refused:
         return Counter(map(_TYPE_OF, batch.rows))
     return Counter(
-        row[TYPE] for index, row in zip(batch.indexes, batch.rows, strict=True) if batch_result.is_new(index)
+        row[TYPE_INDEX] for index, row in zip(batch.indexes, batch.rows, strict=True) if batch_result.is_new(index)
     )
 
 
@@ -130,7 +130,7 @@ def _trace(batch: EventBatch) -> None:
     for event in batch.service_events:
         if event is not None and event.type in MILESTONES:
             values: spans.Values = {
-                spans.TYPE: event.type,
+                spans.TYPE_INDEX: event.type,
                 spans.PROJECT: event.project,
                 spans.TASK_ID: event.taskid,
                 spans.SANDBOX_ID: event.sandboxid,

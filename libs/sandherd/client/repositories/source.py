@@ -40,26 +40,26 @@ class RepositorySource(Model):
     path: Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")] | None = None
     """A folder of this machine. Its base branch is uploaded; changes that are not committed are not."""
     base: BranchName | None = None
-    """The branch to begin from, and to merge into. None: the default branch; of a local one the current branch."""
+    """The branch to begin from, and to merge into. None means the default branch (locally, the current one)."""
     branch: BranchName | None = None
-    """A live branch of an earlier task to continue. None: a new one, named after the task."""
+    """A live branch of an earlier task to continue. None means a new one, named after the task."""
     ticket: Ticket | None = None
-    """The ticket that it works on; the branch's name contains it."""
+    """The ticket that the task works on. The name of the branch contains it."""
     join: bool = False
     """Whether to continue the live branch of an earlier task with the same ticket, if there is one."""
     commit_rest: bool = True
     """Whether uncommitted changes of the agent become a commit when it ends."""
     pull_request: PullRequestOptions | None = None
-    """The options of the branch's pull request. None: those of the spawner's configuration."""
+    """The options of the branch's pull request. None means those of the spawner's configuration."""
     push: bool | None = None
-    """Whether the branch is pushed whenever it is saved. None: if the repository has a URL."""
+    """Whether the branch is pushed whenever it is saved. None means that it is pushed if the repository has a URL."""
     submodules: Submodules = False
     """Whether the checkout has the repository's submodules; with `recursive`, also the submodules of these."""
     lfs: bool = False
     """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has their pointers."""
     git_proxy: bool | None = None
-    """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner. None: as
-    the project's default repository has it; for another one, no."""
+    """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner. None
+    means as the project's default repository has it, and no for another repository."""
 
     @property
     def is_local(self) -> bool:

@@ -41,7 +41,7 @@ class DeliveryLimits:
 
 
 def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: DeliveryLimits) -> float | None:
-    """Seconds until a webhook that was not accepted is sent again; None: it is given up."""
+    """Seconds until a webhook that was not accepted is sent again; None means it is given up."""
     delay = max(PACE.delay(failures), reply.retry_after or 0.0)
     return None if now + timedelta(seconds=delay) - first > limits.age else delay
 
