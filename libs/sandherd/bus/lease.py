@@ -18,7 +18,7 @@ from sandherd.telemetry import logs
 
 _BUCKET: Final = "leases"
 _SAFETY_MARGIN: Final = 1.0
-"""The holder stops using a lease so many seconds before the broker removes it."""
+"""Seconds before the removal by the broker at which the holder stops using a lease."""
 _DELETE_OPERATIONS: Final = ("DEL", "PURGE")
 _TTL: Final = "Nats-TTL"
 _MAX_UNHELD_TTLS: Final = 3.0

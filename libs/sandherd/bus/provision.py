@@ -104,15 +104,14 @@ async def provision(js: JetStreamContext, replicas: int | None = None) -> list[P
     """Create missing streams and consumers, and change those that differ from their declaration.
 
     `replicas` is the number of servers that store each stream. Without it, existing streams keep their number, and new
-    ones have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also while a cluster is not
-    ready.
+    ones have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also if a cluster is not ready.
     """
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
     done = [
-        Provisioned(f"stream {name}", await _provision_stream(js, name, config, fields))
+        Provisioned(f"stream {name}", await _ensure_stream(js, name, config, fields))
         for name, config in declared_streams(replicas or 1).items()
     ]
-    return done + [Provisioned(consumer.label, await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
+    return done + [Provisioned(consumer.label, await _ensure_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
 async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
@@ -159,22 +158,20 @@ async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
     return drifts
 
 
-async def _provision_stream(
-    js: JetStreamContext, name: str, stream_config: StreamConfig, names: tuple[str, ...]
-) -> SetupOutcome:
+async def _ensure_stream(js: JetStreamContext, name: str, config: StreamConfig, names: tuple[str, ...]) -> SetupOutcome:
     found = await _read_stream(js, name)
     if found is None:
-        await _create_stream(js, stream_config)
+        await _create_stream(js, config)
         return SetupOutcome.CREATED
-    if not differs(stream_config, found, names):
+    if not differs(config, found, names):
         return SetupOutcome.UNCHANGED
     if _REPLICAS not in names:
-        stream_config = stream_config.evolve(num_replicas=found.num_replicas)
-    await _try(f"stream {name}", js.update_stream(stream_config), _OTHER_VERSION)
+        config = config.evolve(num_replicas=found.num_replicas)
+    await _try(f"stream {name}", js.update_stream(config), _OTHER_VERSION)
     return SetupOutcome.CHANGED
 
 
-async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOutcome:
+async def _ensure_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOutcome:
     wanted = consumer_config(consumer)
     found = await _read_consumer(js, consumer)
     if found is not None and not differs(wanted, found, _CONSUMER_FIELDS):
@@ -191,13 +188,13 @@ async def _read_stream(js: JetStreamContext, name: str) -> StreamConfig | None:
         return None
 
 
-async def _create_stream(js: JetStreamContext, stream_config: StreamConfig) -> None:
+async def _create_stream(js: JetStreamContext, config: StreamConfig) -> None:
     for attempt in range(STORE_RETRIES + 1):
         try:
-            await js.add_stream(stream_config)
+            await js.add_stream(config)
         except APIError as error:
             if attempt == STORE_RETRIES or _STORE_FAILED not in (error.description or ""):
-                _refuse(f"stream {stream_config.name}", error, "free space for it, or raise its limits")
+                _refuse(f"stream {config.name}", error, "free space for it, or raise its limits")
             await asyncio.sleep(STORE_BACKOFF.delay(attempt))
         else:
             return

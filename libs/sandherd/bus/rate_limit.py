@@ -65,7 +65,7 @@ class RateLimiter:
         return True
 
     def drop(self, key: Hashable) -> None:
-        """Forget the messages of a key, as if it had published none."""
+        """Reset a key, as if it had published no messages."""
         self._expected.pop(key, None)
 
     def _prune(self, at: float) -> None:

@@ -21,7 +21,7 @@ async def upload(
     with tempfile.TemporaryFile() as file:
         await write_bundle(repository, file, limit)
         content = transfer.bundle_source(file)
-        bundle = await transfer.store(connection, connection.project, task, content, on_progress=on_progress)
+        bundle = await transfer.store(connection, connection.project, task, content, report=on_progress)
     return of_bundle(repository, bundle)
 
 

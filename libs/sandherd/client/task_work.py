@@ -41,7 +41,7 @@ async def upload_work(
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(pack_work, work, file, limit, left_out)
         content = transfer.archive_source(file)
-        return await transfer.store(connection, connection.project, task, content, on_progress=on_progress)
+        return await transfer.store(connection, connection.project, task, content, report=on_progress)
 
 
 def pack_work(work: WorkSource, out: IO[bytes], limit: int | None, left_out: LeftOut | None = None) -> None:

@@ -31,7 +31,7 @@ MAX_TIMEOUT_SECONDS: Final = 120.0
 _DEFAULT_MAX_PAYLOAD: Final = 1024 * 1024
 _FULL_SECONDS: Final = 1.0
 _TURN_SECONDS: Final = 0.01
-"""After receiving requests for so many seconds, let other tasks run: nats-py passes requests on without a pause."""
+"""Other tasks run after requests were received for this number of seconds: nats-py passes them on without a pause."""
 _TIMED_OUT: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
 _unsent_log_limit: Final = LineLimit()

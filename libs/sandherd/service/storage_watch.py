@@ -18,7 +18,7 @@ from sandherd.telemetry.meters import Meters
 PROBE_INTERVAL: Final = 3.0
 _WRITE_SECONDS: Final = 5.0
 MAX_UNACKNOWLEDGED_SECONDS: Final = 6.0
-"""If no probe is acknowledged for so many seconds, the broker counts as not storing."""
+"""If no probe is acknowledged for this number of seconds, the broker counts as not storing."""
 _PAYLOAD: Final = b"." * 5000
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _REASONS: Final = {

@@ -23,7 +23,7 @@ from sandherd.stack.server_health import CLUSTER
 
 _HOST: Final = "127.0.0.1"
 _ROUTE: Final = "route"
-_COMPARE_INTERVAL: Final = "10s"
+_INTERVAL: Final = "10s"  # at which the servers of a cluster compare the tokens of accounts
 """The interval at which servers of a cluster compare their accounts: one that was unavailable gets changes by it."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
@@ -180,9 +180,7 @@ class NatsServer:
             "port": self.port or free_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             **operator_mode(self._tokens()),
-            **storage_config(
-                str(self.directory), "data", compare_interval=_COMPARE_INTERVAL if self.membership else None
-            ),
+            **storage_config(str(self.directory), "data", compare_interval=_INTERVAL if self.membership else None),
             **limits_for(self._capacity),
             **of_cluster,
         }

@@ -19,14 +19,12 @@ MAX_REMEMBERED: Final = 20_000
 MAX_SPANS_PER_SECOND: Final = 100.0
 """Maximum number of spans of calls that are exported per second. More of them would delay the storing of events."""
 MAX_DURATION: Final = 30 * 86_400.0
-"""Maximum duration of a call or turn, in seconds. A longer one is reduced to it: an agent may report a duration that is
-too long to compute the start."""
+"""Maximum duration of a call or turn, in seconds: an agent may report one that is too long to compute the start."""
 MAX_NAME_LENGTH: Final = 200
-"""Maximum number of characters of a name (of a tool, call, model or SDK) in memory. An agent may send a very long
-name."""
-_TURN_SECONDS: Final = "sandherd_turn_seconds"
-_MODEL_CALL_SECONDS: Final = "sandherd_model_call_seconds"
-_TOOL_CALL_SECONDS: Final = "sandherd_tool_call_seconds"
+"""Maximum characters of the name of a tool, call, model or SDK in memory: an agent may send a very long name."""
+_TURN_METRIC: Final = "sandherd_turn_seconds"
+_MODEL_METRIC: Final = "sandherd_model_call_seconds"
+_TOOL_METRIC: Final = "sandherd_tool_call_seconds"
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
 """The name that OpenTelemetry's conventions define for a provider, by the beginning of a model's name."""
@@ -91,8 +89,7 @@ class ToolCallTimes:
     ) -> tuple[str | None, Seconds] | None:
         """Record the end of a call, with its duration if the agent has reported it. Returns its tool and duration.
 
-        The tool is None if no start was recorded. Returns None if the end was recorded before, or if neither the start
-        nor the duration is known.
+        The tool is None if no start was recorded. Returns None without start and duration, or at a repeated end.
         """
         key = source, call
         start = self._calls_by_key.get(key, _NO_START)
@@ -123,9 +120,7 @@ class AgentMetrics:
         self._span_limit = SpanRateLimit(MAX_SPANS_PER_SECOND)
         self._spans_left = self._skipped_spans = 0
         """The number of spans that the current batch may still export, and of those that it has not exported."""
-        self._durations: dict[str, list[Seconds]] = {
-            name: [] for name in (_TURN_SECONDS, _MODEL_CALL_SECONDS, _TOOL_CALL_SECONDS)
-        }
+        self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURN_METRIC, _MODEL_METRIC, _TOOL_METRIC)}
         """By histogram: the durations in the current batch."""
         # Sums of the current batch, for the counters.
         self._tokens: Counter[str] = Counter()
@@ -181,13 +176,13 @@ class AgentMetrics:
 
     def _record_turn(self, _event: ParsedEvent, turn: AgentTurnCompleted) -> None:
         if turn.duration_ms is not None:
-            self._durations[_TURN_SECONDS].append(_seconds(turn.duration_ms))
+            self._durations[_TURN_METRIC].append(_seconds(turn.duration_ms))
 
     def _record_model_call(self, event: ParsedEvent, call: AgentModelCallCompleted) -> None:
         if call.duration_ms is None:
             return
         duration = _seconds(call.duration_ms)
-        self._durations[_MODEL_CALL_SECONDS].append(duration)
+        self._durations[_MODEL_METRIC].append(duration)
         if self._spans_left <= 0:
             self._skipped_spans += 1
             return
@@ -203,22 +198,20 @@ class AgentMetrics:
         if completed.tool_use_id is not None:
             duration = None if completed.duration_ms is None else _seconds(completed.duration_ms)
             call = _truncated(completed.tool_use_id)
-            tool_and_duration = self._calls.record_end(event.source, call, event.time, duration)
-            if tool_and_duration is not None:
-                self._record_tool_call(
-                    event, call, _truncated(completed.tool) or tool_and_duration[0], tool_and_duration[1], failed=False
-                )
+            end = self._calls.record_end(event.source, call, event.time, duration)
+            if end is not None:
+                self._record_tool_call(event, call, _truncated(completed.tool) or end[0], end[1], failed=False)
 
     def _record_tool_result(self, event: ParsedEvent, result: AgentToolResult) -> None:
         call = _truncated(result.tool_use_id)
-        tool_and_duration = self._calls.record_end(event.source, call, event.time, None)
-        if tool_and_duration is not None:
-            self._record_tool_call(event, call, *tool_and_duration, failed=result.is_error)
+        end = self._calls.record_end(event.source, call, event.time, None)
+        if end is not None:
+            self._record_tool_call(event, call, *end, failed=result.is_error)
 
     def _record_tool_call(
         self, event: ParsedEvent, call: str, tool: str | None, duration: Seconds, *, failed: bool
     ) -> None:
-        self._durations[_TOOL_CALL_SECONDS].append(duration if duration > 0 else 0.0)
+        self._durations[_TOOL_METRIC].append(duration if duration > 0 else 0.0)
         if self._spans_left <= 0:
             self._skipped_spans += 1
             return

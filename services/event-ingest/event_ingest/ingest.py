@@ -130,7 +130,7 @@ def _trace(batch: EventBatch) -> None:
     for event in batch.service_events:
         if event is not None and event.type in MILESTONES:
             values: spans.Values = {
-                spans.TYPE_INDEX: event.type,
+                spans.TYPE: event.type,
                 spans.PROJECT: event.project,
                 spans.TASK_ID: event.taskid,
                 spans.SANDBOX_ID: event.sandboxid,

@@ -1,4 +1,4 @@
-"""What the routes of the API permit: the methods of a path, and the parameters of a query. Others are refused."""
+"""The methods and query parameters that the routes of the API permit. Others are refused."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -25,7 +25,7 @@ def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
 
 
 def check_query(request: Request) -> None:
-    """Raise `HerdError` for an unknown query parameter: if a filter is ignored, the response has too much."""
+    """Raise `HerdError` for an unknown query parameter: if a filter were ignored, the response would have too much."""
     route = request.scope["route"]
     known = _names_of(tuple(route.dependant.query_params))
     for name in request.query_params:

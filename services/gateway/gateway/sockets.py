@@ -1,7 +1,7 @@
-"""WebSockets: who may open one, how many there may be, and how each of them ends.
+"""WebSockets: their authentication, their maximum number, and their end.
 
 A WebSocket is authenticated like a request. A program that can't send the header sends its token in the first message,
-within `SIGN_IN` seconds, and never in the URL. A page of another origin is always refused.
+within `SIGN_IN_SECONDS` seconds, and never in the URL. A page of another origin is always refused.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.records import AccessRole
 
-SIGN_IN: Final = 10.0
-"""Seconds within which the first message has to have a token, if the request has none."""
-SHARE: Final = 200
+SIGN_IN_SECONDS: Final = 10.0
+"""If a request has no token, the first message must have one within so many seconds."""
+MAX_SOCKETS_OF_PROJECT: Final = 200
 """Maximum number of sockets of one project at a replica."""
 MAX_UNAUTHENTICATED: Final = 64
 """Maximum number of sockets at a replica that are not authenticated yet."""
@@ -51,7 +51,7 @@ class SocketEndError(Exception):
 class SocketTable:
     """The number of open sockets of a replica: for each project, and of those that are not authenticated yet."""
 
-    def __init__(self, share: int = SHARE, unknown: int = MAX_UNAUTHENTICATED) -> None:
+    def __init__(self, share: int = MAX_SOCKETS_OF_PROJECT, unknown: int = MAX_UNAUTHENTICATED) -> None:
         self._open: Counter[str | None] = Counter()
         self._share = share
         self._unknown = unknown
@@ -191,7 +191,7 @@ async def serve(
 async def _signed_in(websocket: WebSocket, streams: EventStreams) -> Caller:
     """The caller with the token in the first message, `{"type": "authenticate", "token": …}`. Raises `AccessError`."""
     try:
-        async with asyncio.timeout(SIGN_IN):
+        async with asyncio.timeout(SIGN_IN_SECONDS):
             message = await websocket.receive()
     except TimeoutError:
         raise unauthorized("no token was received in time") from None

@@ -1,4 +1,4 @@
-"""Reads EVENTS from a sequence on, for one project or one of its sandboxes: in order, without a gap.
+"""Reads EVENTS from a sequence number on, for one project or one of its sandboxes, in order and without gaps.
 
 Stored messages are read by direct reads. In a cluster, a server that lags behind may reply. It returns fewer events,
 but never others. Only the leader's reply shows that there are no more events.
@@ -42,7 +42,7 @@ class EventFrame:
 
 @dataclass(frozen=True)
 class StreamState:
-    """The sequences that the stream has. `epoch` differs from that of every earlier stream of this name."""
+    """The first and last sequence number of the stream. `epoch` differs from those of earlier streams of this name."""
 
     epoch: str
     first: int

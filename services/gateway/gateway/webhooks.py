@@ -37,14 +37,14 @@ _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 @dataclass(frozen=True)
 class PayloadPaths:
-    """The paths in a forge's payload to what has changed. A list on a path stands for all of its entries."""
+    """The paths of the used values in a forge's payload. A list on a path stands for all of its entries."""
 
     urls: tuple[str, ...]
     numbers: tuple[str, ...]
     branches: tuple[str, ...]
     commits: tuple[str, ...]
     delivery: tuple[str, ...]
-    """The headers with the id of a delivery."""
+    """The headers that may have the id of a delivery."""
 
 
 _CHECKS: Final = ("check_run", "check_suite", "workflow_run")
@@ -109,14 +109,14 @@ def secret_of(folder: Path | None, name: str) -> str:
 
 
 def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
-    """The pull requests that a webhook is about; None if it is about none. Raises `ValueError` if it is not JSON."""
+    """The changed pull requests that a webhook names. None if it names none. Raises `ValueError` if it is not JSON."""
     try:
         payload = json.loads(body)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     places = PLACES[forge]
     urls = [url for url in _texts(payload, places.urls) if _URL.fullmatch(url)]
-    numbers = [one for one in _all(payload, places.numbers) if type(one) is int and 0 < one < 2**53]
+    numbers = [one for one in _values_at(payload, places.numbers) if type(one) is int and 0 < one < 2**53]
     branches = [name for name in _texts(payload, places.branches) if _BRANCH.fullmatch(name)]
     commits = [name for name in _texts(payload, places.commits) if _COMMIT.fullmatch(name)]
     if not urls or not (numbers or branches or commits):
@@ -133,11 +133,11 @@ def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
 
 
 def _texts(payload: Any, paths: tuple[str, ...]) -> list[str]:
-    return [one for one in _all(payload, paths) if isinstance(one, str)]
+    return [one for one in _values_at(payload, paths) if isinstance(one, str)]
 
 
-def _all(payload: Any, paths: tuple[str, ...]) -> list[Any]:
-    """The different texts and numbers at these paths, at most 50 of each path."""
+def _values_at(payload: Any, paths: tuple[str, ...]) -> list[Any]:
+    """The texts and numbers at these paths, without repetitions, at most 50 of each path."""
     found: dict[Any, None] = {}
     for path in paths:
         values = (one for one in _values(payload, path.split(".")) if type(one) in (str, int))
@@ -173,7 +173,7 @@ class RecentDeliveries:
         return key in self._handled
 
     def add(self, key: bytes) -> None:
-        """Record that a delivery was handled; the oldest records are dropped."""
+        """Record that a delivery was handled. The oldest records are dropped."""
         self._handled[key] = None
         while len(self._handled) > self._remembered:
             self._handled.popitem(last=False)

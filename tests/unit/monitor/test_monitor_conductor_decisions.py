@@ -40,7 +40,7 @@ class Desk:
         return self.reconcile(touched, seconds)
 
     def reconcile(self, touched: set[str], seconds: float = 200) -> list[str]:
-        self.ledger = conductor_decisions.with_current_findings(self.ledger, touched, self.scope, at(seconds))
+        self.ledger = conductor_decisions.reconcile(self.ledger, touched, self.scope, at(seconds))
         return [output.type for output in self.taken()]
 
     def taken(self) -> list[Any]:
@@ -52,7 +52,7 @@ class Desk:
         for notice in list(
             conductor_decisions.announcements_due(self.ledger, self.scope, at(seconds), COOLDOWN, pauses=pauses)
         ):
-            self.ledger = conductor_decisions.with_announcement(self.ledger, notice, at(seconds), COOLDOWN)
+            self.ledger = conductor_decisions.announce(self.ledger, notice, at(seconds), COOLDOWN)
         return {output.entity: json.loads(output.data) for output in self.taken()}
 
     def ids(self) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_finding_is_published_once_raised_once_and_withdrawn(desk: Desk) -> No
     (finding,) = desk.ledger.findings
     assert (finding.severity, finding.open) == ("lines", True)
     touched = desk.world.put(summary("sbx-2", began=10))
-    desk.ledger = conductor_decisions.with_current_findings(desk.ledger, touched, desk.scope, at(210))
+    desk.ledger = conductor_decisions.reconcile(desk.ledger, touched, desk.scope, at(210))
     (output,) = desk.taken()
     assert json.loads(output.data) == {
         "finding_id": str(finding.id),
@@ -94,7 +94,7 @@ def test_an_end_withdraws(desk: Desk, state: str, reason: str) -> None:
     """A finding with a sandbox that has finished or ended is withdrawn for that reason, and then dropped."""
     desk.put(*pair())
     touched = desk.world.put(summary("sbx-1", edit("a.py", (1, 9)), state=state))
-    desk.ledger = conductor_decisions.with_current_findings(desk.ledger, touched, desk.scope, at(210))
+    desk.ledger = conductor_decisions.reconcile(desk.ledger, touched, desk.scope, at(210))
     assert [json.loads(output.data)["reason"] for output in desk.taken()] == [reason]
     desk.reconcile(desk.world.remove("sbx-1"))
     assert desk.ledger.findings == ()
@@ -190,11 +190,11 @@ def test_the_ledger_with_its_outbox_fits_into_a_message(desk: Desk) -> None:
     files = [edit(f"{number:02}/{long}", (1, 2)) for number in range(40)]
     touched = [desk.world.put(summary(f"sbx-{number}", *files, began=number)) for number in range(40)]
     for _round in range(6):
-        desk.ledger = conductor_decisions.with_current_findings(desk.ledger, set().union(*touched), desk.scope, at(200))
+        desk.ledger = conductor_decisions.reconcile(desk.ledger, set().union(*touched), desk.scope, at(200))
         for one in list(
             conductor_decisions.announcements_due(desk.ledger, desk.scope, at(200), COOLDOWN, pauses=False)
         ):
-            desk.ledger = conductor_decisions.with_announcement(desk.ledger, one, at(200), COOLDOWN)
+            desk.ledger = conductor_decisions.announce(desk.ledger, one, at(200), COOLDOWN)
         assert len(desk.ledger.model_dump_json().encode()) < 1_000_000
         assert len(desk.taken()) <= conductor_decisions.MAX_EVENTS + 2 * conductor_decisions.MAX_ANNOUNCEMENTS
     assert len(desk.ledger.findings) > 400

@@ -278,7 +278,7 @@ class Stream:
             raise ConsumerUnresponsiveError("no leader")
         return StreamEnds(NOW, 1, self.last)
 
-    async def stored(self, first: int, _wanted: Any) -> EventBatch | None:
+    async def read_from(self, first: int, _wanted: Any) -> EventBatch | None:
         self.requested.append(first)
         return EventBatch([], self.shown, NOW) if first <= self.shown else None
 

@@ -37,7 +37,7 @@ Skip = Callable[[Delivery], bool]
 """Returns whether a message needs no handling and is acknowledged at once."""
 _MAX_MESSAGES: Final = 65_536
 _MAX_BYTES: Final = 128 * 1024 * 1024
-"""While so many messages or bytes are held, no more are pulled. The rate limits of a source are far below that."""
+"""While this number of messages or bytes is held, none is pulled. The rate limits of a source are far below that."""
 OVERHEAD_BYTES: Final = 2048
 """Memory of a held message without its payload, as measured: its Python objects, subject, headers and lane."""
 _PARALLEL_DEAD_LETTERS: Final = 32

@@ -256,7 +256,7 @@ class SandboxOperations(NamedSecrets):
                 name,
                 content,
                 path,
-                on_progress=on_progress or transfer.silent,
+                report=on_progress or transfer.silent,
             )
 
     async def write(self, sandbox: str, data: bytes, path: str, *, mode: int = 0o644) -> "requests.FileWritten":

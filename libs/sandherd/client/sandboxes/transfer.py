@@ -128,13 +128,7 @@ def _upload_source(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) 
 
 
 async def upload(
-    link: HerdConnection,
-    project: str,
-    sandbox: str,
-    content: UploadSource,
-    path: str,
-    *,
-    on_progress: OnTransfer = silent,
+    link: HerdConnection, project: str, sandbox: str, content: UploadSource, path: str, *, report: OnTransfer = silent
 ) -> FileWritten:
     """Upload `content` into the sandbox as `path`. Raises `HerdError`."""
     whole = content.size <= INLINE_BYTES
@@ -145,7 +139,7 @@ async def upload(
         transfer=new_name("trf"),
         path=path,
         data=content.file.read(content.size) if whole else None,
-        artifact=None if whole else await _send_chunks(link, project, sandbox, content, on_progress),
+        artifact=None if whole else await _send_chunks(link, project, sandbox, content, report),
         sha256=content.sha256,
         mode=content.mode,
         unpack=content.folder,
@@ -153,22 +147,20 @@ async def upload(
     written: FileWritten = await _repeat_until_done(link, request)
     if written.sha256 != content.sha256 or written.size != content.size:
         raise _damaged_error(path, "the sandbox wrote other data than was sent")
-    on_progress(content.size, content.size)
+    report(content.size, content.size)
     return written
 
 
 async def store(
-    link: HerdConnection, project: str, owner: str, content: UploadSource, *, on_progress: OnTransfer
+    link: HerdConnection, project: str, owner: str, content: UploadSource, *, report: OnTransfer
 ) -> ArtifactRef:
     """Store `content` as an artifact of `owner`: a sandbox, or a task to be submitted. Raises `HerdError`."""
-    return await _send_chunks(link, project, owner, content, on_progress)
+    return await _send_chunks(link, project, owner, content, report)
 
 
-async def fetch(
-    link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO[bytes], on_progress: OnTransfer
-) -> None:
+async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO[bytes], report: OnTransfer) -> None:
     """Write an artifact of a sandbox or a task into an empty file. Raises `HerdError`, also if it is damaged."""
-    await _fetch(link, owner, artifact, out, on_progress)
+    await _fetch(link, owner, artifact, out, report)
     if digest_of(out) != (artifact.size, artifact.sha256):
         raise _damaged_error(artifact.artifact, "the received data is not what was stored")
     out.seek(0)
@@ -177,20 +169,17 @@ async def fetch(
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
     """Repeat the request until the transfer is done. Each request continues it. Raises `HerdError` without progress."""
     progress = ProgressCheck(STALLED_SECONDS, longest=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
-    while True:
-        found = await request_with_retries(link, request)
-        if found.done:
-            return found
+    while not (found := await request_with_retries(link, request)).done:
         await progress.report(found.moved)
+    return found
 
 
 async def _send_chunks(
-    link: HerdConnection, project: str, sandbox: str, content: UploadSource, on_progress: OnTransfer
+    link: HerdConnection, project: str, sandbox: str, content: UploadSource, report: OnTransfer
 ) -> ArtifactRef:
     """Send the chunks, some concurrently. Returns a reference to the stored artifact."""
     name = new_name("upl")
-    count = chunk_count(content.size)
-    sent = 0
+    count, sent = chunk_count(content.size), 0
 
     async def send(index: int) -> None:
         nonlocal sent
@@ -198,7 +187,7 @@ async def _send_chunks(
         data = os.pread(content.file.fileno(), min(CHUNK_BYTES, content.size - start), start)
         await request_with_retries(link, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=data))
         sent += len(data)
-        on_progress(min(sent, content.size - 1), content.size)
+        report(min(sent, content.size - 1), content.size)
 
     await _for_each(count, send)
     return ArtifactRef(
@@ -227,26 +216,23 @@ async def _for_each(count: int, send_one: Callable[[int], Any]) -> None:
 
 
 async def download(
-    link: HerdConnection, sandbox: str, path: str, out: IO[bytes], on_progress: OnTransfer = silent
+    link: HerdConnection, sandbox: str, path: str, out: IO[bytes], report: OnTransfer = silent
 ) -> FileRead:
     """Download a file, or a folder as an archive, from the sandbox into `out`. Raises `HerdError`."""
-    found: FileRead = await _repeat_until_done(
-        link, validated(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
-    )
+    request = validated(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
+    found: FileRead = await _repeat_until_done(link, request)
     if found.artifact is None:
         out.write(found.data or b"")
     else:
-        await _fetch(link, sandbox, found.artifact, out, on_progress)
+        await _fetch(link, sandbox, found.artifact, out, report)
     if digest_of(out) != (found.size, found.sha256):
         raise _damaged_error(path, "the received data is not what the sandbox sent")
     out.seek(0)
-    on_progress(found.size, found.size)
+    report(found.size, found.size)
     return found
 
 
-async def _fetch(
-    link: HerdConnection, sandbox: str, artifact: ArtifactRef, out: IO[bytes], on_progress: OnTransfer
-) -> None:
+async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out: IO[bytes], report: OnTransfer) -> None:
     """Write the chunks, each at its offset, because they may be received in any order and more than once."""
     try:
         receiver = ChunkReceiver(artifact)
@@ -255,7 +241,7 @@ async def _fetch(
             piece = await request_with_retries(link, request)
             out.seek(receiver.accept(piece))
             out.write(piece.data)
-            on_progress(min(receiver.moved, artifact.size - 1), artifact.size)
+            report(min(receiver.moved, artifact.size - 1), artifact.size)
     except InvalidChunkError as error:
         raise _damaged_error(artifact.artifact, str(error)) from None
 

@@ -77,10 +77,7 @@ def combinations(entry: Mapping[str, Any]) -> list[Combination]:
 
 
 def _has_matrix(entry: Mapping[str, Any]) -> bool:
-    """Whether the entry has a matrix.
-
-    Raises `HerdError` for a matrix in an entry that is too large or has no valid name.
-    """
+    """Whether the entry has a matrix. Raises `HerdError` if such an entry is too large or has no valid name."""
     if "matrix" not in entry:
         return False
     if is_too_large(entry):
@@ -191,17 +188,15 @@ def _entries_of(entry: Mapping[str, Any], groups: Mapping[str, list[Combination]
     return [_entry_of(entry, one) for one in groups[str(entry["name"])]] if "matrix" in entry else [entry]
 
 
-def _entry_of(entry: Mapping[str, Any], combination: Combination) -> dict[str, Any]:
+def _entry_of(entry: Mapping[str, Any], choice: Combination) -> dict[str, Any]:
     """The entry of one combination: with its name, its values in all texts, and labels of its values."""
-    name = f"{entry['name']}-{combination.suffix}"
+    name = f"{entry['name']}-{choice.suffix}"
     fields = {
-        field: _with_values(name, field, value, combination.values)
-        for field, value in entry.items()
-        if field != "matrix"
+        field: _with_values(name, field, value, choice.values) for field, value in entry.items() if field != "matrix"
     }
     if entry.get("task") is not None and "${{" not in str(entry["task"]):
-        fields["task"] = f"{entry['task']}-{combination.suffix}"
-    return fields | {"name": name, "labels": _labels(name, fields.get("labels"), combination.values)}
+        fields["task"] = f"{entry['task']}-{choice.suffix}"
+    return fields | {"name": name, "labels": _labels(name, fields.get("labels"), choice.values)}
 
 
 def _labels(name: str, labels: Any, values: Values) -> Any:

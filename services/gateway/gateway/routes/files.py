@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from gateway.api_server import CONNECTION
-from gateway.downloads import SHARE, FileResponse
+from gateway.downloads import MAX_BYTES_OF_PROJECT, FileResponse
 from gateway.request_models import part_of
 from gateway.routes.route_replies import FILE, Name
 from gateway.sessions import ReadSession, Session, WorkSession
@@ -24,7 +24,7 @@ Path = Annotated[TreePath, Query()]
 _SECONDS: Final = 15.0
 _DOWNLOAD_SECONDS: Final = 600.0
 _MAX_MEMORY_BYTES: Final = 1024 * 1024
-_FOLDER: Final = SHARE // 2
+_FOLDER: Final = MAX_BYTES_OF_PROJECT // 2
 _BYTES: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,

@@ -1,4 +1,4 @@
-"""The decisions of the Conductor: it opens and withdraws findings, informs agents, asks a user, and pauses. Pure.
+"""The decisions of the Conductor: it opens and withdraws findings, informs agents, notifies a user, and pauses. Pure.
 
 A function that returns a ledger has added the messages to publish to the outbox of that ledger.
 """
@@ -49,9 +49,7 @@ def is_severe(finding: FindingRecord) -> bool:
 # --- findings --------------------------------------------------------------------------------------------------
 
 
-def with_current_findings(
-    ledger: ConductorLedger, changed: Collection[str], scope: ProjectData, now: datetime
-) -> ConductorLedger:
+def reconcile(ledger: ConductorLedger, changed: Collection[str], scope: ProjectData, now: datetime) -> ConductorLedger:
     """The ledger with the current findings of the `changed` sandboxes. Others have the same findings as before.
 
     If the outbox then has `MAX_EVENTS` events, call this again after they are published: there may be further events.
@@ -72,7 +70,7 @@ def with_current_findings(
             break
         if before is None and space.is_full(evidence):
             left_out += 1
-        elif (after := _finding_to_publish(before, evidence, scope, now)) is not None:
+        elif (after := _revise(before, evidence, scope, now)) is not None:
             if before is None:
                 space.use(after)
             findings[evidence.key] = after
@@ -97,17 +95,15 @@ def _evidence(changed: Iterable[str], scope: ProjectData, keys: Collection[Evide
     return found
 
 
-def _finding_to_publish(
-    before: FindingRecord | None, evidence: Evidence, scope: ProjectData, now: datetime
-) -> FindingRecord | None:
-    """The finding with this evidence, if it must be published. None if `before`, as published, is still correct."""
-    if before is None:
+def _revise(old: FindingRecord | None, evidence: Evidence, scope: ProjectData, now: datetime) -> FindingRecord | None:
+    """The finding with this evidence, if it must be published. None if `old`, as published, is still correct."""
+    if old is None:
         names = (evidence.sandbox, evidence.other)
         tasks = {name: member.task for name in names if (member := scope.member(name)) is not None}
         return new_finding(evidence, new_uuid_at(now), tasks, now)
-    if not before.open:
-        return with_evidence(before, evidence).model_copy(update={"open": True, "since": now})
-    return with_evidence(before, evidence) if is_more_severe(evidence.severity, before.severity) else None
+    if not old.open:
+        return with_evidence(old, evidence).model_copy(update={"open": True, "since": now})
+    return with_evidence(old, evidence) if is_more_severe(evidence.severity, old.severity) else None
 
 
 def _withdrawal(finding: FindingRecord, scope: ProjectData, now: datetime) -> OutboxEntry:
@@ -173,9 +169,7 @@ def _is_active(scope: ProjectData, sandbox: str) -> bool:
     return member is not None and member.active
 
 
-def with_announcement(
-    ledger: ConductorLedger, announcement: Announcement, now: datetime, cooldown: float
-) -> ConductorLedger:
+def announce(ledger: ConductorLedger, announcement: Announcement, now: datetime, cooldown: float) -> ConductorLedger:
     """The ledger with the messages of an announcement. A message expires before its agent may get the next one."""
     keys = {one.key for one in announcement.findings}
     expires = max(1, min(MESSAGE_EXPIRES, int(cooldown)))
@@ -216,16 +210,16 @@ def with_notifications(ledger: ConductorLedger, now: datetime) -> ConductorLedge
     keys = {one.key for several in groups.values() for one in several}
     if not keys:
         return ledger
-    notifications = [_output(_question(several), several[0], now) for several in groups.values()]
+    notifications = [_output(_notification(several), several[0], now) for several in groups.values()]
     findings = tuple(one.model_copy(update={"notified_at": now}) if one.key in keys else one for one in ledger.findings)
     return ledger.model_copy(update={"findings": findings, "outbox": (*ledger.outbox, *notifications)})
 
 
-def _question(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished:
+def _notification(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished:
     one = findings[0]
     return MonitorNotificationPublished(
         kind=NotificationKind.COORDINATION,
-        message=message_texts.question(findings),
+        message=message_texts.notification_text(findings),
         cause_id=one.id,
         cause_type=found_event(one).type,
     )
@@ -244,7 +238,7 @@ def pauses_due(ledger: ConductorLedger, scope: ProjectData) -> dict[str, Finding
 
 def with_pause(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -> ConductorLedger:
     """The ledger with the command that pauses the later sandbox of a finding."""
-    reason = f"{message_texts.question([finding])} ({found_event(finding).type} {finding.id})"
+    reason = f"{message_texts.notification_text([finding])} ({found_event(finding).type} {finding.id})"
     command = PauseSandbox(sandbox=finding.sandbox, reason=reason)
     pair = finding.key[:3]
     findings = tuple(

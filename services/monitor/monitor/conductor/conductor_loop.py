@@ -164,7 +164,7 @@ class Conductor:
         before = self._ledgers.get(project, ConductorLedger())
         changed = self._changed.get(project, set())
         comparisons_before, scope = self._index.compared, ProjectData(project, self._index, self._branches)
-        ledger = conductor_decisions.with_current_findings(before, changed, scope, now)
+        ledger = conductor_decisions.reconcile(before, changed, scope, now)
         self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - comparisons_before)
         if self._policy.notifies:
             ledger = conductor_decisions.with_notifications(ledger, now)
@@ -191,7 +191,7 @@ class Conductor:
             )
             for announcement in wanted:
                 if all([await self._is_running(project, sandbox) for sandbox in announcement.sandboxes]):
-                    ledger = conductor_decisions.with_announcement(ledger, announcement, now, self._policy.cooldown)
+                    ledger = conductor_decisions.announce(ledger, announcement, now, self._policy.cooldown)
         return ledger
 
     async def _is_running(self, project: str, sandbox: str) -> bool:

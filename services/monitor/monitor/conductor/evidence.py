@@ -17,7 +17,7 @@ from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause
 from sandherd.contracts.records import Edit
 
 Kind = Literal["conflict", "duplicate", "dependency"]
-NEAR: Final = 3
+MAX_LINE_DISTANCE: Final = 3
 """Maximum distance of lines that count as overlapping: the context of a hunk, within which git's merge finds a
 conflict."""
 MAX_PATHS: Final = 20
@@ -63,7 +63,7 @@ class ProjectData:
 
 
 def is_more_severe(severity: ConflictSeverity | None, other: ConflictSeverity | None) -> bool:
-    """Whether one severity is above another."""
+    """Whether `severity` is above `other`."""
     return severity is not None and (other is None or _RANK[severity] > _RANK[other])
 
 
@@ -72,7 +72,7 @@ def evidence_of(
 ) -> dict[EvidenceKey, Evidence]:
     """All evidence that involves this member, as the earlier or the later sandbox.
 
-    `open_keys`: the keys of open findings.
+    `open_keys` are the keys of open findings.
     """
     found: dict[EvidenceKey, Evidence] = {}
     if not member.live:
@@ -120,7 +120,7 @@ def overlapping(edit: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, in
     first, second = iter(edit.ranges), iter(other.ranges)
     left, right = next(first, None), next(second, None)
     while left is not None and right is not None:
-        if left[0] <= right[1] + NEAR and right[0] <= left[1] + NEAR:
+        if left[0] <= right[1] + MAX_LINE_DISTANCE and right[0] <= left[1] + MAX_LINE_DISTANCE:
             return left, right
         if left[1] < right[1]:
             left = next(first, None)

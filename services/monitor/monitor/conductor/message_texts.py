@@ -81,7 +81,7 @@ def dependency_text(finding: FindingRecord) -> str:
     return "\n".join(lines)
 
 
-def question(findings: Iterable[FindingRecord]) -> str:
+def notification_text(findings: Iterable[FindingRecord]) -> str:
     """The notification to a user about findings of one pair."""
     several = list(findings)
     one = several[0]
