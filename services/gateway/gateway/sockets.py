@@ -27,7 +27,7 @@ from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.records import AccessRole
 
 SIGN_IN_SECONDS: Final = 10.0
-"""If a request has no token, the first message must have one within so many seconds."""
+"""If a request has no token, the first message must have one within this time, in seconds."""
 MAX_SOCKETS_OF_PROJECT: Final = 200
 """Maximum number of sockets of one project at a replica."""
 MAX_UNAUTHENTICATED: Final = 64

@@ -37,7 +37,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "REST", 0.01)
     monkeypatch.setattr(transfer, "STALLED_SECONDS", 0.1)
     monkeypatch.setattr(transfer, "MAX_TRANSFER_SECONDS", 0.3)
-    monkeypatch.setattr(executing, "NOW", 0.2)
+    monkeypatch.setattr(executing, "READ_SECONDS", 0.2)
 
 
 def artifact(size: int, chunks: int) -> dict[str, Any]:

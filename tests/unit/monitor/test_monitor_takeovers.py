@@ -340,14 +340,14 @@ async def test_new_events_are_not_skipped_by_a_partition_that_finds_the_end(monk
 
     follower = StreamFollower(bus, 1, on_new=never, on_joined=joined)
     follower.reader, follower.position = stream, 1000
-    stored = stream.stored
+    stored = stream.read_from
 
     async def meanwhile(first: int, wanted: Any) -> EventBatch | None:
         found: EventBatch | None = await stored(first, wanted)
         follower.position = (follower.position or 0) + 10  # read for others while this reply was on its way
         return found
 
-    stream.stored = meanwhile
+    stream.read_from = meanwhile
     part = late_partition(990)
     part.read_until = 1000
     follower.add(part)

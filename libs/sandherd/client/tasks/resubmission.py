@@ -17,8 +17,8 @@ from sandherd.contracts.requests import ListEvents
 DECIDED_SECONDS: Final = 30.0
 _CHECK_SECONDS: Final = 0.5
 _REQUIRED_CHECKS: Final = 2
-"""So many consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges the
-command, so the refusal was received then."""
+"""This number of consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges
+the command, so the refusal was received then."""
 
 
 class Resubmission:
