@@ -12,7 +12,7 @@ from sandherd.contracts import schemas
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.streams import CONSUMERS
 from sandherd.settings import CONFIG_VARIABLE, Settings, environment_names
-from sandherd.settings.repositories import LONGEST_PREFIX
+from sandherd.settings.repositories import MAX_PREFIX_LENGTH
 from spawner.runtimes.kubernetes import manifests, rbac
 
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ def facts() -> Json:
             for service in SERVICES
         },
         "migrations": _MIGRATIONS,
-        "longest_branch_prefix": LONGEST_PREFIX,
+        "longest_branch_prefix": MAX_PREFIX_LENGTH,
     }
 
 

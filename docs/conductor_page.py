@@ -45,11 +45,23 @@ def numbers() -> str:
             ("minimum similarity of duplicates that have both edited files", f"{similarity.THRESHOLD:g}", "OmoiOS"),
             ("minimum similarity of duplicates, by titles alone", f"{similarity.TEXT_THRESHOLD:g}", "Hephaestus"),
             ("a finding is withdrawn at this much less similarity", f"{similarity.HYSTERESIS:g}", proposal),
-            ("words in a shingle", similarity.SHINGLE, proposal),
-            ("maximum distance of overlapping edits, in lines", evidence.NEAR, "the context of a hunk in git"),
+            ("tokens in a shingle", similarity.SHINGLE_TOKENS, proposal),
+            (
+                "maximum distance of overlapping edits, in lines",
+                evidence.MAX_LINE_DISTANCE,
+                "the context of a hunk in git",
+            ),
             ("maximum editors of a file that are compared: the first", herd_index.MAX_EDITORS, proposal),
-            ("maximum titles with a shingle; more frequent ones are ignored", herd_index.MAX_ALIKE, proposal),
-            ("maximum number of findings of a pair: the most severe ones", conductor_ledger.MAX_PAIR, proposal),
+            (
+                "maximum titles with a shingle; more frequent ones are ignored",
+                herd_index.MAX_TITLES_OF_SHINGLE,
+                proposal,
+            ),
+            (
+                "maximum number of findings of a pair: the most severe ones",
+                conductor_ledger.MAX_FILES_OF_PAIR,
+                proposal,
+            ),
             ("maximum number of findings of a project", conductor_ledger.MAX_FINDINGS, proposal),
             (
                 "maximum size of the paths in these findings, in bytes",
@@ -63,7 +75,7 @@ def numbers() -> str:
                 conductor_decisions.MESSAGE_EXPIRES,
                 "as for a nudge of the guardian",
             ),
-            ("minimum seconds between two reports of a project", f"{project_report.REPORT_EVERY:g}", proposal),
+            ("minimum seconds between two reports of a project", f"{project_report.MIN_REPORT_INTERVAL:g}", proposal),
             ("minimum coherence of the status `coherent`", f"{coherence.COHERENT:g}", proposal),
             (
                 "minimum of `strained`; a lower coherence is `conflicted`",

@@ -11,7 +11,7 @@ from pages import EMPTY, code, page, table
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from sandherd.admin.toolchains import KINDS
+from sandherd.admin.toolchains import PYTHON_OF_KIND
 from sandherd.contracts.failures import ErrorType, is_transient
 from sandherd.contracts.harness_kinds import CAPABILITIES, HarnessCapabilities
 from sandherd.contracts.harnesses import HARNESSES
@@ -189,7 +189,7 @@ def _abilities() -> list[str]:
 
 def _kind(kind: str) -> list[str]:
     model = HARNESSES[kind]
-    needs = [f"sandherd harness install {kind}"] if kind in KINDS else []
+    needs = [f"sandherd harness install {kind}"] if kind in PYTHON_OF_KIND else []
     shown = "".join(f"$ {line}\n" for line in [*needs, GIVING[kind]])
     told: dict[str, str] = {}
     for base in reversed(model.__mro__):
@@ -201,9 +201,10 @@ def _kind(kind: str) -> list[str]:
     ]
     about = inspect.cleandoc(model.__doc__ or EMPTY)
     parts = [f"## {kind}\n", f"{about}\n", f"```console\n{shown}```\n", f"{NOTES[kind]}\n"]
-    if kind in KINDS:
+    if kind in PYTHON_OF_KIND:
         parts.append(
-            f"Its SDK needs Python {KINDS[kind]} or newer. If this Python is not installed, `uv` downloads it.\n"
+            f"Its SDK needs Python {PYTHON_OF_KIND[kind]} or newer. If this Python is not installed, `uv` downloads "
+            "it.\n"
         )
     return [*parts, table(("field", "default", "meaning"), rows)]
 

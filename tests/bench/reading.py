@@ -54,7 +54,7 @@ async def _read_seconds(bus: Bus, evaluate: Evaluate) -> float:
     reader, began, position = EventReader(bus), time.process_time(), 0
     last = (await reader.ends()).last
     while position < last:
-        batch = await reader.stored(position + 1, lambda _subject: True)
+        batch = await reader.read_from(position + 1, lambda _subject: True)
         assert batch is not None
         position = batch.position
         for event in batch.events:

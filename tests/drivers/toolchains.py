@@ -8,7 +8,7 @@ import subprocess
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
+from sandherd.admin.toolchains import PYTHON_OF_KIND, install, is_installed, lock_of
 
 BUILD = Path(__file__).parents[2] / "build"
 TOOLCHAINS = BUILD / "toolchains"
@@ -30,7 +30,7 @@ def interpreter(kind: str) -> Path:
     with (TOOLCHAINS / f".{kind}.lock").open("w") as only_one:
         flock(only_one, LOCK_EX)
         if not _is_repeated(kind):
-            install(kind, TOOLCHAINS, lock_of(kind), environ, compiled=False)
+            install(kind, TOOLCHAINS, lock_of(kind), environ, compile_modules=False)
             compiling = {**environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
             compiling.pop("PYTHONDONTWRITEBYTECODE", None)
             subprocess.run(
@@ -45,5 +45,5 @@ def _is_repeated(kind: str) -> bool:
 
 
 if __name__ == "__main__":
-    for each in KINDS:
+    for each in PYTHON_OF_KIND:
         interpreter(each)

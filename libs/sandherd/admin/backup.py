@@ -45,7 +45,7 @@ from sandherd.progress_steps import OnStep, ignore_step
 _CREDENTIAL_SECONDS: Final = 86_400.0
 _ANSWER_SECONDS: Final = 5.0
 _SPACE_SECONDS: Final = 45.0
-_RETRY_INTERVAL: Final = 0.5
+_RETRY_SECONDS: Final = 0.5
 _END_NOTICED_SECONDS: Final = 2.0
 """Seconds within which the broker notices that a service has ended."""
 _LAST_STREAM: Final = "ARTIFACTS"
@@ -172,7 +172,7 @@ async def _pulling_services(bus: Bus, patience: float) -> set[str]:
         found = {consumer.service.value for consumer in CONSUMERS if await _is_pulled(bus, consumer)}
         if not found or time.monotonic() > deadline:
             return found
-        await asyncio.sleep(_RETRY_INTERVAL)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _is_pulled(bus: Bus, consumer: Consumer) -> bool:
@@ -213,7 +213,7 @@ async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str,
         except NoSpaceError:  # servers of a cluster exchange their free space only periodically
             if asyncio.get_running_loop().time() > deadline:
                 raise
-        await asyncio.sleep(_RETRY_INTERVAL)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _size_text(state: Mapping[str, Any]) -> str:

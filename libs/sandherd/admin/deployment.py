@@ -28,7 +28,7 @@ from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import UnsafeNameError
 
-_RETRY_INTERVAL: Final = 0.5
+_RETRY_SECONDS: Final = 0.5
 _CHANGE_SUBJECT: Final = f"{API}.STREAM.UPDATE.EVENTS"
 """Only a credential with permission to change streams may publish to this subject."""
 _REMEDY: Final = "check that the broker runs at NATS_URL with this identity, and that SANDHERD_CREDENTIALS matches"
@@ -68,7 +68,7 @@ async def _with_retries(run: Callable[[], Awaitable[list[Provisioned]]], patienc
         except (ServiceUnavailableError, nats.errors.Error, TimeoutError):
             if asyncio.get_running_loop().time() > deadline:
                 raise
-        await asyncio.sleep(_RETRY_INTERVAL)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 def access_with_keys(keys: Path) -> ProvisionerAccess:

@@ -48,7 +48,7 @@ def _is_own(registrar: Registrar, file: Path, bearer: Bearer) -> bool:
         has_key = Key.from_seed(seed).public == bearer.public_key
     except ValueError:
         return False
-    return has_key and registrar.vouched(read_claims(token), Account.PEOPLE)
+    return has_key and registrar.is_signed_for(read_claims(token), Account.PEOPLE)
 
 
 async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bearer:

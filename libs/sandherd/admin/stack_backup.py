@@ -35,7 +35,7 @@ from sandherd.stack.maintenance import accepts_size, environment, is_running, po
 DUMP: Final = "history.dump"
 KEYS: Final = "identity"
 ARTIFACTS: Final = "artifacts"
-_COPIED: Final = (KEYS, "creds")
+_COPIED_FOLDERS: Final = (KEYS, "creds")
 _NEW_HOME: Final = "restore to a new home: `sandherd --home DIR restore …`; existing data is never overwritten"
 
 
@@ -126,7 +126,7 @@ async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool
         on_step("saving the history")
         try:
             await _run("pg_dump", "--format=custom", f"--file={folder / DUMP}", running.database_url)
-            for name in _COPIED:
+            for name in _COPIED_FOLDERS:
                 copy_directory(home / name, folder / name)
             await _copy_artifacts(home, folder, on_step)
         except BaseException:  # raised again: an incomplete backup is worse than none
@@ -198,7 +198,7 @@ def restore_keys(home: Path, folder: Path) -> None:
         if not same:
             raise HerdError.of(Code.CONFLICT, f"{home} is the home of another herd", field="home", remedy=_NEW_HOME)
         return
-    for name in _COPIED:
+    for name in _COPIED_FOLDERS:
         copy_directory(folder / name, home / name)
 
 

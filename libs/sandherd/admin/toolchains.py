@@ -19,13 +19,14 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.private_files import make_directory, write_file
 
-KINDS: Final[Mapping[str, str]] = {"claude": "3.11", "openhands": "3.12", "acp": "3.11"}
-"""The kinds of agent that need an SDK, and the oldest Python version that each supports."""
-_STAMP: Final = "sandherd-lock.sha256"
-_LAST_LINES: Final = 5
-_DIRECTORY: Final = 0o755
-"""The mode of directories under any umask: sandboxes read them with other user ids, and only the owner changes them."""
-_FILE: Final = 0o644
+PYTHON_OF_KIND: Final[Mapping[str, str]] = {"claude": "3.11", "openhands": "3.12", "acp": "3.11"}
+"""By kind of agent that needs an SDK: the oldest Python version that the SDK supports."""
+_STAMP: Final = "sandherd-lock.sha256"  # a file in a complete environment, with the hash of its lock file
+_MAX_ERROR_LINES: Final = 5
+_DIRECTORY_MODE: Final = 0o755
+"""The mode of directories, whatever the umask: sandboxes read them with other user ids, only the owner may change
+them."""
+_FILE_MODE: Final = 0o644
 _UMASK: Final = 0o022
 
 
@@ -34,8 +35,8 @@ def lock_of(kind: str) -> Path:
     spec = importlib.util.find_spec("sandherd_drivers")
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     for folder in folders:
-        for place in (folder / "toolchains", folder.parent / "toolchains"):
-            if (lock := place / f"{kind}.lock").is_file():
+        for directory in (folder / "toolchains", folder.parent / "toolchains"):
+            if (lock := directory / f"{kind}.lock").is_file():
                 return lock
     raise HerdError.of(
         Code.NOT_FOUND,
@@ -45,20 +46,21 @@ def lock_of(kind: str) -> Path:
 
 
 def is_installed(kind: str, directory: Path, lock: Path) -> bool:
-    """Whether exactly the packages of this lock file are installed, and only their owner could change them."""
+    """Whether exactly the packages of this lock file are installed, and not every user of this host may change them."""
     stamp = directory / kind / _STAMP
     return stamp.is_file() and stamp.read_text() == _digest(lock) and not is_world_writable(directory / kind)
 
 
 def is_world_writable(tree: Path) -> bool:
-    """Whether every user of this host may write to a part of the tree, as after an installation under the umask 0."""
-    return any(state.st_mode & stat.S_IWOTH for _, state in _entries(tree))
+    """Whether every user of this host may write to a file or directory of the tree, for example because of umask 0."""
+    return any(state.st_mode & stat.S_IWOTH for _, state in _stats(tree))
 
 
 def state(kind: str, directory: Path) -> str:
-    """`installed`, `outdated` or `absent`, compared with the lock file; without it, any version is `installed`.
+    """The state of a kind's SDK: `installed`, `outdated` (not the versions of the lock file), `absent` or `writable`.
 
-    `writable` if every user of this host may have changed it, and so the code of all agents.
+    `writable` means that every user of this host may have changed the SDK, and thereby the code that agents run.
+    Without a lock file, an SDK with any versions is `installed`.
     """
     if not (directory / kind / "bin" / "python").exists():
         return "absent"
@@ -72,45 +74,45 @@ def state(kind: str, directory: Path) -> str:
 
 
 def install(
-    kind: str, directory: Path, lock: Path, environ: Mapping[str, str] = os.environ, *, compiled: bool = True
+    kind: str, directory: Path, lock: Path, environ: Mapping[str, str] = os.environ, *, compile_modules: bool = True
 ) -> Path:
     """Install the SDK for a kind, and return its interpreter. Raises `HerdError` with the end of uv's output.
 
-    In sandboxes it is read-only: without `compiled`, every agent compiles its modules again.
+    SDKs are read-only in sandboxes, so without `compile_modules`, every agent compiles the modules again at its start.
     """
     uv, env = _uv(environ), _uv_environment(environ)
-    make_directory(directory, _DIRECTORY)
+    make_directory(directory, _DIRECTORY_MODE)
     _restrict_writers(directory)
-    fresh = _create(f".{kind}-", directory)
+    new_environment = _create(f".{kind}-", directory)
     try:
-        _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(fresh)], env)
-        python = fresh / "bin" / "python"
-        options = ["--require-hashes", *(("--compile-bytecode",) if compiled else ())]
+        _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(new_environment)], env)
+        python = new_environment / "bin" / "python"
+        options = ["--require-hashes", *(("--compile-bytecode",) if compile_modules else ())]
         _run([uv, "pip", "sync", "-q", *options, "--python", str(python), str(lock)], env)
-        _set_modes(fresh)
-        write_file(fresh / _STAMP, _digest(lock), _FILE)
-        _replace(fresh, directory / kind)
+        _set_modes(new_environment)
+        write_file(new_environment / _STAMP, _digest(lock), _FILE_MODE)
+        _replace(new_environment, directory / kind)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(new_environment, ignore_errors=True)
     return directory / kind / "bin" / "python"
 
 
 def run_uv(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
-    """Run uv with the package index of pip. Raises `HerdError` with the end of its output."""
+    """Run uv with the package index that pip uses. Raises `HerdError` with the end of uv's output."""
     _run([_uv(environ), *arguments], _uv_environment(environ))
 
 
 def _create(prefix: str, within: Path) -> Path:
-    """Create a directory with the usual mode, under any umask."""
-    found = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
-    found.chmod(_DIRECTORY)
-    return found
+    """Create a directory with the mode `_DIRECTORY_MODE`, whatever the umask."""
+    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+    directory.chmod(_DIRECTORY_MODE)
+    return directory
 
 
 def _restrict_writers(directory: Path) -> None:
-    """Permit only the owner to write to a directory that all users may write to: they could replace its contents.
+    """If every user may write to the directory, and thus replace its contents, permit only its owner to write to it.
 
-    An earlier version left it so under some umasks.
+    An earlier version created it with such a mode under some umasks.
     """
     mode = stat.S_IMODE(directory.stat().st_mode)
     if mode & stat.S_IWOTH:
@@ -118,42 +120,48 @@ def _restrict_writers(directory: Path) -> None:
 
 
 def _set_modes(tree: Path) -> None:
-    """Set the modes of a tree. `uv` links its cached files, whose modes are from the umask of an earlier run."""
-    for path, state in _entries(tree):
+    """Set the modes of a tree.
+
+    `uv` links files of its cache, whose modes depend on the umask of the run that cached them.
+    """
+    for path, state in _stats(tree):
         executable = stat.S_ISDIR(state.st_mode) or state.st_mode & stat.S_IXUSR
-        wanted = _DIRECTORY if executable else _FILE
+        wanted = _DIRECTORY_MODE if executable else _FILE_MODE
         if stat.S_IMODE(state.st_mode) != wanted:
             path.chmod(wanted)
 
 
-def _entries(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The paths of a tree, including its root, with their states; without symbolic links."""
+def _stats(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The paths of a tree with their `stat` results. It includes the root, and no symbolic links."""
     for folder, _, files in os.walk(tree):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
             if not stat.S_ISLNK((state := path.lstat()).st_mode):
                 yield path, state
 
 
-def _replace(fresh: Path, target: Path) -> None:
+def _replace(new_environment: Path, target: Path) -> None:
     old = _create(f".{target.name}-old-", target.parent)
     try:
         if target.exists():
             target.rename(old / target.name)
-        fresh.rename(target)
+        new_environment.rename(target)
     finally:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def _python(kind: str, environ: Mapping[str, str]) -> str:
-    """The interpreter for uv: this one if it is suitable, else one of the kind's version, else only that version."""
-    wanted = KINDS[kind]
-    enough = sys.version_info >= tuple(map(int, wanted.split(".")))
-    if enough and kind != "openhands":
+    """The interpreter for uv: this one if it is suitable, else one of the kind's version on PATH.
+
+    If PATH has none, it is the number of that version, for which uv finds or downloads an interpreter.
+    """
+    wanted = PYTHON_OF_KIND[kind]
+    is_new_enough = sys.version_info >= tuple(map(int, wanted.split(".")))
+    if is_new_enough and kind != "openhands":
         return sys.executable
     # pyenv's shims on PATH start an interpreter only if the version is selected, which uv does not do.
     variants: tuple[Mapping[str, str], ...] = ({}, {"PYENV_VERSION": wanted})
     return next(
-        (found for more in variants if (found := _interpreter_path(f"python{wanted}", {**environ, **more}))), wanted
+        (path for added in variants if (path := _interpreter_path(f"python{wanted}", {**environ, **added}))), wanted
     )
 
 
@@ -175,7 +183,7 @@ def _uv(environ: Mapping[str, str]) -> str:
 
 
 def _uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for uv, with pip's index and certificate, because uv ignores pip's variables."""
+    """The environment variables for uv, including pip's package index and certificate: uv ignores pip's variables."""
     names = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT"}
     added = {
         uv_name: environ[pip_name]
@@ -190,9 +198,11 @@ def _run(command: list[str], env: Mapping[str, str]) -> None:
         command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, umask=_UMASK
     )
     if done.returncode:
-        last = " / ".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
+        end_of_output = " / ".join(done.stderr.strip().splitlines()[-_MAX_ERROR_LINES:])
         raise HerdError.of(
-            Code.UNAVAILABLE, f"installation failed: {last}", remedy="fix what uv reports, and try again"
+            Code.UNAVAILABLE,
+            f"installation failed: {end_of_output}",
+            remedy="fix the error that uv reports, and try again",
         )
 
 

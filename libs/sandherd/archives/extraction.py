@@ -21,7 +21,7 @@ from sandherd.archives.limited_reader import LimitedReader, UnpackedTooLargeErro
 from sandherd.archives.no_follow import is_directory, opened_directory
 from sandherd.archives.safe_paths import SafePaths, UnsafePathError, may_point_outside
 
-_BROKEN: Final = (EOFError, ValueError, OverflowError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+_ARCHIVE_ERRORS: Final = (EOFError, ValueError, OverflowError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 """Exceptions, besides `TarError`, of reading an archive that is damaged or has impossible values."""
 
 
@@ -55,7 +55,7 @@ def unpack(
         weight = sys.maxsize if limit is None else limit
         with opened(archive, weight) as (tar, reader):
             files, links = _unpack_files(tar, reader, folder, weight, skips)
-    except _BROKEN as error:
+    except _ARCHIVE_ERRORS as error:
         raise tarfile.ReadError(str(error)) from None
     stay = [outward or _stays_inside(link, folder) for link in links]
     _create_links([link for link, stays in zip(links, stay, strict=True) if stays], folder)
@@ -97,20 +97,20 @@ def _has_data_filter() -> bool:
     return hasattr(tarfile, "data_filter")
 
 
-def _extract_data(tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, folder: Path) -> None:
+def _extract_data(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path, folder: Path) -> None:
     """Unpack an entry that the `data` filter would accept, in the same way: without owner, not writable by others."""
     if entry.islnk() and not entry.linkname.startswith("/"):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.link(folder / entry.linkname, place, follow_symlinks=False)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(folder / entry.linkname, target, follow_symlinks=False)
     elif entry.isdir():
-        place.mkdir(parents=True, exist_ok=True)
-        os.utime(place, (entry.mtime, entry.mtime))
+        target.mkdir(parents=True, exist_ok=True)
+        os.utime(target, (entry.mtime, entry.mtime))
     elif entry.isreg() and (content := tar.extractfile(entry)):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("wb") as file:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
             shutil.copyfileobj(content, file)
-        place.chmod(_WRITABLE | (entry.mode & (_RUN if entry.mode & _OWNER_RUNS else _READ)))
-        os.utime(place, (entry.mtime, entry.mtime))
+        target.chmod(_WRITABLE | (entry.mode & (_RUN if entry.mode & _OWNER_RUNS else _READ)))
+        os.utime(target, (entry.mtime, entry.mtime))
     else:
         raise UnsafePathError(f"{entry.name[:200]!r} is not an allowed file, folder or link")
 
@@ -134,12 +134,12 @@ def _create_links(links: Iterable[tarfile.TarInfo], folder: Path) -> None:
     """
     root = folder.resolve()
     for link in links:
-        place = folder / link.name
+        target = folder / link.name
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if place.parent.resolve() != (root / link.name).parent:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.parent.resolve() != (root / link.name).parent:
                 raise UnsafePathError(f"{link.name[:200]!r} is behind a link")
-            place.symlink_to(link.linkname)
+            target.symlink_to(link.linkname)
         except (FileExistsError, NotADirectoryError):
             raise tarfile.ReadError(f"{link.name[:200]!r} is both a link and another entry") from None
         except ValueError as error:

@@ -55,7 +55,7 @@ class GitignoreRules:
 
 
 def _rule(line: bytes) -> _Rule | None:
-    text = _trimmed(line.partition(b"\0")[0])
+    text = _trim(line.partition(b"\0")[0])
     if line.startswith(b"#") or not text:
         return None
     ignores = not text.startswith(b"!")
@@ -69,7 +69,7 @@ def _rule(line: bytes) -> _Rule | None:
     return _Rule(ignores, directories_only, anywhere, text[:length], rest)
 
 
-def _trimmed(line: bytes) -> bytes:
+def _trim(line: bytes) -> bytes:
     """The line without trailing spaces; a space that is escaped by a backslash is preserved."""
     text = line.rstrip(b" ")
     backslashes = len(text) - len(text.rstrip(b"\\"))

@@ -10,7 +10,7 @@ Segment = re.Pattern[bytes] | None
 _SPECIAL: Final = re.compile(rb"[*?\[\\]")
 _ANY: Final = re.compile(rb"[^/]*")
 _STAR: Final = b"*"
-_ESCAPED: Final = rb"\/"
+_ESCAPED_SLASH: Final = rb"\/"
 _CLASSES: Final = {
     b"alnum": rb"[0-9A-Za-z]", b"alpha": rb"[A-Za-z]", b"blank": rb"[ \t]", b"cntrl": rb"[\x00-\x1f\x7f]",
     b"digit": rb"[0-9]", b"graph": rb"[!-~]", b"lower": rb"[a-z]", b"print": rb"[ -~]",
@@ -36,7 +36,7 @@ def segments(glob: bytes, *, whole: bool) -> Sequence[Segment]:
         return [re.compile(rb"(?!)")]
     found: list[Segment] = []
     for number, piece in enumerate(pieces):
-        escaped = piece[-1:] == [_ESCAPED]
+        escaped = piece[-1:] == [_ESCAPED_SLASH]
         names = piece[:-1] if escaped else piece
         if whole or not _is_double_star(names):
             found.append(_expression(names))
@@ -54,8 +54,8 @@ def _split(tokens: Iterator[bytes]) -> Iterator[list[bytes]]:
     """The tokens of each directory; if its slash is escaped, the last token is that slash."""
     piece: list[bytes] = []
     for token in tokens:
-        if token in {b"/", _ESCAPED}:
-            yield piece + ([_ESCAPED] if token == _ESCAPED else [])
+        if token in {b"/", _ESCAPED_SLASH}:
+            yield piece + ([_ESCAPED_SLASH] if token == _ESCAPED_SLASH else [])
             piece = []
         else:
             piece.append(token)
@@ -75,7 +75,7 @@ def _tokens(glob: bytes) -> Iterator[bytes]:
             if not glob[at : at + 1]:
                 raise _NeverError
             escaped = glob[at : at + 1]
-            yield _ESCAPED if escaped == b"/" else _byte_expression(escaped[0])
+            yield _ESCAPED_SLASH if escaped == b"/" else _byte_expression(escaped[0])
             at += 1
         else:
             yield {b"?": b"[^/]", _STAR: _STAR, b"/": b"/"}.get(one) or _byte_expression(one[0])
@@ -127,7 +127,7 @@ def _member(glob: bytes, at: int, before: int | None) -> tuple[set[int], int | N
     """The bytes of one member of a set, the possible start of a range after it, and the position of the next member."""
     one = _byte(glob, at)
     if one == ord("-") and before and glob[at + 1 : at + 2] not in {b"", b"]"}:
-        end, at = _escaped(glob, at + 1)
+        end, at = _escape(glob, at + 1)
         return set(range(before, end + 1)), None, at
     if one == ord("[") and glob[at + 1 : at + 2] == b":":
         closing = glob.find(b"]", at + 2)
@@ -136,7 +136,7 @@ def _member(glob: bytes, at: int, before: int | None) -> tuple[set[int], int | N
         if closing > at + 2 and glob[closing - 1 : closing] == b":":
             return _class(glob[at + 2 : closing - 1]), None, closing + 1
         return {one}, one, at + 1
-    one, at = _escaped(glob, at)
+    one, at = _escape(glob, at)
     return {one}, one, at
 
 
@@ -146,7 +146,7 @@ def _class(name: bytes) -> set[int]:
     return {byte for byte in range(256) if re.fullmatch(_CLASSES[name], bytes([byte]))}
 
 
-def _escaped(glob: bytes, at: int) -> tuple[int, int]:
+def _escape(glob: bytes, at: int) -> tuple[int, int]:
     at += _byte(glob, at) == ord("\\")
     return _byte(glob, at), at + 1
 

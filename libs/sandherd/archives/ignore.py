@@ -84,7 +84,7 @@ class IgnoreRules:
         before = self._scopes.get(directory)
         if _GITIGNORE not in names and GIT not in names:
             self._scopes.pop(directory, None)
-            return before is not None and self._changed(before, _Scope())
+            return before is not None and self._update_git_directories(before, _Scope())
         excluding = self._exclude_file(root, root / directory / GIT) if GIT in names else None
         listed, git = root / directory / _GITIGNORE, root / directory / GIT
         stamps = (_stamp(listed), _stamp(git), _stamp(excluding) if excluding else None)
@@ -97,7 +97,7 @@ class IgnoreRules:
             (GitignoreRules(content(excluding) if excluding else b""), self._user),
             _git_dir(root, excluding),
         )
-        return self._changed(before, scope)
+        return self._update_git_directories(before, scope)
 
     def _exclude_file(self, root: Path, git: Path) -> Path | None:
         """The path of a repository's exclude file; None if it is outside the tree, where a worker must not read."""
@@ -113,7 +113,7 @@ class IgnoreRules:
     def _may_read(self, root: Path, path: Path) -> bool:
         return not self._confined or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
-    def _changed(self, before: _Scope | None, after: _Scope) -> bool:
+    def _update_git_directories(self, before: _Scope | None, after: _Scope) -> bool:
         if (before is not None and before.git_dir) or after.git_dir:
             self._git_dirs = frozenset(one.git_dir for one in self._scopes.values() if one.git_dir)
         return True

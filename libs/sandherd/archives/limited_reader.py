@@ -14,7 +14,7 @@ LARGEST_HEADERS: Final = 512 * 1024 * 1024
 """Maximum bytes of all headers, which become names and entries in memory: enough for 350,000 packed files."""
 _LARGEST_READ: Final = 1024 * 1024
 """Content is read in smaller pieces; a header, such as a long name, is read whole."""
-_DAMAGED: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
+_DECOMPRESSION_ERRORS: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class UnpackedTooLargeError(Exception):
@@ -44,7 +44,7 @@ class LimitedReader:
             raise UnpackedTooLargeError(f"the header of an entry is larger than {_LARGEST_READ} bytes")
         try:
             data = self._file.read(size)
-        except _DAMAGED as error:
+        except _DECOMPRESSION_ERRORS as error:
             raise tarfile.ReadError(str(error)) from None
         if not self._in_content:
             self._headers -= len(data)
@@ -58,7 +58,7 @@ class LimitedReader:
         self._check(offset)
         try:
             return self._file.seek(offset)
-        except _DAMAGED as error:
+        except _DECOMPRESSION_ERRORS as error:
             raise tarfile.ReadError(str(error)) from None
 
     def tell(self) -> int:
@@ -78,7 +78,7 @@ def too_large(limit: int) -> UnpackedTooLargeError:
 @contextmanager
 def opened(archive: IO[bytes], limit: int) -> Iterator[tuple[tarfile.TarFile, LimitedReader]]:
     """An archive, compressed or not, and its reader. Raises `TarError`, and `UnpackedTooLargeError`."""
-    reader = LimitedReader(_decompressed(archive), limit)
+    reader = LimitedReader(_decompress(archive), limit)
     # A `TarFile` that reads needs no other methods.
     with tarfile.open(fileobj=cast("IO[bytes]", reader), mode="r:") as tar:
         yield tar, reader
@@ -95,7 +95,7 @@ def entries(tar: tarfile.TarFile, limit: int) -> Iterator[tarfile.TarInfo]:
         yield entry
 
 
-def _decompressed(archive: IO[bytes]) -> IO[bytes]:
+def _decompress(archive: IO[bytes]) -> IO[bytes]:
     archive.seek(0)
     magic = archive.read(6)
     archive.seek(0)

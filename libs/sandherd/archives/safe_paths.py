@@ -28,7 +28,7 @@ class SafePaths:
 
     def check(self, entry: tarfile.TarInfo) -> None:
         """Raise `UnsafePathError` for an unsafe entry; note any other for the checks of later entries."""
-        name = _parts(entry.name)
+        name = _path_parts(entry.name)
         if len(name) > DEEPEST:
             raise UnsafePathError(f"{_short(entry.name)} is more than {DEEPEST} folders deep")
         if entry.name.startswith("/") or _UP in name:
@@ -40,7 +40,7 @@ class SafePaths:
                 raise UnsafePathError("the folder itself is a link")
             self._files.discard(name)
             self._links.add(name)
-        elif entry.islnk() and _parts(entry.linkname) not in self._files:
+        elif entry.islnk() and _path_parts(entry.linkname) not in self._files:
             raise UnsafePathError(f"{_short(entry.name)} is a hard link to something that is not an earlier file")
         elif not entry.isdir():
             self._files.add(name)
@@ -48,12 +48,12 @@ class SafePaths:
 
 def may_point_outside(link: tarfile.TarInfo) -> bool:
     """Whether a link that `SafePaths` has accepted leads, or may lead, out of the folder."""
-    parts = _parts(link.linkname)
+    parts = _path_parts(link.linkname)
     ups = next((index for index, part in enumerate(parts) if part != _UP), len(parts))
-    return link.linkname.startswith("/") or ups >= len(_parts(link.name)) or _UP in parts[ups:]
+    return link.linkname.startswith("/") or ups >= len(_path_parts(link.name)) or _UP in parts[ups:]
 
 
-def _parts(path: str) -> tuple[str, ...]:
+def _path_parts(path: str) -> tuple[str, ...]:
     return tuple(part for part in path.split("/") if part not in {"", "."})
 
 

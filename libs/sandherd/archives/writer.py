@@ -85,7 +85,7 @@ def pack(
             raise error
         unread.append(name)
 
-    with _opened(_LimitedWriter(out, limit, late), compress=compress) as tar:
+    with _open(_LimitedWriter(out, limit, late), compress=compress) as tar:
         for name, path in _walk(root, skips, failed):
             if late():
                 raise DeadlinePassedError
@@ -121,7 +121,7 @@ def add_directory(archive: tarfile.TarFile, name: str, mode: int, owner: Owner =
     archive.addfile(member)
 
 
-def _opened(out: io.RawIOBase, *, compress: bool) -> tarfile.TarFile:
+def _open(out: io.RawIOBase, *, compress: bool) -> tarfile.TarFile:
     if compress:
         return tarfile.open(fileobj=out, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT)
     return tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT)

@@ -30,7 +30,13 @@ from sandherd.bus.errors import (
     SubjectFullError,
     TlsError,
 )
-from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, is_retried, logged_every, publish_delay
+from sandherd.bus.publish_retries import (
+    BROKER_BACKOFF,
+    acknowledgement_timeout,
+    is_retried,
+    logged_every,
+    publish_delay,
+)
 from sandherd.bus.publish_window import PublishWindow
 from sandherd.bus.replies import Acknowledgement, PendingCalls, read_reply
 from sandherd.bus.tls_client import TlsClient, requires_tls
@@ -61,8 +67,8 @@ __all__ = [
     "TlsError",
 ]
 
-_NO_RESPONDER_RETRY: Final = 0.05
-_CHECK_INTERVAL: Final = 1.0
+_NO_RESPONDER_RETRY_SECONDS: Final = 0.05
+_CHECK_SECONDS: Final = 1.0
 _CONNECT_SECONDS: Final = 6.0
 """Maximum time to connect to one server, including TLS handshake and the server's reply, in seconds."""
 
@@ -71,7 +77,7 @@ _log: Final = logs.get("bus")
 
 
 class ConnectionCallbacks:
-    """Functions that are called when the state of a connection changes. Replace any of them before `Bus.open`."""
+    """Functions that are called when the state of a connection changes. Set them before `Bus.open`."""
 
     def __init__(self) -> None:
         self.disconnected: Callable[[], None] = lambda: None
@@ -95,7 +101,7 @@ class Bus:
         self._window: PublishWindow | None = None
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
-        """The last error that nats-py reported: the reason, if a connect times out."""
+        """The last error that nats-py reported. If a connect times out, it is the reason."""
         self._tls = tls or TlsFiles.of()
         self._tls_context = self._tls.context()
 
@@ -173,16 +179,16 @@ class Bus:
         `StreamFullError` if it is full now, `SubjectFullError` if the subject has its maximum of messages, and
         `PublishRefusedError` for a message that the broker will never accept.
         """
-        timeout = timeout or acknowledged_within(clustered=self.clustered)
+        timeout = timeout or acknowledgement_timeout(clustered=self.clustered)
         headers = {MESSAGE_ID: msg_id, **(headers or {})}
         sending = self.client.request(subject, payload, timeout=timeout, headers=headers)
         return await self._waiting.acknowledgement(subject, sending)
 
     async def publish_window(self) -> PublishWindow:
-        """For a program that publishes many messages at a time. Raises `PublishFailedError`."""
+        """The connection's `PublishWindow`, to publish many messages at a time. Raises `PublishFailedError`."""
         if self._window is None:
             self._window = await PublishWindow.open(self.client)
-            self._waiting.lost = self._window.lose
+            self._waiting.on_lost = self._window.fail_all
         return self._window
 
     async def publish_stored(
@@ -247,8 +253,8 @@ class Bus:
         try:
             return await self._request_once(subject, payload, timeout, headers)
         except NoResponderError:
-            # About 1 in 45,000 of these replies was false, right after the responder had subscribed. So retry once.
-            await asyncio.sleep(_NO_RESPONDER_RETRY)
+            # About 1 in 45,000 of these replies was wrong, sent just after the responder had subscribed: retry once.
+            await asyncio.sleep(_NO_RESPONDER_RETRY_SECONDS)
             return await self._request_once(subject, payload, timeout, headers)
 
     async def _request_once(
@@ -376,7 +382,7 @@ class Bus:
         while not self.connected and not self.closed:
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_CHECK_INTERVAL):
+                async with asyncio.timeout(_CHECK_SECONDS):
                     await self._changed.wait()
 
     async def _on_disconnected(self) -> None:

@@ -22,26 +22,26 @@ from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.connection_users import ConnectionUser, user_of
 from sandherd.bus.errors import BusError
 from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
-from sandherd.bus.identity.server_config import MAX_CLOSED
+from sandherd.bus.identity.server_config import MAX_CLOSED_CONNECTIONS
 
 _MAX_OPEN: Final = 20_000
-_FIRST_CLOSED: Final = 16
+_FIRST_PAGE_OF_CLOSED: Final = 16
 """The number of closed connections in the first page. If all of them are new, further pages are read."""
-_PAGE: Final = 256
-_PAGE_IN_A_CLUSTER: Final = 80
-"""Maximum connections of each server in one page. A connection may state 32 KB of names (`max_control_line`), which may
+_PAGE_SIZE: Final = 256
+_CLUSTER_PAGE_SIZE: Final = 80
+"""Maximum connections of each server in one page. A connection may send 32 KB of names (`max_control_line`), which may
 need six times that in JSON, and nats-server closes a requester for which it holds 64 MiB. A page of all servers (up to
 three) is smaller than that."""
-_SMALL_PAGE: Final = 32
+_SMALL_PAGE_SIZE: Final = 32
 """Page size after a failure, because a busy broker or spawner may need seconds for a large page."""
-_MANY_BYTES: Final = 24 * 1024 * 1024
-"""If a list is larger, the next lists of open connections are read in pages. No more pages of closed ones are read."""
-_MAX_PAGED: Final = 1024
-"""Fewer open connections than this are always listed in pages, so that no list is too large to arrive in time."""
+_LARGE_LIST_BYTES: Final = 24 * 1024 * 1024
+"""If a list of open connections is larger, the next ones are read in pages. Pages of closed connections end there."""
+_MAX_CONNECTIONS_IN_PAGES: Final = 1024
+"""Up to this number of open connections, they are always listed in pages, so that each page arrives in time."""
 _PAGES_AFTER_FAILURE: Final = 60
-"""How many lists are read in pages after one that was too large or timed out."""
+"""After a list that was too large or timed out, this number of lists is read in pages."""
 _MAX_REMEMBERED: Final = 10_000
-"""How many closed connections are remembered, so that none is returned twice: more than a cluster's servers list."""
+"""Maximum number of closed connections that are remembered, so that none is returned twice. A cluster lists fewer."""
 _OPEN, _CLOSED = 0, 1
 """The values of the field `state` in a CONNZ request."""
 _REPLY_SECONDS: Final = 5.0
@@ -65,7 +65,7 @@ class BrokerConnection:
     subscriptions: int
     open: bool
     started: float = 0.0
-    """The Unix second at which it was opened, by the clock of its server. `stopped` is the second of its end."""
+    """The Unix second at which the connection was opened, by the clock of its server. It was closed at `stopped`."""
     stopped: float = math.inf
 
     @property
@@ -83,7 +83,7 @@ class _Page:
     bytes: int
 
     def is_full(self, size: int, new: Collection[Id]) -> bool:
-        """Whether a server may have more new connections: it listed `size` connections, and all of them are new."""
+        """Whether a server may have further new connections, because it listed `size` connections, all of them new."""
         of_server = Counter(server for server, _ in self.ids)
         new_of_server = Counter(server for server, _ in new)
         return any(count >= size and new_of_server[server] == count for server, count in of_server.items())
@@ -95,7 +95,7 @@ class BrokerConnections:
     def __init__(self, system: Bus) -> None:
         self._system = system
         self._pages = 1
-        """How many of the next lists of open connections are read in pages."""
+        """The number of next lists of open connections that are read in pages."""
         self._listed: dict[Id, None] = {}
         """Closed connections that were listed before, the oldest first."""
 
@@ -119,13 +119,13 @@ class BrokerConnections:
             raise
 
     async def close(self, connection: BrokerConnection) -> None:
-        """Close a connection; its user may open another unless its credential was revoked."""
+        """Close a connection. Its user may open another one, unless its credential was revoked."""
         body = json.dumps({"cid": connection.number}).encode()
-        # Not a plain publish: the server ignores a message without a reply subject.
+        # A request, because the server ignores a message without a reply subject.
         await self._system.client.request(KICK.format(server=connection.server), body, timeout=_REPLY_SECONDS)
 
     async def _read_open(self) -> list[BrokerConnection]:
-        """Read the open connections: all in one reply of each server, or in pages.
+        """Read the open connections, either all in one reply of each server, or in pages.
 
         Pages cost the server more CPU time. They are used for few connections, and after a list that was too large.
         """
@@ -139,15 +139,19 @@ class BrokerConnections:
             offset += size
             if not page.is_full(size, page.ids):
                 break
-        self._pages = _PAGES_AFTER_FAILURE if read > _MANY_BYTES else max(self._pages - 1, int(len(found) < _MAX_PAGED))
+        self._pages = (
+            _PAGES_AFTER_FAILURE
+            if read > _LARGE_LIST_BYTES
+            else max(self._pages - 1, int(len(found) < _MAX_CONNECTIONS_IN_PAGES))
+        )
         return list(found.values())
 
     async def _read_closed(self) -> list[BrokerConnection]:
         """Read the closed connections in pages, the latest first, until a page has one that was listed before."""
         found: dict[Id, BrokerConnection] = {}
         listed: dict[Id, None] = {}
-        read, offset, size = 0, 0, _FIRST_CLOSED
-        while offset < MAX_CLOSED and read < _MANY_BYTES:
+        read, offset, size = 0, 0, _FIRST_PAGE_OF_CLOSED
+        while offset < MAX_CLOSED_CONNECTIONS and read < _LARGE_LIST_BYTES:
             page = await self._read_page(_CLOSED, "stop", offset, size)
             new = [number for number in page.ids if number not in self._listed]
             listed.update(dict.fromkeys(new))
@@ -178,8 +182,8 @@ class BrokerConnections:
     @property
     def _page_size(self) -> int:
         if self._pages > 1:
-            return _SMALL_PAGE
-        return _PAGE_IN_A_CLUSTER if self._system.clustered else _PAGE
+            return _SMALL_PAGE_SIZE
+        return _CLUSTER_PAGE_SIZE if self._system.clustered else _PAGE_SIZE
 
     async def _request_all(self, request: bytes) -> list[bytes]:
         """The replies of all servers. The reply of a slow server is dropped: the next call requests it again."""

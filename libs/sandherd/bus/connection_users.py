@@ -21,7 +21,7 @@ class ConnectionUser:
     """The user of a connection. `expires` is a Unix second."""
 
     public_key: str
-    """Empty if the token that the connection had at its end is not the one that the broker verified."""
+    """Empty if the broker has not verified the token that the connection had at its end."""
     principal: Principal
     project: str
     name: str
@@ -31,7 +31,7 @@ class ConnectionUser:
 def user_of(row: Mapping[str, Any], *, is_open: bool) -> ConnectionUser | None:
     """The user of a connection in the broker's list. None if it was refused, or is not a user of this herd.
 
-    Also None if the broker is about to close it because of a second CONNECT: it is listed again when it is closed.
+    Also None if the broker is about to close the connection because of a second CONNECT. It is then listed as closed.
     """
     tags: Sequence[str] = row.get("tags") or ()
     try:
@@ -51,17 +51,17 @@ def _user_of_token(token: str, issuer: str) -> tuple[ConnectionUser, tuple[str, 
     """
     claims = read_verified_claims(token, issuer)
     tags = tuple(claims["nats"].get("tags") or ())
-    principal, project = _of_tags(tags)
+    principal, project = _principal_and_project(tags)
     return ConnectionUser(claims["sub"], principal, project, str(claims.get("name", "")), claims.get("exp")), tags
 
 
 def _user_of_tags(tags: Sequence[str], name: str) -> ConnectionUser | None:
     try:
-        return ConnectionUser(_UNKNOWN_KEY, *_of_tags(tags), name, None)
+        return ConnectionUser(_UNKNOWN_KEY, *_principal_and_project(tags), name, None)
     except (ValueError, KeyError):
         return None
 
 
-def _of_tags(tags: Sequence[str]) -> tuple[Principal, str]:
+def _principal_and_project(tags: Sequence[str]) -> tuple[Principal, str]:
     named = dict(tag.split(":", 1) for tag in tags)
     return Principal(named["principal"]), named.get("project", "")

@@ -43,7 +43,7 @@ async def read_batch(
 
 
 async def first_since(bus: Bus, stream: str, subject: str, at: datetime) -> int | None:
-    """The sequence of the first message of a subject that was stored at `at` or later; None if there is none.
+    """The sequence number of the first message of a subject that was stored at `at` or later. None if there is none.
 
     Raises as `read_batch` does.
     """
@@ -79,7 +79,10 @@ async def _collect(subscription: Any) -> list[StoredMessage]:
 
 
 def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
-    """A message of a direct get, or one that its stream republished. Raises `KeyError` or `ValueError`."""
+    """Read a message from a direct get, or a message that its stream has republished.
+
+    Raises `KeyError` or `ValueError`.
+    """
     return StoredMessage(
         sequence=int(headers[SEQUENCE_HEADER]),
         subject=headers[STORED_SUBJECT],
@@ -90,7 +93,7 @@ def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
 
 
 def _to_microseconds(stamp: str) -> str:
-    """A time of the broker with six digits of the second's fraction; it is UTC and has up to nine (RFC 3339)."""
+    """A time of the broker (RFC 3339, UTC), with six digits of the second's fraction instead of up to nine."""
     whole, _, rest = stamp.partition(".")
     digits = rest.rstrip("Z")
     return f"{whole.rstrip('Z')}.{digits[:6]:0<6}+00:00"

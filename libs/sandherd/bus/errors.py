@@ -10,7 +10,7 @@ _WRONG_LAST_SEQUENCE: Final = 10071
 """The broker's error `JSStreamWrongLastSequenceErrF`."""
 NO_LEADER: Final = frozenset({10008, 10009})
 """The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: a leader election is in progress."""
-_OF_SUBJECT: Final = "per subject"
+_SUBJECT_FULL_TEXT: Final = "per subject"
 """A part of the error's description if a subject is full. The code is the same as for a full stream."""
 
 
@@ -19,11 +19,11 @@ class BusError(Exception):
 
 
 class TlsError(BusError):
-    """TLS is required, but a file of it is invalid, the handshake has failed, or the server has no TLS."""
+    """TLS is required, but one of its files is invalid, the handshake has failed, or the server has no TLS."""
 
 
 class PublishFailedError(BusError):
-    """The broker did not acknowledge; the same message may be published again."""
+    """The broker did not acknowledge the message. It may be published again with the same id."""
 
 
 class ConnectionLostError(PublishFailedError):
@@ -31,7 +31,7 @@ class ConnectionLostError(PublishFailedError):
 
 
 class LeaderlessError(PublishFailedError):
-    """The stream has no leader at present: that server is lost, and the others elect a new leader."""
+    """The stream has no leader at present, because its leader was lost and the other servers elect a new one."""
 
 
 class StreamFullError(PublishFailedError):
@@ -74,4 +74,4 @@ def failure_of(code: int | None, description: str | None) -> type[BusError]:
         return WrongLastSequenceError
     if code != _STORE_FAILED:
         return PublishFailedError
-    return SubjectFullError if _OF_SUBJECT in (description or "") else StreamFullError
+    return SubjectFullError if _SUBJECT_FULL_TEXT in (description or "") else StreamFullError

@@ -18,14 +18,14 @@ from sandherd.contracts.records import SharedRecord
 
 RecordT = TypeVar("RecordT", bound=SharedRecord)
 
-_NO_STREAM: Final = 10059
+_STREAM_NOT_FOUND: Final = 10059
 """The broker's error `JSStreamNotFoundErr`."""
 
 
 def bucket_of(js: JetStreamContext, name: str) -> KeyValue:
     """A bucket that is always read from its leader.
 
-    It sends no request: a missing bucket or leader is only noticed when the bucket is used.
+    This function sends no request, so a missing bucket or leader is noticed when the bucket is used.
     """
     return KeyValue(name=name, stream=f"KV_{name}", pre=f"$KV.{name}.", js=js, direct=False)
 
@@ -34,13 +34,13 @@ async def last_message(bus: Bus, stream: str, subject: str) -> RawStreamMsg:
     """The last message on a subject. Raises `nats.js.errors.NotFoundError` if there is none."""
     if not bus.clustered:
         return await bus.js.get_last_msg(stream, subject, direct=True)
-    return await _of_leader(bus.js.get_last_msg(stream, subject))
+    return await _read_from_leader(bus.js.get_last_msg(stream, subject))
 
 
 async def read_record(bus: Bus, kind: type[RecordT], project: str, name: str) -> RecordT | None:
     """The current record of a task or a sandbox; None if there is none, or if it was deleted.
 
-    Raises what nats-py raises, and `ValueError` for an invalid record.
+    Raises nats-py's errors, and `ValueError` for an invalid record.
     """
     try:
         last = await last_message(bus, f"KV_{kind.bucket}", f"$KV.{kind.bucket}.{project}.{name}")
@@ -56,13 +56,13 @@ async def next_message(bus: Bus, stream: str, subject: str, first: int) -> RawSt
     """
     if not bus.clustered:
         return await bus.js.get_msg(stream, first, subject=subject, next=True, direct=True)
-    return await _of_leader(bus.js.get_msg(stream, first, subject=subject, next=True))
+    return await _read_from_leader(bus.js.get_msg(stream, first, subject=subject, next=True))
 
 
 async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
-    """Like `next_message`, for a subject whose messages are never replaced: what any server returns is correct.
+    """Like `next_message`, for a subject whose messages are never replaced, so that any server's message is correct.
 
-    If a server does not find a message, the leader is read.
+    If the server does not find a message, the message is read from the leader.
     """
     try:
         return await bus.js.get_msg(stream, first, subject=subject, next=True, direct=True)
@@ -72,11 +72,11 @@ async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) ->
         return await next_message(bus, stream, subject, first)
 
 
-async def _of_leader(reading: Awaitable[RawStreamMsg]) -> RawStreamMsg:
+async def _read_from_leader(reading: Awaitable[RawStreamMsg]) -> RawStreamMsg:
     """The result of a read from the leader. Raises `NoStreamResponseError` for a missing stream, like a direct get."""
     try:
         return await reading
     except NotFoundError as error:
-        if error.err_code == _NO_STREAM:
+        if error.err_code == _STREAM_NOT_FOUND:
             raise NoStreamResponseError from error
         raise

@@ -18,11 +18,11 @@ from sandherd.telemetry import logs
 
 _BUCKET: Final = "leases"
 _SAFETY_MARGIN: Final = 1.0
-"""How long before the broker removes a lease its holder stops using it, in seconds."""
-_DELETIONS: Final = ("DEL", "PURGE")
+"""Seconds before the removal by the broker at which the holder stops using a lease."""
+_DELETE_OPERATIONS: Final = ("DEL", "PURGE")
 _TTL: Final = "Nats-TTL"
-_UNHELD_TTLS: Final = 3.0
-"""After this multiple of the time to live without a holder, readiness reports that no replica can take the lease."""
+_MAX_UNHELD_TTLS: Final = 3.0
+"""If a lease has no holder for this multiple of its time to live, readiness reports a problem."""
 _log: Final = logs.get("lease")
 
 
@@ -61,9 +61,9 @@ class Lease:
             raise LeaseLostError(self.key)
 
     def problem(self) -> str | None:
-        """The problem, for readiness, if no replica has held the lease for three times its time to live; else None."""
+        """The problem for readiness: no replica has held the lease for three times its time to live. Else None."""
         unheld = time.monotonic() - self._seen_at
-        if self.held or unheld < _UNHELD_TTLS * self._ttl:
+        if self.held or unheld < _MAX_UNHELD_TTLS * self._ttl:
             return None
         return f"no replica was seen to hold the lease {self.key} for {unheld:.0f} s"
 
@@ -74,9 +74,9 @@ class Lease:
             await self._taken.wait()
 
     async def run_with(self, *work: Awaitable[object]) -> None:
-        """Keep the lease and run this work, until one of them ends or fails. The lease is released after the work.
+        """Hold the lease and run this work until one of them ends or fails. Then release the lease.
 
-        Raises the exception of the one that ended first.
+        Raises the exception of the part that ended first.
         """
         renewing = asyncio.ensure_future(self.run())
         try:
@@ -98,19 +98,22 @@ class Lease:
         try:
             revision = self._revision if was_held else await self._free_revision()
             if revision is not None:
-                await self._write(revision, fresh=not was_held)
+                await self._write(revision, acquired=not was_held)
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
             self._lose(error)
 
     async def _free_revision(self) -> int | None:
-        """The key's revision, to overwrite it, if no replica holds the lease; None while another replica holds it."""
+        """The revision of the key, to overwrite it, if no replica holds the lease.
+
+        None while another replica holds it.
+        """
         try:
             last = await self._bus.js.get_last_msg(f"KV_{_BUCKET}", self._subject)
         except nats.js.errors.NotFoundError:
             return 0
         headers = last.headers or {}
         # The bucket of version 0.1 has markers of expired keys.
-        deleted = headers.get("KV-Operation") in _DELETIONS or "Nats-Marker-Reason" in headers
+        deleted = headers.get("KV-Operation") in _DELETE_OPERATIONS or "Nats-Marker-Reason" in headers
         # A key without a time to live is not a valid lease: it would never expire.
         if deleted or _TTL not in headers:
             return last.seq
@@ -118,12 +121,15 @@ class Lease:
         return None
 
     def _set_revision(self, revision: int) -> None:
-        """Note the key's revision. It changes at each renewal; if it does not change, no replica renews the lease."""
+        """Note the revision of the key. It changes at each renewal.
+
+        If it stays the same, no replica renews the lease.
+        """
         if revision != self._seen_revision:
             self._seen_revision = revision
             self._seen_at = time.monotonic()
 
-    async def _write(self, revision: int, *, fresh: bool) -> None:
+    async def _write(self, revision: int, *, acquired: bool) -> None:
         sent = time.monotonic()
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(revision),
@@ -133,17 +139,17 @@ class Lease:
         self._revision = ack.seq
         self._set_revision(ack.seq)
         # If the lease expired before the reply was received, it counts as acquired again and gets a new fencing token.
-        fresh = fresh or not self.held
-        # The time counts from before the write was sent, less a margin: it must end here before the broker's does.
+        acquired = acquired or not self.held
+        # The time is measured from before the write, less a margin, so that it ends here before it ends at the broker.
         self._held_until = sent + self._ttl - min(_SAFETY_MARGIN, self._ttl / 4)
-        if fresh:
+        if acquired:
             self.fence = ack.seq
             _log.info("lease acquired", lease=self.key, fence=self.fence)
         self._taken.set()
 
     def _lose(self, error: Exception) -> None:
         if not isinstance(error, nats.js.errors.Error):
-            # There was no reply, so the lease is still held, until `_held_until`.
+            # Without a reply from the broker, the lease is held until `_held_until`.
             return
         if self._held_until:
             _log.warning("lease lost", lease=self.key, error=repr(error))

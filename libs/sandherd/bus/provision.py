@@ -14,14 +14,14 @@ from nats.js.errors import APIError, NotFoundError
 
 from sandherd.backoff import Backoff
 from sandherd.bus.auth.permissions import consumers_of, streams_of
-from sandherd.bus.auth.setup_permissions import PartState
+from sandherd.bus.auth.setup_permissions import SetupOutcome
 from sandherd.bus.errors import NO_LEADER
 from sandherd.bus.storage_causes import Cause, cause_of
 from sandherd.bus.stream_configs import consumer_config, declared_streams
 from sandherd.contracts.streams import CONSUMERS, Consumer
 from sandherd.contracts.subjects import Principal
 
-_COMPARED: Final = (
+_STREAM_FIELDS: Final = (
     "subjects",
     "retention",
     "discard",
@@ -57,7 +57,7 @@ _STORE_FAILED: Final = "error creating store for stream"
 """Part of nats-server's error 10049, which it returns while a cluster forms, and if the disk is full: retried."""
 _OTHER_VERSION: Final = "another version may have created it: install that version again, or create a new herd"
 _SPACE: Final = "free space on the broker's disk, or enlarge it; nothing of the herd has to be deleted"
-_COMPARED_CONSUMER: Final = (
+_CONSUMER_FIELDS: Final = (
     "filter_subjects",
     "ack_policy",
     "ack_wait",
@@ -83,10 +83,10 @@ class ProvisionError(Exception):
 
 @dataclass(frozen=True)
 class Provisioned:
-    """What was done about one declared stream or consumer. `thing` is its name, for example `stream EVENTS`."""
+    """What set-up has done with a declared stream or consumer. `thing` is its name, for example `stream EVENTS`."""
 
     thing: str
-    did: PartState
+    did: SetupOutcome
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ class ConfigDrift:
 async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
     """Create missing streams and consumers, and change those that differ from their declaration.
 
-    `replicas` is the number of servers that store each stream; without it existing streams keep theirs, and new ones
-    have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also while a cluster is not ready.
+    `replicas` is the number of servers that store each stream. Without it, existing streams keep their number, and new
+    ones have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also if a cluster is not ready.
     """
-    compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
+    fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
     done = [
-        Provisioned(f"stream {name}", await _provision_stream(js, name, config, compared))
+        Provisioned(f"stream {name}", await _ensure_stream(js, name, config, fields))
         for name, config in declared_streams(replicas or 1).items()
     ]
-    return done + [Provisioned(consumer.label, await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
+    return done + [Provisioned(consumer.label, await _ensure_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
 async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
@@ -120,20 +120,20 @@ async def create_missing(js: JetStreamContext, replicas: int | None = None) -> l
     If a stream or consumer differs from its declaration, raises `ProvisionError` after all missing streams are created:
     changing it requires another credential. Missing consumers are created by the spawner.
     """
-    compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
+    fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
     done, different = [], []
     for name, config in declared_streams(replicas or 1).items():
-        thing, found = f"stream {name}", await _stream_found(js, name)
+        thing, found = f"stream {name}", await _read_stream(js, name)
         if found is None:
             await _create_stream(js, config)
-        elif differing := differs(config, found, compared):
+        elif differing := differs(config, found, fields):
             different.append(f"{thing} ({', '.join(differing)})")
-        done.append(Provisioned(thing, PartState.UNCHANGED if found else PartState.MADE))
+        done.append(Provisioned(thing, SetupOutcome.UNCHANGED if found else SetupOutcome.CREATED))
     for consumer in CONSUMERS:
-        existing = await _consumer_found(js, consumer)
-        if existing and (differing := differs(consumer_config(consumer), existing, _COMPARED_CONSUMER)):
+        existing = await _read_consumer(js, consumer)
+        if existing and (differing := differs(consumer_config(consumer), existing, _CONSUMER_FIELDS)):
             different.append(f"{consumer.label} ({', '.join(differing)})")
-        done.append(Provisioned(consumer.label, PartState.UNCHANGED if existing else PartState.PENDING))
+        done.append(Provisioned(consumer.label, SetupOutcome.UNCHANGED if existing else SetupOutcome.PENDING))
     if different:
         raise ProvisionError(_CHANGES_REFUSED.format("; ".join(different)))
     return done
@@ -147,60 +147,60 @@ async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
     drifts: list[ConfigDrift] = []
     declared = declared_streams()
     for name in streams_of(service):
-        drifts += await _drift_of(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
+        drifts += await _drift_of(f"stream {name}", js.stream_info(name), declared[name], _STREAM_FIELDS)
     for consumer in consumers_of(service):
         drifts += await _drift_of(
             consumer.label,
             js.consumer_info(consumer.stream, consumer.name),
             consumer_config(consumer),
-            _COMPARED_CONSUMER,
+            _CONSUMER_FIELDS,
         )
     return drifts
 
 
-async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> PartState:
-    found = await _stream_found(js, name)
+async def _ensure_stream(js: JetStreamContext, name: str, config: StreamConfig, names: tuple[str, ...]) -> SetupOutcome:
+    found = await _read_stream(js, name)
     if found is None:
-        await _create_stream(js, wanted)
-        return PartState.MADE
-    if not differs(wanted, found, names):
-        return PartState.UNCHANGED
+        await _create_stream(js, config)
+        return SetupOutcome.CREATED
+    if not differs(config, found, names):
+        return SetupOutcome.UNCHANGED
     if _REPLICAS not in names:
-        wanted = wanted.evolve(num_replicas=found.num_replicas)
-    await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
-    return PartState.CHANGED
+        config = config.evolve(num_replicas=found.num_replicas)
+    await _try(f"stream {name}", js.update_stream(config), _OTHER_VERSION)
+    return SetupOutcome.CHANGED
 
 
-async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> PartState:
+async def _ensure_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOutcome:
     wanted = consumer_config(consumer)
-    found = await _consumer_found(js, consumer)
-    if found is not None and not differs(wanted, found, _COMPARED_CONSUMER):
-        return PartState.UNCHANGED
+    found = await _read_consumer(js, consumer)
+    if found is not None and not differs(wanted, found, _CONSUMER_FIELDS):
+        return SetupOutcome.UNCHANGED
     # Creating an existing consumer changes it, if permitted; its position in the stream stays.
     await _try(consumer.label, js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
-    return PartState.MADE if found is None else PartState.CHANGED
+    return SetupOutcome.CREATED if found is None else SetupOutcome.CHANGED
 
 
-async def _stream_found(js: JetStreamContext, name: str) -> StreamConfig | None:
+async def _read_stream(js: JetStreamContext, name: str) -> StreamConfig | None:
     try:
         return (await js.stream_info(name)).config
     except NotFoundError:
         return None
 
 
-async def _create_stream(js: JetStreamContext, wanted: StreamConfig) -> None:
+async def _create_stream(js: JetStreamContext, config: StreamConfig) -> None:
     for attempt in range(STORE_RETRIES + 1):
         try:
-            await js.add_stream(wanted)
+            await js.add_stream(config)
         except APIError as error:
             if attempt == STORE_RETRIES or _STORE_FAILED not in (error.description or ""):
-                _refuse(f"stream {wanted.name}", error, "free space for it, or raise its limits")
+                _refuse(f"stream {config.name}", error, "free space for it, or raise its limits")
             await asyncio.sleep(STORE_BACKOFF.delay(attempt))
         else:
             return
 
 
-async def _consumer_found(js: JetStreamContext, consumer: Consumer) -> ConsumerConfig | None:
+async def _read_consumer(js: JetStreamContext, consumer: Consumer) -> ConsumerConfig | None:
     try:
         found: ConsumerConfig = (await js.consumer_info(consumer.stream, consumer.name)).config
     except NotFoundError:
@@ -235,7 +235,7 @@ async def _drift_of(thing: str, request: Awaitable[Any], wanted: Any, names: tup
 
 def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
     """The fields `names` in which two configurations differ: name → (wanted, found)."""
-    pairs = {name: (_normalised(getattr(wanted, name)), _normalised(getattr(found, name))) for name in names}
+    pairs = {name: (_normalise(getattr(wanted, name)), _normalise(getattr(found, name))) for name in names}
     if "filter_subjects" in pairs:
         # The broker may return a single filter in the singular field.
         single = getattr(found, "filter_subject", None)
@@ -244,7 +244,7 @@ def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tup
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _normalised(value: Any) -> Any:
-    """Normalise a value: the broker omits fields that are 0, False, -1 (unlimited) or None, so these count as equal."""
+def _normalise(value: Any) -> Any:
+    """Replace 0, False and -1 (unlimited) by None: they count as equal, because the broker omits such fields."""
     found = sorted(value, key=str) if isinstance(value, list | tuple) else value
     return None if found == _UNLIMITED else found or None

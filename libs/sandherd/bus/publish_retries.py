@@ -9,14 +9,14 @@ BROKER_BACKOFF: Final = Backoff(base=0.05, cap=5.0)
 """The backoff of connections, requests and messages to a broker that does not respond."""
 LEADERLESS_BACKOFF: Final = Backoff(base=0.05, cap=0.25)
 """The backoff while a stream has no leader. It is short, because a new leader is elected within seconds."""
-_LOGGED_EVERY: Final = 20
+_LEADERLESS_FAILURES_PER_LOG: Final = 20
 _ACK_TIMEOUT: Final = 5.0
 _CLUSTER_ACK_TIMEOUT: Final = 1.5
-"""Less than the time in which a new leader is elected, which is at least 4 s: a message that a lost leader did not
-acknowledge is published again before that, so no later message is accepted ahead of it."""
+"""In seconds. The election of a new leader takes at least 4 s. A message that a lost leader did not acknowledge is
+published again before the election ends, so that the new leader accepts no later message before it."""
 
 
-def acknowledged_within(*, clustered: bool) -> float:
+def acknowledgement_timeout(*, clustered: bool) -> float:
     """Seconds to wait for an acknowledgement before the message is published again."""
     return _CLUSTER_ACK_TIMEOUT if clustered else _ACK_TIMEOUT
 
@@ -30,8 +30,8 @@ def is_retried(error: Exception, *, while_full: bool) -> bool:
 
 
 def logged_every(error: Exception) -> int:
-    """The number of failures of this kind of which one is logged; 1 means that every failure is logged."""
-    return _LOGGED_EVERY if isinstance(error, LeaderlessError) else 1
+    """The number of failures of this kind for each one that is logged. 1 means that every failure is logged."""
+    return _LEADERLESS_FAILURES_PER_LOG if isinstance(error, LeaderlessError) else 1
 
 
 def publish_delay(error: Exception, attempt: int) -> float:

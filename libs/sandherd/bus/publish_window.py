@@ -1,7 +1,7 @@
-"""Publishes many messages at a time over one connection, without a task, two timers and a random name for each.
+"""Publishes many messages at a time over one connection, with one inbox, one timer and no task for all of them.
 
-nats-py's `request` has all of these: for a small message they take more CPU time than publishing it and reading its
-acknowledgement.
+nats-py's `request` needs a task, two timers and a random name for each message. For a small message they take more CPU
+time than publishing it and reading its acknowledgement.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import nats.errors
 
 from sandherd.bus.errors import BusError, ConnectionLostError, LeaderlessError, PublishFailedError
-from sandherd.bus.publish_retries import acknowledged_within
-from sandherd.bus.replies import UNACKNOWLEDGED, Acknowledgement, publish_error, read_acknowledgement
+from sandherd.bus.publish_retries import acknowledgement_timeout
+from sandherd.bus.replies import PUBLISH_ERRORS, Acknowledgement, publish_error, read_acknowledgement
 from sandherd.bus.tls_client import TlsClient
 
 PublishReply = asyncio.Future[Acknowledgement]
@@ -30,14 +30,14 @@ class _Unacknowledged(NamedTuple):
 
 
 class PublishWindow:
-    """The messages of one connection that are published and not acknowledged yet."""
+    """Publishes the messages of one connection, and has those that are not acknowledged yet."""
 
     def __init__(self, client: TlsClient, inbox: str) -> None:
         self._client = client
         self._inbox: Final = f"{inbox}."
-        self._last = self._published_bytes = 0
-        self._waiting: dict[int, _Unacknowledged] = {}
-        """By the number in the reply subject, in the order of publication; also those whose future was cancelled."""
+        self._last_number = self._published_bytes = 0
+        self._unacknowledged: dict[int, _Unacknowledged] = {}
+        """By the number in the reply subject, in the order of publication; their futures may be cancelled."""
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -51,25 +51,25 @@ class PublishWindow:
         return window
 
     def publish(self, subject: str, payload: bytes, *, msg_id: str) -> PublishReply:
-        """Publish to a stream once. The future has what `Bus.publish` returns or raises."""
+        """Publish to a stream, without a retry. The future has the result or the error of `Bus.publish`."""
         loop = asyncio.get_running_loop()
         reply: PublishReply = loop.create_future()
-        number = self._last = self._last + 1
+        number = self._last_number = self._last_number + 1
         reply_to = f"{self._inbox}{number}"
         try:
             self._published_bytes += self._client.publish_at_once(subject, reply_to, payload, msg_id=msg_id)
-        except UNACKNOWLEDGED as error:
+        except PUBLISH_ERRORS as error:
             reply.set_exception(publish_error(subject, error))
             return reply
-        timeout = acknowledged_within(clustered=self._client.is_clustered)
-        self._waiting[number] = _Unacknowledged(subject, loop.time() + timeout, self._published_bytes, reply)
+        timeout = acknowledgement_timeout(clustered=self._client.is_clustered)
+        self._unacknowledged[number] = _Unacknowledged(subject, loop.time() + timeout, self._published_bytes, reply)
         if self._timer is None:
             self._timer = loop.call_later(timeout / _CHECKS, self._expire)
         return reply
 
-    def lose(self) -> None:
-        """End all waits: the connection is lost."""
-        lost, self._waiting = self._waiting, {}
+    def fail_all(self) -> None:
+        """End all waits with `ConnectionLostError`, because the connection is lost."""
+        lost, self._unacknowledged = self._unacknowledged, {}
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,41 +78,41 @@ class PublishWindow:
 
     def _on_reply(self, inbox: bytes, document: bytes, headers: bytes) -> None:
         token = inbox[len(self._inbox) :]
-        waiting = self._waiting.pop(int(token), None) if token.isdigit() else None
+        waiting = self._unacknowledged.pop(int(token), None) if token.isdigit() else None
         if waiting is None or waiting.reply.done():
             return
         try:
             if headers.startswith(_NO_RESPONDER):
                 raise LeaderlessError(f"{waiting.subject}: no stream responds")
-            found = read_acknowledgement(waiting.subject, document)
+            acknowledgement = read_acknowledgement(waiting.subject, document)
         except BusError as error:
             waiting.reply.set_exception(error)
         else:
-            waiting.reply.set_result(found)
+            waiting.reply.set_result(acknowledgement)
 
     def _expire(self) -> None:
-        """End the waits whose time is up, and come back for the next one.
+        """End the waits that have timed out, and set the timer for the next check.
 
-        The time begins when the message is written: on a slow connection, it would be repeated behind itself forever.
+        The time begins when a message is written. Otherwise a message on a slow connection would be repeated forever.
         """
         now, self._timer = asyncio.get_running_loop().time(), None
-        timeout = acknowledged_within(clustered=self._client.is_clustered)
+        timeout = acknowledgement_timeout(clustered=self._client.is_clustered)
         self._postpone(now + timeout)
-        for number, waiting in list(self._waiting.items()):
+        for number, waiting in list(self._unacknowledged.items()):
             if waiting.deadline > now:
                 check = min(waiting.deadline, now + timeout / _CHECKS)
                 self._timer = waiting.reply.get_loop().call_at(check, self._expire)
                 return
-            del self._waiting[number]
+            del self._unacknowledged[number]
             _fail(waiting.reply, PublishFailedError(f"{waiting.subject}: {TimeoutError()!r}"))
 
     def _postpone(self, deadline: float) -> None:
         """Postpone the deadlines of messages that are not written yet."""
         written = self._published_bytes - self._client.unsent_bytes
-        for number in reversed(self._waiting):
-            if (waiting := self._waiting[number]).end <= written:
+        for number in reversed(self._unacknowledged):
+            if (waiting := self._unacknowledged[number]).end <= written:
                 return
-            self._waiting[number] = waiting._replace(deadline=deadline)
+            self._unacknowledged[number] = waiting._replace(deadline=deadline)
 
 
 def _fail(reply: PublishReply, error: BusError) -> None:

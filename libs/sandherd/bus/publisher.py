@@ -16,9 +16,9 @@ from sandherd.telemetry.traces import current_traceparent
 
 
 class EventPublisher:
-    """Publishes the events of one source one at a time, each until the broker acknowledges it.
+    """Publishes the events of one source, each after the broker has acknowledged the previous one.
 
-    So the numbers of a source that is killed have no gap: only its last event can be missing.
+    So if its process is killed, the numbers of the source have no gap: only its last event can be missing.
     """
 
     def __init__(self, bus: Bus, service: str, instance: str | None = None) -> None:

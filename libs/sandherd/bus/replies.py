@@ -29,12 +29,12 @@ class CallLostError(Exception):
 
 
 class PendingCalls:
-    """The calls that wait for a reply over one connection. It needs no asyncio task for each call."""
+    """The calls that wait for a reply over one connection. They are ended without an asyncio task for each call."""
 
     def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
-        self.lost: Callable[[], None] = lambda: None
-        """Called when the connection is lost, for calls that wait elsewhere."""
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when the connection is lost. `PublishWindow` ends its own waiting calls with it."""
 
     async def unless_lost(self, work: Awaitable[T]) -> T:
         """Return the result of `work`. Raises `CallLostError` as soon as the connection is lost."""
@@ -51,27 +51,27 @@ class PendingCalls:
             self._scopes.discard(scope)
 
     async def acknowledgement(self, subject: str, sending: Awaitable[Msg]) -> "Acknowledgement":
-        """The acknowledgement of what `sending` publishes. Raises what `Bus.publish` raises."""
+        """The acknowledgement of the message that `sending` publishes. Raises the errors of `Bus.publish`."""
         try:
             return read_acknowledgement(subject, (await self.unless_lost(sending)).data)
-        except UNACKNOWLEDGED as error:
+        except PUBLISH_ERRORS as error:
             raise publish_error(subject, error) from error
 
     def end_all(self) -> None:
-        """End all waiting calls with `CallLostError`: the connection is lost."""
+        """End all waiting calls with `CallLostError`, because the connection is lost."""
         scopes, self._scopes = self._scopes, set()
         now = asyncio.get_running_loop().time()
         for scope in scopes:
             scope.reschedule(now)
-        self.lost()
+        self.on_lost()
 
 
-UNACKNOWLEDGED: Final = (CallLostError, TimeoutError, nats.errors.Error, OSError, ValueError)
-"""What publishing to a stream may raise before there is a reply."""
+PUBLISH_ERRORS: Final = (CallLostError, TimeoutError, nats.errors.Error, OSError, ValueError)
+"""The errors of nats-py and `PendingCalls` when a message is published to a stream and no reply is received."""
 
 
 def publish_error(subject: str, error: Exception) -> BusError:
-    """One of `UNACKNOWLEDGED` as the error of a publish."""
+    """The `BusError` for one of `PUBLISH_ERRORS`."""
     match error:
         case CallLostError():
             return ConnectionLostError(f"{subject}: the connection was lost")
@@ -94,22 +94,22 @@ class Acknowledgement(NamedTuple):
 def read_acknowledgement(subject: str, document: bytes) -> Acknowledgement:
     """Read the reply to a publish. Raises a subclass of `BusError`, by the error code, if the message was not stored.
 
-    nats-py's JetStream client could read it, but loading that client costs a short command more CPU time than sending.
+    nats-py's JetStream client is not used, because importing it takes more CPU time than the publish of a CLI command.
     """
     try:
-        found: Any = from_json(document)
+        reply: Any = from_json(document)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):  # the message may be stored, so it is published again with the same id
+        reply = None
+    if not isinstance(reply, dict):  # the message may be stored, so it is published again with the same id
         raise PublishFailedError(f"{subject}: the reply is not an acknowledgement")
-    if "error" in found:
-        error: dict[str, Any] = found["error"] if isinstance(found["error"], dict) else {}
+    if "error" in reply:
+        error: dict[str, Any] = reply["error"] if isinstance(reply["error"], dict) else {}
         code, description = _of_type(int, error.get("err_code")), _of_type(str, error.get("description"))
         raise failure_of(code, description)(f"{subject}: {description}")
-    stream, seq = _of_type(str, found.get("stream")), _of_type(int, found.get("seq"))
+    stream, seq = _of_type(str, reply.get("stream")), _of_type(int, reply.get("seq"))
     if stream is None or seq is None:
         raise PublishFailedError(f"{subject}: the reply is not an acknowledgement")
-    return Acknowledgement(stream, seq, bool(found.get("duplicate")))
+    return Acknowledgement(stream, seq, bool(reply.get("duplicate")))
 
 
 def _of_type(expected: type[T], value: object) -> T | None:
@@ -123,7 +123,7 @@ ReplyT = TypeVar("ReplyT", bound=BaseModel)
 def read_reply(document: bytes, content: type[ReplyT]) -> ReplyT:
     """The content of a reply. Raises `RefusedError` for a refusal and `BusError` for an invalid reply."""
     try:
-        # A service one version newer may send unknown fields, also in models that are strict in a request.
+        # A newer service may send unknown fields. In a request, a model may reject these; in a reply they are ignored.
         reply: Reply[ReplyT] = _reply_of(content).model_validate_json(document, extra="ignore")
     except ValidationError as error:
         raise BusError(f"invalid reply: {error.errors(include_input=False)[0]['msg']}") from None

@@ -1,4 +1,4 @@
-"""Closes a broker connection reliably, also if it is lost meanwhile: nats-py would not complete the close then."""
+"""Closes a broker connection reliably, also if the connection is lost meanwhile: nats-py's close would not end then."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -11,7 +11,7 @@ from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.telemetry import logs
 
 _CLOSE_SECONDS: Final = 5.0
-"""Maximum time in seconds to send pending data, and again to close the connection, before it is aborted."""
+"""Maximum seconds to send pending data, and then to close the connection. After that the connection is aborted."""
 _log: Final = logs.get("bus")
 
 
@@ -47,7 +47,7 @@ async def close(client: Client) -> None:
             await cancel_and_wait([closing], again_after=SHORT_CLEANUP_SECONDS)
     if connecting is not None and connecting is not asyncio.current_task():
         await cancel_and_wait([connecting])
-        transport = client._transport  # noqa: SLF001  # the last one that the task opened
+        transport = client._transport  # noqa: SLF001  # the last transport that the task opened
         if transport is not None:
             transport.close()  # type: ignore[no-untyped-call]  # nats-py carries no types there
 

@@ -17,15 +17,15 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.streams import STREAMS
 from sandherd.private_files import FILE
 
-CHUNK: Final = 128 * 1024
+CHUNK_BYTES: Final = 128 * 1024
 CHUNK_TIMEOUT: Final = 30.0
 """Timeout in seconds for each chunk that the broker sends or receives. There is no timeout for the whole stream."""
 RESTORE_TIMEOUT: Final = 600.0
 """Timeout in seconds for the broker to restore a stream after it has received all chunks."""
 _SUCCESS: Final = frozenset({None, "204"})
 _START_SECONDS: Final = 15.0
-_INTERVAL: Final = 0.5
-_RETRY: Final = 0.05
+_CHECK_SECONDS: Final = 0.5
+_RETRY_SECONDS: Final = 0.05
 _NO_PEERS: Final = 10005
 """The broker's error code for a stream that no servers can hold; see nats-server's errors.json."""
 
@@ -47,7 +47,7 @@ async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
     inbox = bus.client.new_inbox()
     listening = await bus.client.subscribe(inbox, cb=chunks.put)
     try:
-        request = {"deliver_subject": inbox, "no_consumers": False, "chunk_size": CHUNK}
+        request = {"deliver_subject": inbox, "no_consumers": False, "chunk_size": CHUNK_BYTES}
         reply = await _request(bus, f"{API}.STREAM.SNAPSHOT.{stream}", stream, request)
         digest = await _write_chunks(bus, stream, chunks, path)
     finally:
@@ -68,7 +68,8 @@ async def _write_chunks(bus: Bus, stream: str, chunks: "asyncio.Queue[Msg]", pat
                 return digest.hexdigest()
             file.write(chunk.data)
             digest.update(chunk.data)
-            # Flow control: the broker sends the next chunk when one is acknowledged; the last has no reply subject.
+            # Flow control: the broker sends a chunk after the previous one was acknowledged. The last has no reply
+            # subject.
             if chunk.reply:
                 await bus.client.publish(chunk.reply, b"")
 
@@ -82,7 +83,7 @@ async def restore(bus: Bus, stream: str, path: Path, saved: Mapping[str, Any]) -
     reply = await _request(bus, f"{API}.STREAM.RESTORE.{stream}", stream, opening)
     subject = reply["deliver_subject"]
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
+        while chunk := file.read(CHUNK_BYTES):
             _checked_reply(stream, await _send_chunk(bus, subject, chunk, CHUNK_TIMEOUT))
     _checked_reply(stream, await _send_chunk(bus, subject, b"", RESTORE_TIMEOUT))
 
@@ -100,7 +101,7 @@ async def _send_chunk(bus: Bus, subject: str, chunk: bytes, timeout: float) -> b
         except nats.errors.NoRespondersError:
             if asyncio.get_running_loop().time() > deadline:
                 raise
-        await asyncio.sleep(_RETRY)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _request(bus: Bus, subject: str, stream: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,4 +141,4 @@ async def wait_for_streams(bus: Bus) -> None:
                 raise
         else:
             return
-        await asyncio.sleep(_INTERVAL)
+        await asyncio.sleep(_CHECK_SECONDS)

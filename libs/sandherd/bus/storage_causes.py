@@ -13,9 +13,11 @@ from typing import Final
 
 _MIB: Final = 1024 * 1024
 MIN_FREE_BYTES: Final = 4 * _MIB
-"""Below this a file system counts as full: neither nats-server nor Postgres can start and checkpoint with less."""
+"""A file system with fewer free bytes counts as full: nats-server and Postgres can't start or checkpoint on it."""
 MIN_FREE_INODES: Final = 16
+"""A file system with fewer free inodes counts as full."""
 MIN_FREE_DESCRIPTORS: Final = 8
+"""A process that can open fewer further files counts as out of file descriptors."""
 
 
 class Cause(StrEnum):
@@ -49,7 +51,7 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptors:
-    """How many file descriptors a process has open, and how many it may have."""
+    """The number of file descriptors that a process has open, and its limit."""
 
     used: int
     limit: int
@@ -111,12 +113,12 @@ def describe(cause: Cause, part: str, space: Space, descriptors: Descriptors | N
     return f"{part} is out of memory; give it more, or stop what uses the memory of this machine"
 
 
-_PARTS: Final = {
+_DATA_FOLDERS: Final = {
     "broker": ("nats", "nats-1", "nats-2", "nats-3"),
     "database": ("postgres",),
     "sandboxes": ("sandboxes", "sandboxes-disks"),
 }
-"""Where each part of a local stack stores its files, below its home."""
+"""By part of a local stack: the folders of its files, in the home of the stack."""
 
 
 def measure_space(folder: Path) -> Space:
@@ -132,7 +134,7 @@ def measure_space(folder: Path) -> Space:
 
 def measure_home(home: Path) -> dict[str, Space]:
     """The file systems of a home by part: `home`, and the parts of a local stack in it. Missing folders are omitted."""
-    folders = {"home": [home]} | {part: [home / name for name in names] for part, names in _PARTS.items()}
+    folders = {"home": [home]} | {part: [home / name for name in names] for part, names in _DATA_FOLDERS.items()}
     found: dict[str, Space] = {}
     for part, places in folders.items():
         spaces = [measure_space(place) for place in places if place.is_dir()]

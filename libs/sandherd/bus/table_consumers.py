@@ -21,7 +21,7 @@ _EXISTS: Final = 10148
 """The broker's code for a consumer that exists with another configuration."""
 _RETRY_SECONDS: Final = 0.5
 _LOG_EVERY: Final = 20
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("table_consumers")
 
 
@@ -41,7 +41,7 @@ async def _create(bus: Bus, consumer: Consumer) -> str | None:
         await bus.js.consumer_info(consumer.stream, consumer.name)
     except nats.js.errors.NotFoundError:
         return await _request_creation(bus, consumer)
-    except _UNANSWERED as error:
+    except _BROKER_ERRORS as error:
         return _problem(consumer, type(error).__name__)
     return None
 
@@ -51,7 +51,7 @@ async def _request_creation(bus: Bus, consumer: Consumer) -> str | None:
     subject = f"{bus.api}.CONSUMER.CREATE.{consumer.stream}.{consumer.name}"
     try:
         refusal = json.loads(await bus.request(subject, json.dumps(body).encode())).get("error")
-    except _UNANSWERED as error:
+    except _BROKER_ERRORS as error:
         return _problem(consumer, type(error).__name__)
     if refusal and refusal.get("err_code") != _EXISTS:
         return _problem(consumer, str(refusal.get("description")))

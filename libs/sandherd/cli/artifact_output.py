@@ -37,7 +37,7 @@ async def write_one(herd: Herd, name: str, target: str, owner: str | None) -> in
     found = await herd.find_artifact(name, **({} if owner is None else await _whose(herd, owner)))
     if target == STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as out, ProgressBar(name) as bar:
-            await herd.artifact(found.reference, out, moved=bar.move)
+            await herd.artifact(found.reference, out, on_progress=bar.move)
             _show(found, out)
         return 0
     local = Path(target)
@@ -47,7 +47,7 @@ async def write_one(herd: Herd, name: str, target: str, owner: str | None) -> in
         tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as file,
         ProgressBar(name) as bar,
     ):
-        await herd.artifact(found.reference, file.file, moved=bar.move)
+        await herd.artifact(found.reference, file.file, on_progress=bar.move)
         replace_file(file, local, 0o644)
     return show_result(Format.TABLE, target, found.size, found.reference.sha256)
 
@@ -57,13 +57,13 @@ async def _whose(herd: Herd, name: str) -> dict[str, Any]:
     return {kind: await full_name(herd, name, kind)}
 
 
-def _document(one: EventArtifact) -> dict[str, Any]:
+def _document(event_artifact: EventArtifact) -> dict[str, Any]:
     """The artifact as JSON, without the fields that are in its reference as well."""
-    return one.model_dump(mode="json", exclude={"reference": {"artifact", "size"}})
+    return event_artifact.model_dump(mode="json", exclude={"reference": {"artifact", "size"}})
 
 
-def _show(found: EventArtifact, content: IO[bytes]) -> None:
-    """Write the content unchanged; to a terminal without control characters.
+def _show(event_artifact: EventArtifact, content: IO[bytes]) -> None:
+    """Write the content: to a terminal without control characters, else unchanged.
 
     Raises `HerdError` for binary content on a terminal.
     """
@@ -73,7 +73,8 @@ def _show(found: EventArtifact, content: IO[bytes]) -> None:
         return
     if not _is_text(content):
         raise _invalid(
-            f"{found.name} is not text ({found.kind}); a terminal can't show it", "write it to a file with -o FILE"
+            f"{event_artifact.name} is not text ({event_artifact.kind}); a terminal can't show it",
+            "write it to a file with -o FILE",
         )
     reader = codecs.getreader("utf-8")(content)
     while text := reader.read(_PIECE):

@@ -10,7 +10,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import BranchView
 
 _BEGINNING: Final = re.compile(r"br-[0-9a-f]{6,19}")
-"""A beginning of an id; a shorter text is used as the name of a branch."""
+"""Matches the beginning of an id. A shorter text is used as the name of a branch."""
 _SHOWN: Final = 5
 
 

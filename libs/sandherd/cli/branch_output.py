@@ -25,9 +25,9 @@ from sandherd.contracts.requests import BranchView
 from sandherd.contracts.states import BranchState
 
 SAVING_SECONDS: Final = 120.0
-"""How long to wait until a task's last commits are checked and saved."""
+"""Seconds to wait until a task's last commits are checked and saved."""
 PUSHING_SECONDS: Final = 15.0
-"""How long to wait for the push that follows: a push to a repository that does not respond is retried for hours."""
+"""Seconds to wait for the push after that. A push to a repository that does not respond is retried for hours."""
 _DIFF_COMMAND: Final = "sandherd branches diff"
 
 
@@ -70,7 +70,7 @@ def fetch(name: str, into: str, output: Format) -> Work:
 
         view = await branch_named(herd, name)
         with ProgressBar(view.branch) as bar:
-            found = await herd.fetch_branch(view.id, into, moved=bar.move)
+            found = await herd.fetch_branch(view.id, into, on_progress=bar.move)
         if output.is_json:
             document = {"branch": found.branch, "commit": found.commit, "repository": str(found.repository)}
             console.document(output, document | {"previous": found.previous, "changed": found.changed})

@@ -1,4 +1,4 @@
-"""Bodies that the groups of commands share: to list items, show an item, send a command about one, and change one."""
+"""The common parts of commands that list items, show one, send a command about one, or change one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any

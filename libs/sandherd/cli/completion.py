@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
 SECONDS: Final = 1.0
-"""How long a user has to wait for the names at most."""
+"""Maximum seconds that a user waits for the names."""
 LIMIT: Final = 200
 _PREFIXES: Final = {"tasks": "task-", "sandboxes": "sbx-"}
 
@@ -169,4 +169,4 @@ _LISTS: Final[Mapping[str, Callable[["Herd"], Awaitable[list[str]]]]] = {
     "schedules": _schedules,
     "secrets": _secrets,
 }
-"""How to get the names of each kind."""
+"""By kind of name: the function that requests the names."""

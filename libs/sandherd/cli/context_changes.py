@@ -24,8 +24,8 @@ from sandherd.private_files import exclusive
 
 Values = tuple[str | None, Path | None, str | None, Path | None]
 """URL, credentials, project and authorities of a new context."""
-_PRECEDING: Final = (CONTEXT_VARIABLE, "SANDHERD_HOME", "NATS_URL", "SANDHERD_CREDENTIALS")
-"""Variables that take precedence over the current context."""
+_PRECEDING_VARIABLES: Final = (CONTEXT_VARIABLE, "SANDHERD_HOME", "NATS_URL", "SANDHERD_CREDENTIALS")
+"""The environment variables that take precedence over the current context."""
 
 
 def use(name: str, output: Format) -> int:
@@ -36,7 +36,7 @@ def use(name: str, output: Format) -> int:
 
 
 def _warn_of_variables(name: str) -> None:
-    for variable in _PRECEDING:
+    for variable in _PRECEDING_VARIABLES:
         value = os.environ.get(variable)
         if value and (variable, value) != (CONTEXT_VARIABLE, name):
             print_error(f"{variable} is set and takes precedence over the current context; unset it to use {name}")
@@ -76,8 +76,8 @@ def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) 
             Code.INVALID_FIELD, f"ca: {context.ca} is not a file", field="ca", remedy="name a PEM file of certificates"
         )
 
-    def act(known: NamedContexts) -> NamedContexts:
-        added = known.add(name, context, replace=replace)
+    def act(named_contexts: NamedContexts) -> NamedContexts:
+        added = named_contexts.add(name, context, replace=replace)
         return added.use(name) if use else added
 
     status = change(name, output, act, f"context {name} is added" + (", and is the current one" if use else ""))

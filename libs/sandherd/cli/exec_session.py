@@ -161,7 +161,7 @@ def _state_line(state: ExecState) -> str:
 
 
 def _document(state: ExecState, pieces: Sequence[ExecOutput]) -> dict[str, Any]:
-    """A command with its output, as JSON; bytes that are not valid UTF-8 are replaced."""
+    """A command with its output, as JSON. Bytes that are not valid UTF-8 are replaced."""
     texts = {
         stream: b"".join(piece.data for piece in pieces if piece.stream == stream).decode(errors="replace")
         for stream in ("stdout", "stderr")

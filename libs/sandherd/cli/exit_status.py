@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
-UNREAD: Final = 141
-"""The status of a program that SIGPIPE ends: the reader of its output has exited, as `head` does."""
+OUTPUT_NOT_READ: Final = 141
+"""The exit status of a program that SIGPIPE has ended, because the reader of its output has exited, as `head` does."""
 _BEFORE_COMMAND: Final = frozenset({"--nats-url", "--credentials", "--home", "--config", "--context"})
 """The options of `sandherd` itself."""
 _EXTRA: Final = "Got unexpected extra argument"
@@ -57,8 +57,8 @@ def status_of(arguments: Sequence[str]) -> int:
     except (OSError, UnicodeError) as error:
         unread = isinstance(error, BrokenPipeError) and not has_reader()
         discard_output()
-        # No line is printed if the reader of the output has exited. Another broken pipe, as of a child, is an error.
-        return UNREAD if unread else _environment_error(error)
+        # If the reader of the output has exited, no line is printed. Any other broken pipe, as of a child, is an error.
+        return OUTPUT_NOT_READ if unread else _environment_error(error)
 
 
 def _run(arguments: Sequence[str]) -> int:

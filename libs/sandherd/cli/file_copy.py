@@ -92,13 +92,16 @@ async def _upload(herd: Herd, local: Path, remote: SandboxPath, output: Format) 
     remote = replace(remote, sandbox=await sandbox_of(herd, remote.sandbox))
     path = await _target_path(herd, local, remote)
     with ProgressBar(str(local)) as bar:
-        written = await herd.upload(remote.sandbox, local, path, moved=bar.move)
+        written = await herd.upload(remote.sandbox, local, path, on_progress=bar.move)
     place = f"{remote.sandbox}:{path}"
     return show_result(output, place, written.size, written.sha256, folder=local.is_dir(), files=written.files)
 
 
 async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
-    """The target path. If the target is a folder, or is written as one, the source keeps its name in it."""
+    """The target path.
+
+    If the target is a folder, or is written as one, it is a path in this folder with the source's name.
+    """
     name = local.resolve().name
     if not remote.is_folder:
         try:
@@ -122,7 +125,7 @@ async def download(  # one parameter for each option
         raise _invalid(f"{local.parent}: there is no such folder", "create it first")
     remote = replace(remote, sandbox=await sandbox_of(herd, remote.sandbox))
     with tempfile.NamedTemporaryFile(dir=local.parent, prefix=".sandherd-") as out, ProgressBar(remote.path) as bar:
-        found = await herd.download(remote.sandbox, remote.path, out.file, moved=bar.move)
+        found = await herd.download(remote.sandbox, remote.path, out.file, on_progress=bar.move)
         if found.kind == "folder":
             if not recursive:
                 raise _invalid(f"{remote.path} is a folder", "copy it with -r")
@@ -156,7 +159,7 @@ def replace_file(out: Any, local: Path, mode: int) -> None:
 
 
 def show_result(output: Format, place: str, size: int, sha256: str, *, folder: bool = False, **more: int) -> int:
-    """Show what was copied; the size of a folder is that of its archive. Returns the exit status."""
+    """Show what was copied. The size of a folder is the size of its archive. Returns the exit status."""
     if output.is_json:
         console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
     else:
@@ -197,17 +200,17 @@ class ProgressBar:
         self._begun = time.monotonic()
         self._waiting = StatusLine(f"{self._name}  waiting")
 
-    def move(self, moved: int, size: int) -> None:
-        """Show that `moved` of `size` bytes were transferred."""
+    def move(self, transferred: int, size: int) -> None:
+        """Show that `transferred` of `size` bytes were transferred."""
         if self._on:
             self._waiting.step("")
-            write_progress(self.line(moved, size))
+            write_progress(self.line(transferred, size))
 
-    def line(self, moved: int, size: int) -> str:
+    def line(self, transferred: int, size: int) -> str:
         """The text of the line: name, bar, percentage and speed."""
-        part = moved / size if size else 1.0
+        part = transferred / size if size else 1.0
         full = round(_WIDTH * part)
-        speed = moved / _MIB / max(time.monotonic() - self._begun, 0.001)
+        speed = transferred / _MIB / max(time.monotonic() - self._begun, 0.001)
         return f"{self._name}  {'█' * full}{'░' * (_WIDTH - full)} {part:4.0%}  {speed:.1f} MiB/s"
 
     def __enter__(self) -> Self:

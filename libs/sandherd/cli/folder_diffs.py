@@ -25,7 +25,7 @@ _GIT: Final = (
     "--no-renames",
 )  # fmt: skip
 _PIECE: Final = 1024 * 1024
-_LONGEST_LINE: Final = 64 * 1024
+_MAX_LINE_BYTES: Final = 64 * 1024
 """Maximum bytes of a line to show on a terminal."""
 LARGEST_DOCUMENT: Final = 64 * 1024 * 1024
 """Maximum bytes of a patch in a JSON document, which is in memory as a whole."""
@@ -43,7 +43,7 @@ def write(folder: Path, out: IO[bytes]) -> None:
     with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as patch:
         if _run_git(folder, patch, errors) > 1:
             errors.seek(0)
-            reason = errors.read(_LONGEST_LINE).decode(errors="replace").strip()
+            reason = errors.read(_MAX_LINE_BYTES).decode(errors="replace").strip()
             raise HerdError.of(Code.INTERNAL, f"git failed: {reason[:300]}")
         patch.seek(0)
         copy_with_headers(patch, out)
@@ -98,8 +98,8 @@ def _document(patch: IO[bytes], command: str) -> bytes:
 
 def _show_on_terminal(patch: IO[bytes]) -> None:
     paint, begins = Paint.for_screen(), True
-    while data := patch.readline(_LONGEST_LINE):
-        whole = data.endswith(b"\n") or len(data) < _LONGEST_LINE
+    while data := patch.readline(_MAX_LINE_BYTES):
+        whole = data.endswith(b"\n") or len(data) < _MAX_LINE_BYTES
         if begins:  # the rest of a longer line is left out
             [line] = diff_lines(data.decode(errors="replace"))
             write_text(diff_line(line if whole else f"{line}…", paint))

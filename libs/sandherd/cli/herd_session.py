@@ -40,7 +40,7 @@ def run_with_herd(
     create: bool = False,
     activity: str | None = None,
 ) -> int:
-    """Connect and do the work. Returns the exit status. Unless `create`, the named project has to exist.
+    """Connect and do the work. Returns the exit status. Without `create`, the named project must exist.
 
     `activity` describes the work; a terminal shows it while the work takes long and prints nothing.
     """
@@ -50,7 +50,7 @@ def run_with_herd(
 
 
 def run_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:
-    """Like `run_with_herd`, as an operator: for all projects, unless one is named or the credential is for one only."""
+    """Like `run_with_herd`, as an operator: of all projects, unless one is named or the credential is for one."""
     return asyncio.run(_talk(everywhere(command_context(ctx, project=project, role="operator")), work, create=create))
 
 

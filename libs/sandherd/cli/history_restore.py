@@ -23,5 +23,5 @@ async def wait_restored(herd: "Herd", requested: "HistoryRestore") -> "HistoryRe
     return found
 
 
-def _key(one: "HistoryRestore") -> tuple[object, object]:
-    return one.day, one.project
+def _key(history_restore: "HistoryRestore") -> tuple[object, object]:
+    return history_restore.day, history_restore.project

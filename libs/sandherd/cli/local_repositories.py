@@ -14,11 +14,11 @@ from sandherd.contracts.repositories import SHARED_BUNDLES, Repository
 from sandherd.plurals import pluralize
 
 QUIET_SECONDS = 2.0
-"""How long git may run before the terminal shows what it does."""
+"""Seconds after which a terminal shows what git does."""
 
 
 def examine_local(sources: Mapping[str, RepositorySource | None]) -> dict[str, LocalRepository]:
-    """Examine those repositories of tasks that are local. Returns them by task. Warns of uncommitted changes.
+    """Examine the local repositories of tasks. Returns them by task. Warns of uncommitted changes.
 
     Raises `HerdError`. Runs its own event loop: no connection is made yet.
     """
@@ -39,7 +39,10 @@ async def _examine_each(sources: Mapping[str, RepositorySource]) -> dict[str, Lo
 
 
 async def upload_each(herd: Herd, repositories: Mapping[str, LocalRepository]) -> dict[str, Repository]:
-    """Upload the repositories of several tasks, each commit only once. Returns them by task. Raises `HerdError`."""
+    """Upload the repositories of several tasks, each commit once. Returns the `repository` of each task's spec.
+
+    Raises `HerdError`.
+    """
     tasks: dict[tuple[Path, str, str], list[str]] = {}
     for task, one in repositories.items():
         tasks.setdefault((one.top, one.base, one.commit), []).append(task)
@@ -58,8 +61,8 @@ async def upload(herd: Herd, task: str, repository: LocalRepository) -> Reposito
     name = f"{repository.base} of {repository.label}"
     with StatusLine(f"bundling {name}", quiet=QUIET_SECONDS) as activity, ProgressBar(name) as bar:
 
-        def move(moved: int, size: int) -> None:
+        def move(transferred: int, size: int) -> None:
             activity.step("")
-            bar.move(moved, size)
+            bar.move(transferred, size)
 
-        return await herd.upload_repository(task, repository, moved=move)
+        return await herd.upload_repository(task, repository, on_progress=move)

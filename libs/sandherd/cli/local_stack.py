@@ -66,7 +66,7 @@ def _unusable(home: Path, error: OSError) -> HerdError:
 
 
 def pending_approvals(ctx: typer.Context) -> int | None:
-    """How many approvals of all projects wait for a user; None if the request fails."""
+    """The number of approvals of all projects that wait for a user. None if the request fails."""
     try:
         return asyncio.run(_count_approvals(everywhere(command_context(ctx, role="operator", local=True))))
     except HerdError:
@@ -83,7 +83,7 @@ def config_of(ctx: typer.Context) -> Path | None:
     return (ctx.find_object(HerdLocation) or HerdLocation()).config
 
 
-def plain_status(found: stack.StackStatus) -> dict[str, Any]:
+def plain_status(stack_status: stack.StackStatus) -> dict[str, Any]:
     """The status as JSON. It omits the database's address, which may contain a password."""
-    plain = {name: value for name, value in asdict(found).items() if name != "database_url"}
-    return plain | {"home": str(found.home), "ready": found.ready}
+    plain = {name: value for name, value in asdict(stack_status).items() if name != "database_url"}
+    return plain | {"home": str(stack_status.home), "ready": stack_status.ready}

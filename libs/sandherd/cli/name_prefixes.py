@@ -19,14 +19,14 @@ from sandherd.contracts.states import SANDBOX_ENDED
 Kind = Literal["task", "sandbox"]
 PAGE: Final = 1000
 PAGES: Final = 10
-"""How many pages of the live state, and of the history, are searched for a name."""
+"""Maximum number of pages of the live state, and of the history, that are searched for a name."""
 _SHOWN: Final = 5
-_COMPLETE: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{26}")
-"""A name that `new_name` has generated; users and programs may choose others."""
-_BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{6,25}")
+_GENERATED_NAME: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{26}")
+"""A name that `new_name` has generated. Users and programs may choose other names."""
+_COMPLETABLE_BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{6,25}")
 """A beginning that is long enough to be completed."""
-_SHORT: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{0,5}")
-"""A beginning that is too short to be completed: an error shows the names that begin with it."""
+_TOO_SHORT_BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{0,5}")
+"""A beginning that is too short to be completed. An error shows the names that begin with it."""
 T = TypeVar("T")
 
 
@@ -42,8 +42,8 @@ async def full_name(herd: Herd, name: str, kind: Kind | None = None) -> str:
     are too many names to search. If the services are unavailable, `name` is returned unchanged: a command with it is
     stored anyway.
     """
-    short = _SHORT.fullmatch(name) is not None
-    if not short and not _BEGINNING.fullmatch(name):
+    short = _TOO_SHORT_BEGINNING.fullmatch(name) is not None
+    if not short and not _COMPLETABLE_BEGINNING.fullmatch(name):
         return name
     kind = kind or kind_of(name)
     try:
@@ -185,7 +185,7 @@ async def _completed(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
 async def _matches(herd: Herd, name: str, kind: Kind, *, past: bool) -> list[str]:
     """Generated names of the live state or of the history that begin with `name`."""
     names = _names(herd, name, kind, past=past)
-    return [found async for found in names if found.startswith(name) and _COMPLETE.fullmatch(found)]
+    return [found async for found in names if found.startswith(name) and _GENERATED_NAME.fullmatch(found)]
 
 
 async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncIterator[str]:

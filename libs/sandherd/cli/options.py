@@ -31,7 +31,7 @@ class Format(StrEnum):
 
     @property
     def shows_truncation(self) -> bool:
-        """Whether the output has a field which shows that there are more items."""
+        """Whether the output has a field that shows whether there are more items."""
         return self is Format.JSON
 
 

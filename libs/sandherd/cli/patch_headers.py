@@ -3,7 +3,7 @@
 from typing import IO, Final
 
 _HEADER: Final = b"diff --git "
-_LONGEST: Final = 64 * 1024
+_MAX_LINE_BYTES: Final = 64 * 1024
 """Maximum bytes of a line that are read at once: a header is shorter."""
 
 
@@ -13,7 +13,7 @@ def copy_with_headers(patch: IO[bytes], out: IO[bytes]) -> None:
     For a new or deleted file, git repeats the path in the folder that has it: `b/x b/x` instead of `a/x b/x`.
     """
     begins = True
-    while piece := patch.readline(_LONGEST):
+    while piece := patch.readline(_MAX_LINE_BYTES):
         out.write(header_of(piece) if begins and piece.startswith(_HEADER) else piece)
         begins = piece.endswith(b"\n")
 

@@ -10,7 +10,7 @@ from sandherd.cli.options import Format
 from sandherd.cli.parse.task_spec import read_files, references, secret_variables, variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
-from sandherd.client.errors import HerdError, InvalidFieldError, made
+from sandherd.client.errors import HerdError, InvalidFieldError, validated
 from sandherd.client.herd import Herd, new_sandbox
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
@@ -47,7 +47,7 @@ def sandbox_spec(  # noqa: PLR0913  # one parameter per option
         "files": read_files(files),
         "agent_server": {} if server else None,
     }
-    return made(SandboxSpec, **fields)
+    return validated(SandboxSpec, **fields)
 
 
 async def with_limits(herd: Herd, spec: SpecT, limits: Mapping[str, float]) -> SpecT:
@@ -58,7 +58,7 @@ async def with_limits(herd: Herd, spec: SpecT, limits: Mapping[str, float]) -> S
         defaults = _default_limits(await herd.catalogue(), spec.profile)
     except HerdError:
         defaults = SandboxLimits()
-    return spec.model_copy(update={"limits": made(SandboxLimits, **defaults.model_dump() | dict(limits))})
+    return spec.model_copy(update={"limits": validated(SandboxLimits, **defaults.model_dump() | dict(limits))})
 
 
 def _default_limits(catalogue: "Catalogue", profile: str | None) -> SandboxLimits:
@@ -111,13 +111,15 @@ def prune(output: Format, *, now: bool) -> Work:
     return work
 
 
-def _print_pruned(found: "PruneResult") -> None:
-    facts = {"present": found.present, "records": found.records}
-    facts |= {"orphans": len(found.orphans), "lost": len(found.lost)}
+def _print_pruned(prune_result: "PruneResult") -> None:
+    facts = {"present": prune_result.present, "records": prune_result.records}
+    facts |= {"orphans": len(prune_result.orphans), "lost": len(prune_result.lost)}
     console.facts(facts)
-    if found.orphans:
+    if prune_result.orphans:
         write_text()
-        rows = [[orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in found.orphans]
+        rows = [
+            [orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in prune_result.orphans
+        ]
         console.table(ORPHANS, rows)
-    for name in found.lost:
+    for name in prune_result.lost:
         write_text(f"{name} is lost: its attempt fails")

@@ -52,7 +52,7 @@ def copy(talk: Callable[[Work], int], source: str, target: str, output: Format) 
 async def _upload(herd: Herd, file: IO[bytes], remote: SandboxPath, output: Format) -> int:
     sandbox = await sandbox_of(herd, remote.sandbox)
     with ProgressBar("standard input") as bar:
-        written = await herd.upload(sandbox, file, remote.path, moved=bar.move)
+        written = await herd.upload(sandbox, file, remote.path, on_progress=bar.move)
     return show_result(output, f"{sandbox}:{remote.path}", written.size, written.sha256)
 
 
@@ -87,7 +87,7 @@ async def _fetch(herd: Herd, remote: SandboxPath, file: IO[bytes], bar: Progress
     if kind_of(name) == "task" and (await herd.task(name)).state in TASK_ENDED:
         check_relative(remote.path)
         return await fetch_file(herd, name, remote.path, file)
-    found = await herd.download(await sandbox_of(herd, name), remote.path, file, moved=bar.move)
+    found = await herd.download(await sandbox_of(herd, name), remote.path, file, on_progress=bar.move)
     if found.kind == "folder":
         raise _invalid(f"{remote.path} is a folder", "copy it with -r to a folder")
     return None

@@ -80,7 +80,7 @@ def _show_progress(activity: StatusLine) -> Callable[[TaskProgress], None]:
     return lambda progress: activity.step(progress.summarize())
 
 
-def _show_submitted(wanted: Sequence[BatchTask], outcomes: Sequence[TaskOutcome], output: Format) -> None:
+def _show_submitted(batch_tasks: Sequence[BatchTask], outcomes: Sequence[TaskOutcome], output: Format) -> None:
     states = {outcome.task: outcome.state for outcome in outcomes}
     document = [
         {
@@ -89,12 +89,12 @@ def _show_submitted(wanted: Sequence[BatchTask], outcomes: Sequence[TaskOutcome]
             "depends_on": list(one.spec.depends_on),
             "state": states[one.task],
         }
-        for one in wanted
+        for one in batch_tasks
     ]
-    rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in wanted]
-    console.answer(output, {"batch": wanted[0].batch, "tasks": document}, BATCH_HEADER, rows, name=_task_of)
+    rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in batch_tasks]
+    console.answer(output, {"batch": batch_tasks[0].batch, "tasks": document}, BATCH_HEADER, rows, name=_task_of)
     if output in {Format.TABLE, Format.WIDE}:
-        write_text(f"batch  {wanted[0].batch}")
+        write_text(f"batch  {batch_tasks[0].batch}")
 
 
 def _task_of(row: Sequence[object]) -> str:

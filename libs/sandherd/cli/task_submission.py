@@ -129,7 +129,7 @@ async def _upload_files(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
 
     links: list[tuple[str, str]] = []
     with ProgressBar(str(work.folder or "files")) as bar:
-        found = await herd.upload_work(name, work, moved=bar.move, left_out=lambda *link: links.append(link))
+        found = await herd.upload_work(name, work, on_progress=bar.move, left_out=lambda *link: links.append(link))
     warn_about_links(links)
     return found
 

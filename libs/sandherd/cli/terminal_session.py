@@ -26,7 +26,7 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import INPUT_BYTES, TerminalSize
 
-LONGEST_SECONDS: Final = 86_400
+DEFAULT_TIMEOUT_SECONDS: Final = 86_400
 """The default time limit of a command with a terminal."""
 _TERM: Final = "xterm-256color"
 _RETRY_SECONDS: Final = 0.1
@@ -42,7 +42,7 @@ def run(sandbox: str, argv: Sequence[str], *, cwd: str, env: Sequence[str], time
             field="tty",
             remedy="leave -t out; -i passes standard input to the command",
         )
-    limit = LONGEST_SECONDS if timeout is None else seconds(timeout, "--timeout")
+    limit = DEFAULT_TIMEOUT_SECONDS if timeout is None else seconds(timeout, "--timeout")
     options: Any = {"cwd": cwd, "timeout": limit}
     options["env"] = {"TERM": os.environ.get("TERM", _TERM), **variables(env, os.environ)}
     command(sandbox, argv, **options)

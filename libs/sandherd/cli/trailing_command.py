@@ -7,7 +7,7 @@ from typing import Any, Final
 from typer.core import TyperCommand
 
 _END: Final = "--"
-_LONGEST_DESCRIPTION: Final = 2000
+_MAX_DESCRIPTION_LENGTH: Final = 2000
 
 
 class _WithCommand(TyperCommand):
@@ -40,7 +40,7 @@ class DescribedProgram(_WithCommand):
         """Parse the arguments. Raises `UsageError` for an unknown option, or without description and program."""
         end = self._command_index(args)
         if args[end : end + 1] == [_END] and (program := args[end + 1 :]):
-            args = [*args[:end], _END, shlex.join(program)[:_LONGEST_DESCRIPTION], *program]
+            args = [*args[:end], _END, shlex.join(program)[:_MAX_DESCRIPTION_LENGTH], *program]
         return super().parse_args(ctx, args)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sandherd.client.context import Context
     from sandherd.client.errors import HerdError, NotReachedError, ServiceUnavailableError
     from sandherd.client.events.follower import EventFollower
-    from sandherd.client.events.gap_filler import Patience
+    from sandherd.client.events.gap_filler import FollowLimits
     from sandherd.client.events.sequencer import Event, MissingRange
     from sandherd.client.file_history import FileContent
     from sandherd.client.herd import Herd, new_sandbox, new_task, task_spec
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes.execution import Execution, Signal, exit_status
     from sandherd.client.sandboxes.port_forward import PortForward
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.client.subscriptions import EventStream, ReceivedEvent
     from sandherd.client.sync.event_follower import SyncEventFollower
     from sandherd.client.sync.event_stream import SyncEventStream
@@ -135,6 +135,7 @@ __all__ = [
     "FileRead",
     "FileVersion",
     "FileWritten",
+    "FollowLimits",
     "Herd",
     "HerdError",
     "HistoryDifference",
@@ -148,14 +149,13 @@ __all__ = [
     "MissingRange",
     "MonitorReport",
     "MonitorView",
-    "Moved",
     "NewToken",
     "NotReachedError",
     "OnProgress",
+    "OnTransfer",
     "OutputChunk",
     "Overlap",
     "Overview",
-    "Patience",
     "PortForward",
     "Problem",
     "ProjectField",
@@ -224,7 +224,7 @@ _NAMES: Final = {
     "sandherd.client.errors": "HerdError NotReachedError ServiceUnavailableError",
     "sandherd.client.file_history": "FileContent",
     "sandherd.client.events.follower": "EventFollower",
-    "sandherd.client.events.gap_filler": "Patience",
+    "sandherd.client.events.gap_filler": "FollowLimits",
     "sandherd.client.events.sequencer": "Event MissingRange",
     "sandherd.client.herd": "Herd new_sandbox new_task task_spec",
     "sandherd.client.messages": "MessageOutcome",
@@ -234,7 +234,7 @@ _NAMES: Final = {
     "sandherd.client.repositories.source": "RepositorySource",
     "sandherd.client.sandboxes.execution": "Execution Signal exit_status",
     "sandherd.client.sandboxes.port_forward": "PortForward",
-    "sandherd.client.sandboxes.transfer": "Moved",
+    "sandherd.client.sandboxes.transfer": "OnTransfer",
     "sandherd.client.subscriptions": "EventStream ReceivedEvent",
     "sandherd.client.sync.event_follower": "SyncEventFollower",
     "sandherd.client.sync.event_stream": "SyncEventStream",

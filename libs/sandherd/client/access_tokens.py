@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import checked_name, made
+from sandherd.client.errors import checked_name, validated
 from sandherd.contracts import requests
 
 if TYPE_CHECKING:
     from sandherd.contracts.records import AccessRole
 
-DEFAULT_LIFETIME: Final = 90 * 86_400
+DEFAULT_LIFETIME_SECONDS: Final = 90 * 86_400
 _TOKEN_BYTES: Final = 32
 
 
@@ -38,11 +38,11 @@ class TokenOperations:
     connection: Connection
 
     async def create_token(
-        self, name: str, role: "AccessRole", *, lifetime: int = DEFAULT_LIFETIME, by: str | None = None
+        self, name: str, role: "AccessRole", *, lifetime: int = DEFAULT_LIFETIME_SECONDS, by: str | None = None
     ) -> NewToken:
         """Create an access token for the project, valid for `lifetime` seconds. Its text is only returned here."""
-        text, digest = self._new("shd")
-        request = made(
+        text, digest = self._new_secret("shd")
+        request = validated(
             requests.CreateToken, name=name, role=role, sha256=digest, lifetime_seconds=lifetime, created_by=by
         )
         return NewToken(await self.connection.request(request), text)
@@ -53,16 +53,16 @@ class TokenOperations:
 
     async def revoke_token(self, name: str) -> "requests.TokenView":
         """Revoke an access token and its sessions, or one session. Open streams of its holder end within seconds."""
-        return await self.connection.request(made(requests.RevokeToken, name=name))
+        return await self.connection.request(validated(requests.RevokeToken, name=name))
 
     async def create_code(self, role: "AccessRole", *, user: str | None = None) -> NewCode:
         """Create a one-time code for a session of the project in a browser. It must be used within a minute."""
-        text, digest = self._new("shc")
+        text, digest = self._new_secret("shc")
         return NewCode(
-            await self.connection.request(made(requests.CreateCode, role=role, sha256=digest, user=user)), text
+            await self.connection.request(validated(requests.CreateCode, role=role, sha256=digest, user=user)), text
         )
 
-    def _new(self, prefix: str) -> tuple[str, str]:
+    def _new_secret(self, prefix: str) -> tuple[str, str]:
         """A new text, and its hash."""
         text = f"{prefix}_{checked_name(self.connection.project, 'project')}_{secrets.token_urlsafe(_TOKEN_BYTES)}"
         return text, hashlib.sha256(text.encode()).hexdigest()

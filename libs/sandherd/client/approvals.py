@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
@@ -32,7 +32,7 @@ class ApprovalOperations:
         """Approval requests, newest first, with their outcomes."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         return await self.connection.request(
-            made(requests.ListApprovals, sandbox=name, state=state, limit=limit, cursor=cursor)
+            validated(requests.ListApprovals, sandbox=name, state=state, limit=limit, cursor=cursor)
         )
 
     async def grant(
@@ -70,10 +70,10 @@ class ApprovalOperations:
 
 
 def answer(sandbox: str, approval_id: str, *, granted: bool, reason: str | None, by: str | None) -> "AnswerApproval":
-    """A new answer. Raises `HerdError` naming the invalid field."""
+    """A new answer. Raises `HerdError`, which names the invalid field."""
     from sandherd.contracts.commands import AnswerApproval
 
-    return made(
+    return validated(
         AnswerApproval,
         message=new_name("msg"),
         sandbox=checked_name(sandbox, "sandbox"),

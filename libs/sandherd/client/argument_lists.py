@@ -1,4 +1,4 @@
-"""Checks that a program and its arguments are a list: a string would be taken as a list of its letters."""
+"""Checks that a program and its arguments are a list. A string would be read as a list of its letters."""
 
 from typing import Any, Final
 

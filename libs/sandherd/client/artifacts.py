@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events import decoder
 from sandherd.client.queries import SendRequest
 from sandherd.contracts.artifact_references import artifact_references
@@ -18,9 +18,9 @@ from sandherd.contracts.names import created_at
 from sandherd.contracts.requests import ListEvents, StoredEvent
 
 PAGE: Final = 500
-_BEFORE: Final = timedelta(hours=1)
-_AFTER: Final = timedelta(days=1)
-"""How long before or after its artifact an event may be created: clocks differ, and an upload takes time."""
+_SEARCH_BEFORE: Final = timedelta(hours=1)
+_SEARCH_AFTER: Final = timedelta(days=1)
+"""An event about an artifact may be created so long before or after it: clocks differ, and an upload takes time."""
 
 
 class EventArtifact(Model):
@@ -45,7 +45,7 @@ class EventArtifact(Model):
 
 @dataclass(frozen=True)
 class ArtifactScope:
-    """Which events are searched: those of a task and its sandboxes, of one sandbox, or of the whole project."""
+    """The events that are searched: those of a task and its sandboxes, of one sandbox, or of the whole project."""
 
     task: str | None = None
     sandbox: str | None = None
@@ -54,9 +54,9 @@ class ArtifactScope:
 
 
 async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[EventArtifact]:
-    """The artifacts that stored events refer to, oldest first, each once. Raises `HerdError`."""
+    """The artifacts that stored events refer to, without repetitions, oldest first. Raises `HerdError`."""
     wanted = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
-    question = made(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
+    question = validated(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
     seen: set[str] = set()
     async for page in queries.pages(send, question):
         for found in _referred_artifacts(page.events):
@@ -72,7 +72,7 @@ async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> 
     """
     at = created_at(name)
     if scope == ArtifactScope() and at is not None:
-        scope = ArtifactScope(since=at - _BEFORE, until=at + _AFTER)
+        scope = ArtifactScope(since=at - _SEARCH_BEFORE, until=at + _SEARCH_AFTER)
     async for found in artifacts(send, scope):
         if found.name == name:
             return found

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.queries import SendRequest
 from sandherd.client.task_files import TaskFiles
 from sandherd.contracts import requests
@@ -17,13 +17,13 @@ from sandherd.lazy_imports import LazyModule
 if TYPE_CHECKING:
     from sandherd.client.repositories import branch_fetch
     from sandherd.client.repositories.branch_fetch import FetchedBranch
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
 else:  # on first use: most programs fetch no branches
     branch_fetch = LazyModule("sandherd.client.repositories.branch_fetch")
 
 _ID: Final = re.compile(r"br-[0-9a-f]{20}")
 _TASK: Final = re.compile(SAFE_NAME_PATTERN)
-_SHOWN: Final = 5
+_MAX_NAMES: Final = 5
 _SEE: Final = "see `sandherd branches list`"
 
 
@@ -44,10 +44,13 @@ class BranchOperations(TaskFiles):
     ) -> "requests.BranchList":
         """A page of the project's branches, the last changed first: all, or those of this name, task and states."""
         wanted = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
-        return await self.connection.request(made(requests.ListBranches, **wanted))
+        return await self.connection.request(validated(requests.ListBranches, **wanted))
 
     async def branch(self, name: str) -> "requests.BranchView":
-        """One branch. If several have the name: the live one, else the last changed. Raises if several are live."""
+        """One branch. If several have the name, the live one, else the one that changed last.
+
+        Raises if several are live.
+        """
         return await find(self.connection.request, name)
 
     async def push_branch(
@@ -59,7 +62,7 @@ class BranchOperations(TaskFiles):
         if it is no longer the commit of the branch.
         """
         found = await self.branch(name)
-        request = made(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
+        request = validated(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
         return await self.connection.request(request)
 
     async def open_pull_request(
@@ -71,7 +74,7 @@ class BranchOperations(TaskFiles):
         """
         found = await self.branch(name)
         return await self.connection.request(
-            made(requests.OpenPullRequest, branch=found.id, ready=ready, requested_by=by)
+            validated(requests.OpenPullRequest, branch=found.id, ready=ready, requested_by=by)
         )
 
     async def merge_branch(
@@ -83,18 +86,20 @@ class BranchOperations(TaskFiles):
         """
         found = await self.branch(name)
         return await self.connection.request(
-            made(requests.MergeBranch, branch=found.id, commit=commit, requested_by=by)
+            validated(requests.MergeBranch, branch=found.id, commit=commit, requested_by=by)
         )
 
     async def delete_branch(
         self, name: str, *, where: 'Literal["everywhere", "here"]' = "everywhere", by: str | None = None
     ) -> "requests.BranchView":
-        """Delete a branch in the herd, and in its repository if it was pushed; with `here`, only in the herd."""
+        """Delete a branch in the herd and, if it was pushed, in its repository. With `here`, only in the herd."""
         found = await self.branch(name)
-        return await self.connection.request(made(requests.DeleteBranch, branch=found.id, where=where, requested_by=by))
+        return await self.connection.request(
+            validated(requests.DeleteBranch, branch=found.id, where=where, requested_by=by)
+        )
 
     async def fetch_branch(
-        self, name: str, into: "Path | str" = ".", *, moved: "Moved | None" = None
+        self, name: str, into: "Path | str" = ".", *, on_progress: "OnTransfer | None" = None
     ) -> "FetchedBranch":
         """Fetch a branch into the local repository that contains `into`, as a branch of the same name.
 
@@ -109,11 +114,11 @@ class BranchOperations(TaskFiles):
 
         async def download(out: IO[bytes]) -> None:
             try:
-                await self.artifact(reference, out, moved=moved)
+                await self.artifact(reference, out, on_progress=on_progress)
             except HerdError as error:
                 if error.problem.code is not Code.NOT_FOUND:
                     raise
-                raise _expired(found) from None
+                raise _expired_error(found) from None
 
         return await branch_fetch.fetch(found.branch, found.commit, Path(into), download)
 
@@ -143,7 +148,7 @@ async def find(send: SendRequest, name: str) -> "requests.BranchView":
         kinds = ["branch"]
     for kind in kinds:
         if found := await _branches_of(send, kind, name):
-            return _selected(found, name)
+            return _select_branch(found, name)
     raise HerdError.of(
         Code.NOT_FOUND,
         f"there is no branch {name[:200]}, and no task of that name with a branch",
@@ -155,7 +160,7 @@ async def find(send: SendRequest, name: str) -> "requests.BranchView":
 async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> "list[requests.BranchView]":
     wanted = {kind: name}
     try:
-        page: requests.BranchList = await send(made(requests.ListBranches, **wanted))
+        page: requests.BranchList = await send(validated(requests.ListBranches, **wanted))
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:
             raise
@@ -163,21 +168,21 @@ async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name:
     return page.branches
 
 
-def _selected(found: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
-    """The live branch, else the last changed one. Raises `HerdError` if several are live."""
-    live = [view for view in found if view.state is BranchState.LIVE]
+def _select_branch(branches: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
+    """The live branch, else the branch that changed last. Raises `HerdError` if several are live."""
+    live = [view for view in branches if view.state is BranchState.LIVE]
     if len(live) > 1:
-        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_SHOWN])
+        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_NAMES])
         raise HerdError.of(
             Code.INVALID_FIELD,
             f"several repositories have a branch {name}: {shown}",
             field="branch",
             remedy="name it by its id",
         )
-    return (live or found)[0]
+    return (live or branches)[0]
 
 
-def _expired(view: "requests.BranchView") -> HerdError:
+def _expired_error(view: "requests.BranchView") -> HerdError:
     remedy = "fetch it from its repository with git" if view.pushed_commit == view.commit else "push it, and fetch that"
     if view.local:
         remedy = "continue it with a task (`sandherd run --branch`): its next commits are stored again with the others"

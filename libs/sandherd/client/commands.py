@@ -87,16 +87,19 @@ async def retry_and_wait(connection: Connection, command: RetryTask, before: Tas
 
 
 _NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
-"""Refusals whose target may be created by a command that is not handled yet, or whose service may be unavailable."""
+"""The codes of a request for a target that a command may still create, or whose service is unavailable."""
 
 
 async def is_in_use(view: Awaitable[TaskView]) -> bool:
-    """Whether a task of this name exists. `view` requests it. Events of the old task would be taken for a new one's."""
+    """Whether a task of this name exists. `view` requests it.
+
+    A new task would be confused with the events of the old one.
+    """
     return await _if_known(view) is not None
 
 
 async def refuse_ended(view: Awaitable[ViewT], action: str) -> None:
-    """Raise `HerdError` (`conflict`) if the target of a command has ended. `action` is a participle, as `cancelled`.
+    """Raise `HerdError` (`conflict`) if the target of a command has ended. `action` is such as `cancelled`.
 
     An unknown target is not refused: a command that is not handled yet may create it.
     """
@@ -113,7 +116,7 @@ async def refuse_ended(view: Awaitable[ViewT], action: str) -> None:
 
 
 async def _if_known(view: Awaitable[ViewT]) -> ViewT | None:
-    """The view; None if the target is unknown, or its services are unavailable."""
+    """The view of a target. None if the target is unknown, or its services are unavailable."""
     try:
         return await view
     except HerdError as error:
@@ -169,7 +172,7 @@ class _CommandOutcome(Generic[ViewT]):
                 return view
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise _timed_out(self._target.name, f"not done within {timeout:g} s; the command was sent")
+                raise _timeout_error(self._target.name, f"not done within {timeout:g} s; the command was sent")
             await self._wait_for_event(min(left, POLL_SECONDS))
 
     async def _wait_for_event(self, seconds: float) -> None:
@@ -218,12 +221,12 @@ async def create_and_wait(connection: Connection, command: CreateSandbox, timeou
                 if event.type == SandboxRunning.type:
                     return await _running_view(connection, command.sandbox)
     except TimeoutError:
-        raise _timed_out(command.sandbox, f"not running after {timeout:g} s") from None
+        raise _timeout_error(command.sandbox, f"not running after {timeout:g} s") from None
     raise _not_created(command.sandbox, last)
 
 
 async def _running_view(connection: Connection, sandbox: str) -> SandboxView:
-    """The view with the state running: its event was received, even if the spawner's reply does not show it yet."""
+    """The view, with the state running even if the spawner's reply does not show it yet: its event was received."""
     view = await queries.sandbox(connection.request, sandbox)
     early = view.state in {SandboxState.REQUESTED, SandboxState.SPAWNING}
     return view.model_copy(update={"state": SandboxState.RUNNING}) if early else view
@@ -241,7 +244,7 @@ def _not_created(sandbox: str, last: Event | None) -> HerdError:
     )
 
 
-def _timed_out(name: str, what: str) -> HerdError:
+def _timeout_error(name: str, what: str) -> HerdError:
     return HerdError.of(
         Code.UNAVAILABLE, f"{name}: {what}, and may still take effect", remedy=f"see `sandherd events {name}`"
     )

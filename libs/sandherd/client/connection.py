@@ -30,10 +30,10 @@ from sandherd.client.errors import (
     HerdError,
     NotReachedError,
     ServiceUnavailableError,
-    broken,
     busy_wait,
     checked_name,
     closed,
+    from_contract_error,
 )
 from sandherd.client.pending_creations import PendingCreations
 from sandherd.contracts.envelope import Envelope, wrap
@@ -160,7 +160,7 @@ class Connection:
             raise HerdError.of(
                 Code.REFUSED, "a command needs one project", field="project", remedy="name it with --project"
             )
-        bus, envelope = self.bus, self._enveloped(command, about)
+        bus, envelope = self.bus, self._envelope(command, about)
         subject = command_subject(command.type, self.project)
         for callback in list(self._command_callbacks):
             callback(envelope)
@@ -217,7 +217,7 @@ class Connection:
         for callback in list(self._change_callbacks):
             callback(connected)
 
-    def _enveloped(self, command: "Command", about: str) -> "Envelope[Command]":
+    def _envelope(self, command: "Command", about: str) -> "Envelope[Command]":
         self._sequence += 1
         try:
             envelope = wrap(
@@ -233,7 +233,7 @@ class Connection:
             )
             envelope.to_json()
         except ContractError as error:
-            raise broken(error) from None
+            raise from_contract_error(error) from None
         return envelope
 
     async def _unless_refused(self, subject: str, work: Coroutine[Any, Any, T]) -> T:

@@ -11,7 +11,7 @@ from sandherd.settings.loader import SettingSource
 
 
 def _credential_remedy(context: Context) -> str:
-    """A remedy for a refused credential. The broker's error is the same for a revoked one and one of another herd."""
+    """A remedy for a refused credential, which may be revoked or of another herd: the broker's error is the same."""
     if context.credentials is None:
         return "name a .creds file with SANDHERD_CREDENTIALS"
     who = holder(context.credentials)

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
 from sandherd.client.credential_errors import unusable
-from sandherd.client.errors import HerdError, broken
+from sandherd.client.errors import HerdError, from_contract_error
 from sandherd.client.named_contexts import SelectedContext, select
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.settings.client import ClientSettings
@@ -43,7 +43,7 @@ class Context:
     toolchains: Path | None = None
     """The directory of the agent SDKs, on a machine with a spawner."""
     services: Mapping[str, str] = field(default_factory=dict)
-    """HTTP addresses by service, where known."""
+    """The HTTP addresses of services, by service, as far as they are known."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The source of each value, by name."""
 
@@ -68,8 +68,8 @@ class Context:
         environ = os.environ if environ is None else environ
         variables = {name: environ[name] for name in _VARIABLES if name in environ}
         found = find_settings(arguments, variables, config, client=True)
-        if named := select(context, environ, found.loaded.sources["home"], found.weaker):
-            return cls._of_named(named, found.loaded)
+        if named_context := select(context, environ, found.loaded.sources["home"], found.weaker):
+            return cls._from_named_context(named_context, found.loaded)
         loaded, known = found.loaded, found.stack
         stack = {
             "nats_url": known.get("nats_url"),
@@ -87,16 +87,18 @@ class Context:
         )
 
     @classmethod
-    def _of_named(cls, named: SelectedContext, loaded: LoadedSettings[ClientSettings]) -> Self:
+    def _from_named_context(cls, named_context: SelectedContext, loaded: LoadedSettings[ClientSettings]) -> Self:
         """The context for a named context of the user. Nothing of the local stack is used."""
-        values, sources = _replace_weaker(loaded, named.settings, named.weaker, f"{FROM_CONTEXT} {named.name}")
+        values, sources = _replace_weaker(
+            loaded, named_context.settings, named_context.weaker, f"{FROM_CONTEXT} {named_context.name}"
+        )
         return cls(
             nats_url=values["nats_url"],
             credentials=values["credentials"],
             project=values["project"],
             home=loaded.settings.home,
-            name=named.name,
-            ca=named.context.ca,
+            name=named_context.name,
+            ca=named_context.context.ca,
             toolchains=loaded.settings.toolchain_dir,
             sources=sources,
         )
@@ -169,10 +171,10 @@ def find_settings(
     loaded = _load(read, arguments, environ, config)
     _check_encoding(loaded.settings.home)
     stack = _read_context(loaded.settings.home / CONTEXT_FILE)
-    named, noted = config or environ.get(CONFIG_VARIABLE), stack.get("config")
-    if named:
+    named_context, noted = config or environ.get(CONFIG_VARIABLE), stack.get("config")
+    if named_context:
         source = SettingSource.PARAMETER if config else SettingSource.ENVIRONMENT
-        return SettingSources(loaded, stack, Path(named), str(source))
+        return SettingSources(loaded, stack, Path(named_context), str(source))
     if not isinstance(noted, str) or not noted:
         return SettingSources(loaded, stack)
     try:
@@ -203,7 +205,7 @@ def _load(
     try:
         return read(arguments, environ, config)
     except ContractError as error:
-        raise broken(error) from None
+        raise from_contract_error(error) from None
 
 
 def home_of(home: Path | None, config: Path | None) -> Path:

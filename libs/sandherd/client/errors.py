@@ -50,7 +50,7 @@ _REFUSED_REMEDIES: Final = {
 }
 
 
-_CREATE: Final = "spawner.create_sandbox"
+_CREATE_COMMAND: Final = "spawner.create_sandbox"
 """The type of `contracts.commands.CreateSandbox`: after its refusal there is no sandbox to inspect."""
 _NO_SANDBOX_REMEDY: Final = "see `sandherd sandboxes list`"
 _NOT_CREATED_REMEDIES: Final = {
@@ -117,7 +117,7 @@ def closed() -> HerdError:
     return HerdError.of(Code.UNAVAILABLE, "the connection is closed", remedy="connect again")
 
 
-def broken(error: ContractError) -> HerdError:
+def from_contract_error(error: ContractError) -> HerdError:
     """The problem of a contract error, as a `HerdError`."""
     return HerdError(error.problem)
 
@@ -137,7 +137,7 @@ def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", comma
     verb = command.partition(".")[2].partition("_")[0]
     kind = event.type.partition(".")[0]
     usual = f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {event.subject}`"
-    if command == _CREATE:
+    if command == _CREATE_COMMAND:
         usual = _NOT_CREATED_REMEDIES.get(event.data.code or "", _NO_SANDBOX_REMEDY)
     elif event.data.code == Code.NOT_FOUND:
         usual = NAME_REMEDY
@@ -183,7 +183,7 @@ def new_sandbox_name(name: str) -> str:
         ) from None
 
 
-def made(model: type[ModelT], **fields: Any) -> ModelT:
+def validated(model: type[ModelT], **fields: Any) -> ModelT:
     """A validated instance of a model. Raises `InvalidFieldError`, which names the field and its permitted values."""
     try:
         return model.model_validate(fields)

@@ -1,4 +1,4 @@
-"""What git ignores in a folder of this machine, by the rules of the repository that contains it and of the user.
+"""Finds the files that git ignores in a local folder, by the rules of its repository and of the user.
 
 It reads each `.gitignore` from the repository's root down to the folder and below, the repository's `info/exclude`, and
 the file of `core.excludesFile`. Git is run only to read this setting, and may be missing.
@@ -29,7 +29,7 @@ def ignored_by_git(folder: Path) -> Callable[[str, bool], bool]:
 
 
 def _user_rules(root: Path) -> GitignoreRules:
-    configured = _configured(root)
+    configured = _excludes_file(root)
     if configured is None:
         base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
         configured = os.path.join(base, "git", "ignore")  # noqa: PTH118  # `Path.expanduser` fails without a home
@@ -39,7 +39,7 @@ def _user_rules(root: Path) -> GitignoreRules:
     return GitignoreRules(content(Path(os.path.realpath(root / expanded))))
 
 
-def _configured(root: Path) -> str | None:
+def _excludes_file(root: Path) -> str | None:
     """The user's `core.excludesFile`; None if it is not set, or git is not installed."""
     git = shutil.which("git")
     if git is None:

@@ -14,7 +14,7 @@ from sandherd.client.argument_lists import argument_list
 from sandherd.client.branches import BranchOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
-from sandherd.client.errors import HerdError, checked_name, made, refused
+from sandherd.client.errors import HerdError, checked_name, refused, validated
 from sandherd.client.history import HistoryOperations
 from sandherd.client.monitor import MonitorOperations
 from sandherd.client.project_operations import ProjectOperations
@@ -33,7 +33,7 @@ from sandherd.lazy_imports import LazyModule
 if TYPE_CHECKING:
     from sandherd.client import commands, messages
     from sandherd.client.events.follower import EventFollower
-    from sandherd.client.events.gap_filler import Patience
+    from sandherd.client.events.gap_filler import FollowLimits
     from sandherd.client.events.target import Event, Target
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.repositories.local import LocalRepository
@@ -100,27 +100,30 @@ class Herd(
         by: str | None = None,
         repository: "RepositorySource | LocalRepository | str | Path | None" = None,
     ) -> str:
-        """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
+        """Submit a task: either a `TaskSpec`, or a text and the program that does the task. Returns the task's name.
 
-        The same `task` submitted twice is one task; a different one under its name is refused. The event
-        `task.rejected`, or `task.refused` for a name in use, has the reason. A task that would certainly be rejected is
-        not sent, and raises `HerdError`. `repository` is the git repository that the task works on: a URL, or a path on
-        this machine, whose base branch is uploaded first. A `RepositorySource` without URL and path is the default
-        repository of the project, with another base, branch or ticket.
+        `task` is the task's name. If the same task is submitted again, nothing changes. A different task under a name
+        in use is refused by the event `task.refused`; the event `task.rejected` has the reason of any other rejection.
+        If the task would certainly be rejected, it is not sent, and `HerdError` is raised. `repository` is the git
+        repository that the task works on: a URL, or a path on this machine, whose base branch is uploaded first. A
+        `RepositorySource` without URL and path is the default repository of the project, with another base, branch or
+        ticket.
         """
         spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
         await self.check(spec)
         if repository is not None:
             spec = await self._with_repository(name, spec, repository)
-        await self.connection.command(made(wire.SubmitTask, task=name, spec=self._sealed(spec), submitted_by=by), name)
+        await self.connection.command(
+            validated(wire.SubmitTask, task=name, spec=self._seal_secrets(spec), submitted_by=by), name
+        )
         return name
 
     async def cancel(self, task: str, *, reason: str = "", by: str | None = None) -> None:
-        """Cancel a task that has not ended. Raises `HerdError` (`conflict`) if it has."""
+        """Cancel a task. Raises `HerdError` (`conflict`) if it has ended."""
         name = checked_name(task, "task")
         await commands.refuse_ended(queries.task(self.connection.request, name), "cancelled")
-        await self.connection.command(made(wire.CancelTask, task=name, reason=reason, cancelled_by=by), name)
+        await self.connection.command(validated(wire.CancelTask, task=name, reason=reason, cancelled_by=by), name)
 
     async def retry(
         self, task: str, *, secrets: Mapping[str, str] | None = None, by: str | None = None, timeout: float = 30.0
@@ -131,7 +134,7 @@ class Herd(
         """
         before = await self.task(task)
         sealed = await self._sealed_values(secrets) if secrets else None
-        command = made(wire.RetryTask, task=task, requested_by=by, sealed=sealed)
+        command = validated(wire.RetryTask, task=task, requested_by=by, sealed=sealed)
         return await commands.retry_and_wait(self.connection, command, before, timeout)
 
     async def send(
@@ -203,7 +206,9 @@ class Herd(
         If there are no events, raises `HerdError` (`not_found`) for an unknown task or sandbox.
         """
         wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": PAGE, **more}
-        question = made(requests.ListEvents, **{name: value for name, value in wanted.items() if value is not None})
+        question = validated(
+            requests.ListEvents, **{name: value for name, value in wanted.items() if value is not None}
+        )
         found = False
         async for page in queries.pages(self.connection.request, question):
             for event in page.events:
@@ -214,11 +219,11 @@ class Herd(
 
     def trajectory(self, sandbox: str, *, limit: int = PAGE) -> "AsyncIterator[requests.Trajectory]":
         """What the agent in a sandbox did, page by page; heartbeats are summarised."""
-        question = made(requests.GetTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
+        question = validated(requests.GetTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
         return queries.pages(self.connection.request, question)
 
     async def audit(self, sandbox: str | None = None) -> "requests.Audit":
-        """Whether all events are stored: of a sandbox, of all sandboxes of a task (by its name), or of the project."""
+        """Whether all events of a sandbox, of a task's sandboxes, or of the project are stored."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         return await self.connection.request(requests.GetAudit(sandbox=name))
 
@@ -250,7 +255,7 @@ class Herd(
     ) -> "requests.DeadLetters":
         """Dead letters, newest first."""
         return await self.connection.request(
-            made(requests.ListDeadLetters, service=service, limit=limit, cursor=cursor)
+            validated(requests.ListDeadLetters, service=service, limit=limit, cursor=cursor)
         )
 
     async def dead_letter(self, number: int) -> "requests.DeadLetter":
@@ -269,7 +274,7 @@ class Herd(
         task: str | None = None,
         sandbox: str | None = None,
         fresh: bool = False,
-        patience: "Patience | None" = None,
+        limits: "FollowLimits | None" = None,
     ) -> "EventFollower":
         """The events of a task and its sandboxes, or of one sandbox, until its end.
 
@@ -280,7 +285,7 @@ class Herd(
         if (task is None) == (sandbox is None):
             raise HerdError.of(Code.INVALID_FIELD, "follow a task or a sandbox", remedy="name one of the two")
         target = self._target(task, "task") if task is not None else self._target(sandbox or "", "sandbox")
-        return EventFollower(self.connection, target, fresh=fresh, patience=patience)
+        return EventFollower(self.connection, target, fresh=fresh, limits=limits)
 
     async def wait(self, task: str) -> "requests.TaskView":
         """Wait until a task has ended. Raises `HerdError`: the reason if it was rejected, `not_found` if it is unknown.
@@ -317,4 +322,4 @@ def new_task() -> str:
 
 def task_spec(text: str, argv: Sequence[str], **more: Any) -> "TaskSpec":
     """A task for the `command` harness. `more` is any other field of `TaskSpec`. Raises `HerdError`."""
-    return made(wire.TaskSpec, text=text, harness={"kind": "command", "argv": argument_list(argv)}, **more)
+    return validated(wire.TaskSpec, text=text, harness={"kind": "command", "argv": argument_list(argv)}, **more)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.search import MAX_HITS
@@ -33,7 +33,7 @@ class HistoryOperations:
 
         Findings of the monitor are in `monitor_report`.
         """
-        question = made(requests.GetOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
+        question = validated(requests.GetOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
         return await self.connection.request(question)
 
     async def history_status(self) -> "requests.HistoryStatus":
@@ -52,7 +52,7 @@ class HistoryOperations:
         """
         if task is not None:
             await self._check_task(checked_name(task, "task"))
-        return await self.connection.request(made(requests.HoldHistory, task=task, reason=reason, held_by=by))
+        return await self.connection.request(validated(requests.HoldHistory, task=task, reason=reason, held_by=by))
 
     async def _check_task(self, task: str) -> None:
         """Raise `HerdError` (`not_found`) if the task is unknown and has no stored events.
@@ -72,7 +72,7 @@ class HistoryOperations:
 
         Needs an operator's credential.
         """
-        return (await self.connection.request(made(requests.ReleaseHistory, task=task))).released
+        return (await self.connection.request(validated(requests.ReleaseHistory, task=task))).released
 
     async def history_archives(self) -> "AsyncIterator[requests.ArchivedEvents]":
         """The days in the archive of the history, with one item for each project, the newest first.
@@ -93,7 +93,7 @@ class HistoryOperations:
 
         Returns at once: `history_status` shows when it is complete. Needs an operator's credential.
         """
-        request = made(requests.RestoreHistory, day=day, days=days, restored_by=by)
+        request = validated(requests.RestoreHistory, day=day, days=days, restored_by=by)
         return await self.connection.request(request, timeout=SECONDS)
 
     async def statistics(
@@ -106,14 +106,14 @@ class HistoryOperations:
         limit: int = 100,
     ) -> "requests.StatisticsList":
         """Cost, tokens, turns, tool calls and errors, in groups, the most expensive first."""
-        question = made(requests.GetStatistics, by=by, tasks=list(tasks), since=since, until=until, limit=limit)
+        question = validated(requests.GetStatistics, by=by, tasks=list(tasks), since=since, until=until, limit=limit)
         return await self.connection.request(question, timeout=SECONDS)
 
     async def transcript(
         self, sandbox: str, *, thoughts: bool = True, results: bool = True, newest_first: bool = False
     ) -> "AsyncIterator[requests.TranscriptEntry]":
         """The transcript of a sandbox, over all pages: texts of the agent and of users, calls and their results."""
-        question = made(
+        question = validated(
             requests.GetTranscript,
             sandbox=checked_name(sandbox, "sandbox"),
             thoughts=thoughts,
@@ -133,7 +133,7 @@ class HistoryOperations:
     async def verify_history(self, sandbox: str | None = None) -> "AsyncIterator[requests.Verification]":
         """The differences between the tables and the events of the history, page by page; of a sandbox, or of all."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
-        question = made(requests.VerifyHistory, sandbox=name)
+        question = validated(requests.VerifyHistory, sandbox=name)
         async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
             yield page
 
@@ -152,7 +152,7 @@ class HistoryOperations:
 
         `"…"` matches words next to each other, `-word` excludes a word, and `or` separates alternatives.
         """
-        question = made(
+        question = validated(
             requests.SearchEvents,
             text=text,
             kinds=list(kinds),

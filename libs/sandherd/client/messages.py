@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceUnavailableError, made
+from sandherd.client.errors import HerdError, ServiceUnavailableError, validated
 from sandherd.client.events import decoder
 from sandherd.client.events.decoder import Event
 from sandherd.contracts.commands import AnswerApproval, SendableMessageType, SendMessage
@@ -147,7 +147,7 @@ async def deliver(connection: Connection, command: SendMessage | AnswerApproval,
 
 def message(sandbox: str, text: str, message_type: SendableMessageType, expires_seconds: int) -> SendMessage:
     """A new message. Raises `HerdError` naming the invalid field."""
-    return made(
+    return validated(
         SendMessage,
         message=new_name("msg"),
         sandbox=sandbox,

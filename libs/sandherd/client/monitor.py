@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceUnavailableError, checked_name, made
+from sandherd.client.errors import HerdError, ServiceUnavailableError, checked_name, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 
@@ -34,7 +34,7 @@ class MonitorOperations:
 
     async def monitored(self, sandbox: str) -> "requests.MonitorView":
         """The monitor's view of a sandbox. Raises `HerdError`: `not_found` if the monitor does not watch it."""
-        request = made(requests.ShowSandbox, sandbox=checked_name(sandbox, "sandbox"))
+        request = validated(requests.ShowSandbox, sandbox=checked_name(sandbox, "sandbox"))
         return await self._request_monitor(request)
 
     async def _request_monitor(self, request: "requests.Request[AnswerT]") -> "AnswerT":
@@ -57,7 +57,7 @@ class MonitorOperations:
         from sandherd.contracts.commands import MuteRule
 
         name = checked_name(sandbox, "sandbox")
-        command = made(MuteRule, sandbox=name, rule=rule, seconds=seconds, muted_by=by)
+        command = validated(MuteRule, sandbox=name, rule=rule, seconds=seconds, muted_by=by)
         return await self._change(command, muted=True, timeout=timeout)
 
     async def unmute_rule(
@@ -66,7 +66,7 @@ class MonitorOperations:
         """Unmute a rule for a sandbox. Returns when the monitor evaluates it again."""
         from sandherd.contracts.commands import UnmuteRule
 
-        command = made(UnmuteRule, sandbox=checked_name(sandbox, "sandbox"), rule=rule, unmuted_by=by)
+        command = validated(UnmuteRule, sandbox=checked_name(sandbox, "sandbox"), rule=rule, unmuted_by=by)
         return await self._change(command, muted=False, timeout=timeout)
 
     async def _change(self, command: "MuteRule | UnmuteRule", *, muted: bool, timeout: float) -> "requests.MonitorView":

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import SafeName
 from sandherd.private_files import write_file
@@ -86,7 +86,7 @@ def new_context(nats_url: str, credentials: Path, project: str | None, ca: Path 
             field="nats_url",
             remedy="put the credential into a .creds file, and name it with --credentials",
         )
-    return made(
+    return validated(
         NamedContext,
         nats_url=nats_url,
         credentials=credentials.expanduser().absolute(),

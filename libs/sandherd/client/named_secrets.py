@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import STATUS_REMEDY, HerdError, ServiceUnavailableError, made
+from sandherd.client.errors import STATUS_REMEDY, HerdError, ServiceUnavailableError, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.sealed_secrets import seal, secret_member
@@ -40,7 +40,7 @@ class NamedSecrets:
     async def set_secret(self, name: str, value: str, *, by: str | None = None) -> "requests.SecretView":
         """Store a value under a name; replaces the previous one. It is encrypted for the spawner and never returned."""
         sealed = await self._sealed_values({secret_member(self.connection.project, name): value})
-        return await self.connection.request(made(requests.SetSecret, name=name, sealed=sealed, updated_by=by))
+        return await self.connection.request(validated(requests.SetSecret, name=name, sealed=sealed, updated_by=by))
 
     async def secrets(self) -> "requests.SecretList":
         """The project's named secrets, without values."""
@@ -51,7 +51,7 @@ class NamedSecrets:
 
         Running attempts keep the value that they started with; later ones fail.
         """
-        return await self.connection.request(made(requests.DeleteSecret, name=name, force=force))
+        return await self.connection.request(validated(requests.DeleteSecret, name=name, force=force))
 
     async def _sealed_values(self, values: Mapping[str, str]) -> str:
         """Values of secrets, encrypted for the spawner: they are never sent in plain text."""

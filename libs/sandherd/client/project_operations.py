@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_uuid
@@ -39,7 +39,7 @@ class ProjectOperations:
         With a connection for all projects, those of all projects and of the herd. Raises `HerdError` (`not_found`) for
         an unknown task.
         """
-        found = await self.connection.request(made(requests.ListBudgets, task=task))
+        found = await self.connection.request(validated(requests.ListBudgets, task=task))
         if task is not None and not any(line.used or line.granted for line in found.budgets):
             await self._state_of(task)
         return found
@@ -57,7 +57,7 @@ class ProjectOperations:
             raise HerdError.of(Code.CONFLICT, message, field="task", remedy=remedy)
         grant = name or f"grant-{new_uuid().hex}"
         return await self.connection.request(
-            made(requests.GrantBudget, task=task, grant=grant, more=more, granted_by=by)
+            validated(requests.GrantBudget, task=task, grant=grant, more=more, granted_by=by)
         )
 
     async def _state_of(self, task: str) -> TaskState | None:
@@ -85,7 +85,7 @@ class ProjectOperations:
         Needs an operator's credential. A limit that is not given is reset to the value in the herd's settings.
         """
         limits = {"day": day or {}, "month": month or {}}
-        return await self.connection.request(made(requests.SetBudget, limits=limits, updated_by=by))
+        return await self.connection.request(validated(requests.SetBudget, limits=limits, updated_by=by))
 
     async def create_project(
         self,
@@ -123,7 +123,7 @@ class ProjectOperations:
         unset: "Sequence[ProjectField]" = (),
         by: str | None,
     ) -> "requests.ProjectView":
-        question = made(
+        question = validated(
             requests.SetProject,
             new=new,
             limits=dict(limits or {}),

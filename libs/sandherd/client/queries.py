@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVa
 
 from pydantic import BaseModel
 
-from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableError, made, refused
+from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableError, refused, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.base import Request
@@ -91,20 +91,20 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
         past = _items(await send(requests.ListPastSandboxes(sandbox=name, limit=1), timeout=HISTORY_SECONDS))
     except HerdError:
         return view
-    return _merged(view, past[0] if past else None)
+    return _add_history(view, past[0] if past else None)
 
 
 async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
     """A page of tasks."""
     return await _listing(
-        send, made(ListLiveTasks, **wanted), lambda: made(requests.ListPastTasks, **wanted), past=past
+        send, validated(ListLiveTasks, **wanted), lambda: validated(requests.ListPastTasks, **wanted), past=past
     )
 
 
 async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:
     """A page of sandboxes, each with the fields that only the history has, if it replies."""
     page: ListPage[SandboxView] = await _listing(
-        send, made(ListLiveSandboxes, **wanted), lambda: made(requests.ListPastSandboxes, **wanted), past=past
+        send, validated(ListLiveSandboxes, **wanted), lambda: validated(requests.ListPastSandboxes, **wanted), past=past
     )
     if page.origin == "history" or not page.items:
         return page
@@ -113,15 +113,15 @@ async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage
 
 async def _with_history(send: SendRequest, views: list[SandboxView]) -> list[SandboxView]:
     oldest = min(view.requested_at for view in views)
-    request = made(requests.ListPastSandboxes, since=oldest, limit=MAX_LISTED)
+    request = validated(requests.ListPastSandboxes, since=oldest, limit=MAX_LISTED)
     try:
         past = {(view.project, view.sandbox): view for view in _items(await send(request, timeout=HISTORY_SECONDS))}
     except HerdError:
         return views
-    return [_merged(view, past.get((view.project, view.sandbox))) for view in views]
+    return [_add_history(view, past.get((view.project, view.sandbox))) for view in views]
 
 
-def _merged(view: SandboxView, past: SandboxView | None) -> SandboxView:
+def _add_history(view: SandboxView, past: SandboxView | None) -> SandboxView:
     """A live view, with the fields that only the history has."""
     if past is None:
         return view
@@ -150,7 +150,7 @@ async def pages(send: SendRequest, request: Request[Any]) -> AsyncIterator[Any]:
 
 async def dead_letter(send: SendRequest, number: int) -> "requests.DeadLetter":
     """One dead letter, with its payload. Raises `HerdError` (`not_found`)."""
-    found: requests.DeadLetters = await send(made(requests.ListDeadLetters, number=number))
+    found: requests.DeadLetters = await send(validated(requests.ListDeadLetters, number=number))
     if not found.letters:
         raise HerdError.of(
             Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
@@ -173,7 +173,7 @@ async def requeue(
             field="number",
             remedy="remove its cause, and publish the message again",
         )
-    answer: requests.RequeueResult = await send(made(request, number=number, requeued_by=by), timeout=timeout)
+    answer: requests.RequeueResult = await send(validated(request, number=number, requeued_by=by), timeout=timeout)
     return answer
 
 

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 
@@ -62,7 +62,7 @@ class ScheduleOperations:
             "catch_up_seconds": catch_up_seconds,
             "task": task,
         }
-        request = made(requests.SetSchedule, name=name, schedule=schedule, replace=replace, updated_by=by)
+        request = validated(requests.SetSchedule, name=name, schedule=schedule, replace=replace, updated_by=by)
         return await self.connection.request(request)
 
     async def schedules(self) -> "requests.ScheduleList":
@@ -71,21 +71,21 @@ class ScheduleOperations:
 
     async def schedule(self, name: str) -> "requests.ScheduleView":
         """A schedule with its task, its next times and last runs."""
-        found = await self.connection.request(made(requests.ListSchedules, name=checked_schedule_name(name)))
+        found = await self.connection.request(validated(requests.ListSchedules, name=checked_schedule_name(name)))
         return found.schedules[0]
 
     async def pause_schedule(self, name: str) -> "requests.ScheduleView":
         """Start no more tasks of a schedule until it is resumed. Tasks that run are not affected."""
-        return await self.connection.request(made(requests.PauseSchedule, name=name, paused=True))
+        return await self.connection.request(validated(requests.PauseSchedule, name=name, paused=True))
 
     async def resume_schedule(self, name: str) -> "requests.ScheduleView":
         """Resume a schedule. Due times while it was paused are not caught up."""
-        return await self.connection.request(made(requests.PauseSchedule, name=name, paused=False))
+        return await self.connection.request(validated(requests.PauseSchedule, name=name, paused=False))
 
     async def trigger_schedule(self, name: str) -> "requests.ScheduleTriggered":
         """Start a task of a schedule now, whatever its overlap policy. Returns the task's name."""
-        return await self.connection.request(made(requests.TriggerSchedule, name=name))
+        return await self.connection.request(validated(requests.TriggerSchedule, name=name))
 
     async def delete_schedule(self, name: str) -> "requests.ScheduleDeleted":
         """Delete a schedule. Its tasks are not affected."""
-        return await self.connection.request(made(requests.DeleteSchedule, name=name))
+        return await self.connection.request(validated(requests.DeleteSchedule, name=name))

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import checked_name, made
+from sandherd.client.errors import checked_name, validated
 from sandherd.contracts import requests
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SubscriptionOperations:
         on), `all` (all that the stream still stores), a stream sequence, or a time. Creating the same subscription
         again changes nothing; with `update` it gets these types and entities. In both cases it keeps its position.
         """
-        question = made(
+        question = validated(
             requests.Subscribe,
             name=checked_name(name, "name"),
             types=list(types),
@@ -48,7 +48,7 @@ class SubscriptionOperations:
 
     async def unsubscribe(self, name: str) -> "requests.UnsubscribeResult":
         """Delete a subscription and its position."""
-        return await self.connection.request(made(requests.Unsubscribe, name=checked_name(name, "name")))
+        return await self.connection.request(validated(requests.Unsubscribe, name=checked_name(name, "name")))
 
     def receive(self, name: str) -> "EventStream":
         """The events of a subscription. Unacknowledged events are redelivered. Needs a subscriber's credential.

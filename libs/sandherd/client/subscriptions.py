@@ -87,7 +87,7 @@ class EventStream:
             while not self._waiting:
                 self._waiting.extend(await self._next_messages())
             message = self._waiting.popleft()
-            received = _read(message)
+            received = _read_event(message)
             if received is not None:
                 return received
             await message.ack()  # not a valid event: the history refuses it, too
@@ -116,7 +116,7 @@ class EventStream:
                     raise
             self._subscribed = False
             if self._connection.bus.closed:
-                raise _closed()
+                raise _closed_error()
             await asyncio.sleep(REBIND)
 
     async def _bind(self) -> None:
@@ -132,7 +132,7 @@ class EventStream:
             await self._puller.bind()
         except ConsumerUnresponsiveError:
             if self._connection.bus.violations > violations:
-                raise _refused() from None
+                raise _refused_error() from None
             raise
         self._subscribed = True
 
@@ -149,7 +149,7 @@ class EventStream:
         return found
 
 
-def _read(message: Msg) -> ReceivedEvent | None:
+def _read_event(message: Msg) -> ReceivedEvent | None:
     event = decoder.from_live(message.subject, message.data)
     if event is None:
         return None
@@ -157,7 +157,7 @@ def _read(message: Msg) -> ReceivedEvent | None:
     return ReceivedEvent(event, place.sequence.stream, place.num_delivered or 1, message)
 
 
-def _closed() -> HerdError:
+def _closed_error() -> HerdError:
     return NotReachedError.of(
         Code.UNAVAILABLE,
         "the broker closed the connection permanently: the credential expired, or was revoked",
@@ -165,7 +165,7 @@ def _closed() -> HerdError:
     )
 
 
-def _refused() -> HerdError:
+def _refused_error() -> HerdError:
     return HerdError.of(
         Code.REFUSED,
         "this credential has no permission to receive from a subscription",

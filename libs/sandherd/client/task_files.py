@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.client.sandboxes.operations import SandboxOperations
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.local import LocalRepository
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes import transfer
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.client.task_work import LeftOut
     from sandherd.client.tasks import resume
     from sandherd.client.work_source import WorkSource
@@ -45,7 +45,12 @@ class TaskFiles(SandboxOperations):
     """The methods of `Herd` about files of tasks. Every method raises `HerdError`."""
 
     async def upload_work(
-        self, task: str, work: "WorkSource", *, moved: "Moved | None" = None, left_out: "LeftOut | None" = None
+        self,
+        task: str,
+        work: "WorkSource",
+        *,
+        on_progress: "OnTransfer | None" = None,
+        left_out: "LeftOut | None" = None,
     ) -> "ArtifactRef":
         """Upload the files that a task begins with. Returns the `work` of its spec, which is to be submitted next.
 
@@ -53,7 +58,7 @@ class TaskFiles(SandboxOperations):
         """
         name, limit = checked_name(task, "task"), await self._max_file_bytes()
         return await task_work.upload_work(
-            self.connection, name, work, limit, moved=moved or transfer.silent, left_out=left_out
+            self.connection, name, work, limit, on_progress=on_progress or transfer.silent, left_out=left_out
         )
 
     async def upload_repository(
@@ -61,7 +66,7 @@ class TaskFiles(SandboxOperations):
         task: str,
         repository: "RepositorySource | LocalRepository | str | Path",
         *,
-        moved: "Moved | None" = None,
+        on_progress: "OnTransfer | None" = None,
     ) -> "Repository":
         """Upload the base branch of a local repository. Returns the `repository` of the spec to be submitted next.
 
@@ -77,20 +82,20 @@ class TaskFiles(SandboxOperations):
                 return named.of_url()
             repository = await local.examine(named)
         limit = await self._max_file_bytes()
-        return await repository_upload.upload(self.connection, name, repository, limit, moved or transfer.silent)
+        return await repository_upload.upload(self.connection, name, repository, limit, on_progress or transfer.silent)
 
     async def _default_repository(self) -> "ProjectRepository | None":
         """The project's default repository, if it has one."""
         found = await self.connection.request(requests.ListProjects())
         return next((one.defaults.repository for one in found.projects if one.project == self.connection.project), None)
 
-    async def fetch_result(self, task: str, out: IO[bytes], *, moved: "Moved | None" = None) -> None:
+    async def fetch_result(self, task: str, out: IO[bytes], *, on_progress: "OnTransfer | None" = None) -> None:
         """Write the stored work tree of a task, a compressed tar archive, into an empty file."""
         name = checked_name(task, "task")
         sandbox, work = await resume.stored_work(self.connection.request, name)
-        await transfer.fetch(self.connection, sandbox, work, out, moved or transfer.silent)
+        await transfer.fetch(self.connection, sandbox, work, out, on_progress or transfer.silent)
 
-    async def fetch_start(self, task: str, out: IO[bytes], *, moved: "Moved | None" = None) -> bool:
+    async def fetch_start(self, task: str, out: IO[bytes], *, on_progress: "OnTransfer | None" = None) -> bool:
         """Write the archive of the files that a task began with into an empty file; returns whether it had any.
 
         They are stored as long as the record of the task; later, raises `HerdError` (`not_found`).
@@ -100,28 +105,30 @@ class TaskFiles(SandboxOperations):
         if work is None:
             return False
         try:
-            await transfer.fetch(self.connection, name, work, out, moved or transfer.silent)
+            await transfer.fetch(self.connection, name, work, out, on_progress or transfer.silent)
         except HerdError as error:
             if error.problem.code is not Code.NOT_FOUND:
                 raise
             raise _start_deleted(name) from None
         return True
 
-    async def artifact(self, reference: "ArtifactRef", out: IO[bytes], *, moved: "Moved | None" = None) -> None:
+    async def artifact(
+        self, reference: "ArtifactRef", out: IO[bytes], *, on_progress: "OnTransfer | None" = None
+    ) -> None:
         """Write an artifact that an event of this project refers to into an empty file; verify its size and SHA-256.
 
         `reference` is a value of the event's `artifacts`, or of another field of this type. Raises `HerdError`:
         `invalid_field` if it is of another project or not of an artifact, `not_found` if it is no longer stored.
         """
         owner = _owner(reference, self.connection.project)
-        await transfer.fetch(self.connection, owner, reference, out, moved or transfer.silent)
+        await transfer.fetch(self.connection, owner, reference, out, on_progress or transfer.silent)
 
     async def file_versions(
         self, sandbox: str, path: str | None = None, *, diffs: bool = False
     ) -> "AsyncIterator[requests.FileVersion]":
         """The versions of files that the agent in a sandbox has changed, or of one file, in order of the changes."""
         name = checked_name(sandbox, "sandbox")
-        question = made(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
+        question = validated(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
         async for page in queries.pages(self.connection.request, question):
             for version in page.versions:
                 yield version

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.client.task_files import TaskFiles
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
@@ -135,7 +135,7 @@ class TaskGroups(TaskFiles):
 
         `label` is the key whose values are the groups of `by="label"`; `labels` and `batch` select tasks.
         """
-        question = made(
+        question = validated(
             requests.GetUsage,
             by=by,
             label=label,
@@ -147,12 +147,14 @@ class TaskGroups(TaskFiles):
         return await self.connection.request(question, timeout=USAGE_SECONDS)
 
     async def _submit(self, task: str, spec: "TaskSpec", by: str | None) -> None:
-        command = made(wire.SubmitTask, task=checked_name(task, "task"), spec=self._sealed(spec), submitted_by=by)
+        command = validated(
+            wire.SubmitTask, task=checked_name(task, "task"), spec=self._seal_secrets(spec), submitted_by=by
+        )
         await self.connection.command(command, task)
 
     async def _cancel_one(self, task: str, reason: str, by: str | None) -> HerdError | None:
         try:
-            command: Any = made(wire.CancelTask, task=task, reason=reason, cancelled_by=by)
+            command: Any = validated(wire.CancelTask, task=task, reason=reason, cancelled_by=by)
             await self.connection.command(command, task)
         except HerdError as error:
             return error
@@ -177,8 +179,8 @@ async def _while_accepting(watch: "task_watch.TaskWatch", on_progress: "OnProgre
     found, before = watch.progress, -1
     while not found.is_accepted and found.accepted > before:
         before = found.accepted
-        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_accepted_more, found, before), on_progress))
+        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_has_more_accepted, found, before), on_progress))
 
 
-def _accepted_more(found: "progress.TaskProgress", before: int) -> bool:
-    return found.accepted > before
+def _has_more_accepted(task_progress: "progress.TaskProgress", before: int) -> bool:
+    return task_progress.accepted > before

@@ -17,7 +17,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.git_ignored import ignored_by_git
 from sandherd.client.regular_file import opened_regular
 from sandherd.client.sandboxes import archive, transfer
-from sandherd.client.sandboxes.transfer import Moved, silent
+from sandherd.client.sandboxes.transfer import OnTransfer, silent
 from sandherd.client.work_source import WorkSource
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
@@ -34,14 +34,14 @@ async def upload_work(
     work: WorkSource,
     limit: int | None,
     *,
-    moved: Moved = silent,
+    on_progress: OnTransfer = silent,
     left_out: LeftOut | None = None,
 ) -> ArtifactRef:
     """Pack and upload files for a task that is submitted next. Raises `HerdError`, also for more than `limit` bytes."""
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(pack_work, work, file, limit, left_out)
         content = transfer.archive_source(file)
-        return await transfer.store(connection, connection.project, task, content, moved=moved)
+        return await transfer.store(connection, connection.project, task, content, report=on_progress)
 
 
 def pack_work(work: WorkSource, out: IO[bytes], limit: int | None, left_out: LeftOut | None = None) -> None:

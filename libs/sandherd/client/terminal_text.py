@@ -26,7 +26,7 @@ _INVISIBLE: Final = (
 """Controls of ISO 6429, format and bidirectional controls, line separators, fillers, blank signs, tags, variation
 selectors, halves of surrogate pairs. One selector of text or emoji presentation (U+FE0E, U+FE0F) after a character
 stays."""
-_FORBIDDEN: Final = re.compile(rf"\r\n|[\x00-\x08\x0b-\x1f\x7f{_INVISIBLE}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]")
+_CONTROL_CHARACTERS: Final = re.compile(rf"\r\n|[\x00-\x08\x0b-\x1f\x7f{_INVISIBLE}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]")
 _MAY_BE_MARKED: Final = re.compile(r"[\u0300-\U0010ffff]{5,}")
 """A text in which more than four combining marks may follow each other: they begin at U+0300."""
 _MARKS: Final = frozenset({"Mn", "Me", "Mc"})
@@ -39,14 +39,14 @@ _OWN_COLOUR: Final = re.compile(r"\x1b\[(?:0|1|2|3[1-6])m")
 _HARMLESS: Final = frozenset({0, 1, 2, 3, 4, 7, 9, *range(22, 30), *range(31, 37), 39, *range(90, 97)})
 """Attributes and colours of ISO 6429 that are legible on dark and light terminals. No background, black, white or
 palette: text in the colour of its background is hidden."""
-_EXTENDED: Final = {5: 1, 2: 3}
+_COLOUR_PARAMETERS: Final = {5: 1, 2: 3}
 """How many numbers follow `38;5` (a palette's entry) and `38;2` (red, green, blue)."""
 _RESET: Final = "\x1b[0m"
 _CLEAR: Final = "\x1b[H\x1b[2J"
 """Clears the screen. It has no ESC[3J, which would also erase the lines above the screen."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _ERASE: Final = "\r\x1b[K"
-_USUAL_COLUMNS: Final = 80
+_DEFAULT_COLUMNS: Final = 80
 _STREAMS: Final = ("stdin", "stdout", "stderr")
 _MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 _NULL_MODES: Final = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
@@ -133,7 +133,7 @@ def _open(number: int, name: str) -> None:
 
 def visible(text: str) -> str:
     """The text without characters that control a terminal. Line ends and tabs stay."""
-    return _MAY_BE_MARKED.sub(_limited_marks, _FORBIDDEN.sub(_shown, text))
+    return _MAY_BE_MARKED.sub(_limited_marks, _CONTROL_CHARACTERS.sub(_visible_character, text))
 
 
 def visible_line(text: str) -> str:
@@ -155,7 +155,7 @@ def visible_output(text: str, *, colours: bool) -> str:
 
 def visible_json(document: str) -> str:
     """An equivalent JSON document in which every character without a visible shape is escaped."""
-    return _IN_JSON.sub(_escaped, document)
+    return _IN_JSON.sub(_escape, document)
 
 
 def write_text(text: str = "", *, end: str = "\n", error: bool = False, flush: bool = False) -> None:
@@ -177,7 +177,7 @@ def write_json(document: str, *, flush: bool = False) -> None:
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = _NOT_ASCII.sub(_escaped, text)
+        text = _NOT_ASCII.sub(_escape, text)
     with _output_errors():
         sys.stdout.write(text)
         if flush:
@@ -293,9 +293,9 @@ def clear_progress() -> None:
 
 def _columns() -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or _USUAL_COLUMNS
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _DEFAULT_COLUMNS
     except (OSError, ValueError):
-        return _USUAL_COLUMNS
+        return _DEFAULT_COLUMNS
 
 
 def _in_columns(line: str, columns: int) -> str:
@@ -321,7 +321,7 @@ def _harmless(code: str) -> str:
     while numbers:
         number = numbers.pop(0)
         if number in (38, 48, 58):
-            del numbers[: 1 + _EXTENDED.get(numbers[0], 0) if numbers else 0]
+            del numbers[: 1 + _COLOUR_PARAMETERS.get(numbers[0], 0) if numbers else 0]
         elif number in _HARMLESS:
             harmless.append(number)
     return f"\x1b[{';'.join(map(str, harmless))}m" if harmless else ""
@@ -343,11 +343,11 @@ def _name(letter: str) -> str:
     return "\N{SYMBOL FOR DELETE}" if code == 0x7F else f"<U+{code:04X}>"
 
 
-def _shown(found: re.Match[str]) -> str:
+def _visible_character(found: re.Match[str]) -> str:
     return "\n" if found[0] == "\r\n" else _name(found[0])
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code > 0xFFFF:  # a surrogate pair in JSON
         high, low = divmod(code - 0x10000, 0x400)

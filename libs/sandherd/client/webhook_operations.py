@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import checked_name, made
+from sandherd.client.errors import checked_name, validated
 from sandherd.contracts import requests
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class WebhookOperations:
         Only this reply has the secret of the signatures: if it is lost, rotate it. `types`, `entities` and `start` are
         as for `subscribe`.
         """
-        request = made(
+        request = validated(
             requests.CreateWebhook,
             name=checked_name(name, "name"),
             url=url,
@@ -52,12 +52,12 @@ class WebhookOperations:
 
     async def webhook(self, name: str) -> "Webhook":
         """One webhook, with its dead letters."""
-        found = await self.connection.request(made(requests.ListWebhooks, name=checked_name(name, "name")))
+        found = await self.connection.request(validated(requests.ListWebhooks, name=checked_name(name, "name")))
         return found.webhooks[0]
 
     async def rotate_webhook_secret(self, name: str) -> "requests.WebhookWithSecret":
         """Replace the secret; the reply has the new one. For a day, webhooks are also signed with the previous one."""
-        request = made(requests.RotateWebhookSecret, name=checked_name(name, "name"))
+        request = validated(requests.RotateWebhookSecret, name=checked_name(name, "name"))
         return await self.connection.request(request, timeout=_SECONDS)
 
     async def replay_webhook(
@@ -68,15 +68,17 @@ class WebhookOperations:
         dead_letters: bool = False,
     ) -> "Webhook":
         """Send events again, from a sequence or a time on, or the dead letters; a disabled webhook is resumed."""
-        request = made(requests.ReplayWebhook, name=checked_name(name, "name"), start=start, dead_letters=dead_letters)
+        request = validated(
+            requests.ReplayWebhook, name=checked_name(name, "name"), start=start, dead_letters=dead_letters
+        )
         return (await self.connection.request(request)).webhooks[0]
 
     async def test_webhook(self, name: str) -> "requests.WebhookTested":
         """Send a signed document of the type `webhook.test` once, and return the response."""
-        request = made(requests.SendWebhookTest, name=checked_name(name, "name"))
+        request = validated(requests.SendWebhookTest, name=checked_name(name, "name"))
         return await self.connection.request(request, timeout=_SECONDS)
 
     async def delete_webhook(self, name: str) -> "requests.WebhookDeleted":
         """Delete a webhook, its position and its secret."""
-        request = made(requests.DeleteWebhook, name=checked_name(name, "name"))
+        request = validated(requests.DeleteWebhook, name=checked_name(name, "name"))
         return await self.connection.request(request, timeout=_SECONDS)

@@ -14,9 +14,9 @@ from sandherd.contracts.requests.access import INLINE_BYTES, ArtifactPiece
 from sandherd.contracts.subjects import ARTIFACT
 
 CHUNK_BYTES: Final = INLINE_BYTES
-_LONGEST_INDEX: Final = 9
+_MAX_INDEX_DIGITS: Final = 9
 """Maximum digits of an index. No valid index has more, and Python refuses to parse thousands of digits."""
-_BLOCK: Final = 1 << 20
+_BLOCK_BYTES: Final = 1 << 20
 
 
 class InvalidChunkError(Exception):
@@ -36,7 +36,7 @@ def message_id(artifact: str, index: int) -> str:
 def index_of(message_id: str) -> int | None:
     """The index in the message id of a chunk; None for any other message id, because a sandbox may choose any."""
     index = message_id.rpartition("-")[2]
-    valid = index.isdecimal() and index.isascii() and len(index) <= _LONGEST_INDEX
+    valid = index.isdecimal() and index.isascii() and len(index) <= _MAX_INDEX_DIGITS
     return int(index) if valid else None
 
 
@@ -45,7 +45,7 @@ def digest_of(file: IO[bytes], size: int | None = None) -> tuple[int, str]:
     digest = hashlib.sha256()
     size = file.seek(0, os.SEEK_END) if size is None else size
     file.seek(0)
-    while block := file.read(min(_BLOCK, size - file.tell())):
+    while block := file.read(min(_BLOCK_BYTES, size - file.tell())):
         digest.update(block)
     return file.tell(), digest.hexdigest()
 

@@ -8,7 +8,7 @@ from sandherd.contracts.harnesses import Text
 from sandherd.contracts.model import MicroDollars, Model
 from sandherd.contracts.patterns import PRINTABLE
 
-_DAY: Final = 86_400
+_DAY_SECONDS: Final = 86_400
 
 StopReason = Literal[
     "validation_passed",
@@ -32,7 +32,7 @@ class Validation(Model):
     command: Text
     """The command is run by /bin/sh in the work tree, with the agent's variables. The agent gets the end of its output.
     """
-    timeout_seconds: Annotated[int, Field(ge=1, le=_DAY)] = 600
+    timeout_seconds: Annotated[int, Field(ge=1, le=_DAY_SECONDS)] = 600
     """If it times out, the work is not valid."""
 
 
@@ -48,7 +48,7 @@ class Continuous(Model):
     max_iterations: Annotated[int, Field(ge=1, le=100_000)] = 10
     max_cost_micro_usd: Annotated[MicroDollars, Field(ge=1)] | None = None
     """An iteration is stopped as soon as it costs more than what remains."""
-    max_duration_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] | None = None
+    max_duration_seconds: Annotated[int, Field(ge=1, le=7 * _DAY_SECONDS)] | None = None
     """Counted from the start of the first iteration. The iteration that runs at that time is stopped."""
     max_consecutive_errors: Annotated[int, Field(ge=1, le=1000)] = 3
     """Maximum number of consecutive failed iterations."""

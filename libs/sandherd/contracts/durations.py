@@ -3,7 +3,7 @@
 from typing import Final
 
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"))
-_ENOUGH: Final = 20
+_MIN_UNITS: Final = 20
 """`rounded_down` uses a unit for durations of at least this many units."""
 
 
@@ -20,5 +20,5 @@ def rounded_down(seconds: float) -> str:
 
     The text can be used as the value of an option.
     """
-    unit, letter = next(((unit, letter) for unit, letter in _UNITS if seconds >= _ENOUGH * unit), (1, "s"))
+    unit, letter = next(((unit, letter) for unit, letter in _UNITS if seconds >= _MIN_UNITS * unit), (1, "s"))
     return f"{seconds // unit:.0f}{letter}"

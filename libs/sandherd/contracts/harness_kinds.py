@@ -101,16 +101,16 @@ class HarnessKind:
         return found if isinstance(found, Approvals) else Approvals()
 
 
-def _driven(kind: str) -> HarnessKind:
+def _harness_with_driver(kind: str) -> HarnessKind:
     return HarnessKind(
         options=HARNESSES[kind], capabilities=CAPABILITIES[kind], driver=f"sandherd_drivers.{kind}", toolchain=True
     )
 
 
 COMMAND: Final = HarnessKind(options=HARNESSES["command"], capabilities=CAPABILITIES["command"])
-CLAUDE: Final = _driven("claude")
-OPENHANDS: Final = _driven("openhands")
-ACP: Final = _driven("acp")
+CLAUDE: Final = _harness_with_driver("claude")
+OPENHANDS: Final = _harness_with_driver("openhands")
+ACP: Final = _harness_with_driver("acp")
 OWN_KINDS: Final = {kind.name: kind for kind in (COMMAND, CLAUDE, OPENHANDS, ACP)}
 """Sandherd's own kinds, by name. The worker finds them here without a search for entry points, which would slow its
 start."""

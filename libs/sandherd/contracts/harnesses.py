@@ -21,7 +21,7 @@ from sandherd.contracts.model import MicroDollars, Model
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.patterns import NO_NUL, NO_SPACE, PRINTABLE, explained
 
-_DAY: Final = 86_400
+_DAY_SECONDS: Final = 86_400
 _SERVER_NAME: Final = explained(
     r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
     "1 to 64 letters, digits, underscores or dashes, starting with a letter or digit",
@@ -53,7 +53,7 @@ class Approvals(Model):
     over a shorter one. Between patterns of the same length, the stricter verdict applies."""
     otherwise: Verdict = "allow"
     """The verdict for all other tools."""
-    timeout_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] | None = 3600
+    timeout_seconds: Annotated[int, Field(ge=1, le=7 * _DAY_SECONDS)] | None = 3600
     """How long the agent waits for an answer; None: as long as its sandbox lives."""
     on_timeout: Literal["allow", "deny"] = "deny"
     """The decision if no user has answered within `timeout_seconds`."""
@@ -209,7 +209,7 @@ def _default_kind(value: Any) -> Any:
     return {"kind": "command", **value} if isinstance(value, dict) else value
 
 
-def _read(value: Any, read_own: ValidatorFunctionWrapHandler) -> Any:
+def _validate_harness(value: Any, read_own: ValidatorFunctionWrapHandler) -> Any:
     """Validate a harness: one of Sandherd's own kinds by its model, any other as a `PluginHarness`."""
     value = _default_kind(value)
     kind = value.get("kind") if isinstance(value, dict) else None
@@ -223,7 +223,9 @@ def _write(harness: Any, write_own: SerializerFunctionWrapHandler) -> Any:
 
 
 _OwnHarness = Annotated[
-    Annotated[CommandHarness | DrivenHarness, Field(discriminator="kind")], WrapValidator(_read), WrapSerializer(_write)
+    Annotated[CommandHarness | DrivenHarness, Field(discriminator="kind")],
+    WrapValidator(_validate_harness),
+    WrapSerializer(_write),
 ]
 
 AnyHarness = Annotated[

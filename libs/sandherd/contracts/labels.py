@@ -25,11 +25,11 @@ BATCH_LABEL: Final = "sandherd/batch"
 """The batch that a task was submitted in: the same value for all its tasks."""
 NAME_LABEL: Final = "sandherd/name"
 """The task's name in the file from which it was submitted."""
-_RESERVED: Final = frozenset({BATCH_LABEL, NAME_LABEL})
+_RESERVED_LABELS: Final = frozenset({BATCH_LABEL, NAME_LABEL})
 
 
 def _without_unknown_reserved(labels: dict[str, str]) -> dict[str, str]:
-    unknown = sorted(key for key in labels if key.startswith(RESERVED_PREFIX) and key not in _RESERVED)
+    unknown = sorted(key for key in labels if key.startswith(RESERVED_PREFIX) and key not in _RESERVED_LABELS)
     if unknown:
         raise ValueError(f"{unknown[0]} is reserved: only Sandherd sets labels whose keys begin with {RESERVED_PREFIX}")
     return labels

@@ -67,13 +67,13 @@ def _network(text: str) -> str:
     return str(ipaddress.ip_network(text.strip()))
 
 
-def _allowed(text: str) -> str:
+def _network_or_destination(text: str) -> str:
     return _network(text) if "/" in text else _destination(text)
 
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 """A host with a port, such as `127.0.0.1:11434`, `db.internal:5432` or `[fd00::7]:5432`."""
-Allowed = Annotated[str, AfterValidator(_allowed)]
+Allowed = Annotated[str, AfterValidator(_network_or_destination)]
 """A public host, with or without a port (`github.com:443`, `*.example.org`), or a network (`140.82.112.0/20`)."""
 DeniedNetwork = Annotated[str, AfterValidator(_network)]
 """A network, such as `198.51.100.0/24`."""

@@ -40,7 +40,7 @@ MAX_SECRET_BYTES: Final = 16 * 1024
 """Maximum size of the value of a named secret, in bytes."""
 SecretName = Annotated[str, StringConstraints(pattern=STORED_NAME_PATTERN)]
 """The name of a secret that is stored for a project: letters, digits, `_` and `-`, 1 to 64 characters."""
-_DAY: Final = 86_400
+_DAY_SECONDS: Final = 86_400
 
 RelativePath = Annotated[
     str,
@@ -66,7 +66,7 @@ class SandboxLimits(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     memory_mb: Annotated[int, Field(ge=64, le=65_536)] = 2048
-    cpu_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] = 3600
+    cpu_seconds: Annotated[int, Field(ge=1, le=7 * _DAY_SECONDS)] = 3600
     open_files: Annotated[int, Field(ge=64, le=65_536)] = 1024
     processes: Annotated[int, Field(ge=8, le=32_768)] = 512
     cores: Annotated[float, Field(ge=0.05, le=256)] | None = Field(default=None, exclude_if=lambda cores: cores is None)
@@ -103,9 +103,9 @@ class RetryPolicy(Model):
 
     max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
     """Maximum number of attempts; None: the number in the herd's settings."""
-    first_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] = 1.0
+    first_delay_seconds: Annotated[float, Field(ge=0, le=_DAY_SECONDS)] = 1.0
     """The delay before the first retry; it doubles with every attempt, up to `longest_delay_seconds`."""
-    longest_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] = 300.0
+    longest_delay_seconds: Annotated[float, Field(ge=0, le=_DAY_SECONDS)] = 300.0
     also: frozenset[ErrorType] = frozenset()
     """Errors to retry although they are permanent by default, such as `exit_status`."""
 
@@ -134,7 +134,7 @@ class SandboxSpec(Model):
     are read again for each attempt, and are redacted like those of `secret_env`."""
     files: dict[RelativePath, str] = Field(default_factory=dict)
     """Text files, by path, that are written to the work tree before anything is started."""
-    ttl_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
+    ttl_seconds: Annotated[int, Field(ge=1, le=30 * _DAY_SECONDS)] | None = None
     """How long the sandbox may live before it is ended, whatever it does; it can be extended."""
     agent_server: AgentServer | None = Field(default=None, exclude_if=lambda value: value is None)
     """The agent server that runs beside the worker, if any."""
@@ -179,7 +179,7 @@ class TaskSpec(SandboxSpec):
     continuous: Continuous | None = None
     """Sets that the agent works in iterations until the work is validated as done. None: the agent does its task once.
     """
-    linger_seconds: Annotated[int, Field(ge=0, le=_DAY)] = 0
+    linger_seconds: Annotated[int, Field(ge=0, le=_DAY_SECONDS)] = 0
     """How long the sandbox stays after the agent is done, to receive follow-up messages."""
     priority: Priority = "normal"
     deadline: Moment | None = None
@@ -188,9 +188,9 @@ class TaskSpec(SandboxSpec):
     depends_on: Annotated[tuple[SafeName, ...], Field(max_length=MAX_DEPENDENCIES)] = ()
     """Tasks of the same project that have to be completed before this task begins. If one of them fails, so does this
     task."""
-    attempt_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] | None = None
+    attempt_seconds: Annotated[int, Field(ge=1, le=7 * _DAY_SECONDS)] | None = None
     """How long one attempt may take, from its assignment; None: as long as in the herd's settings."""
-    task_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
+    task_seconds: Annotated[int, Field(ge=1, le=30 * _DAY_SECONDS)] | None = None
     """How long the whole task may take from its submission, including waiting and all attempts."""
     retry: RetryPolicy = RetryPolicy()
     on_retry: Literal["offer", "restore"] = "offer"

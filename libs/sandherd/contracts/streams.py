@@ -12,8 +12,8 @@ from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprova
 from sandherd.contracts.subjects import PREFIX, Principal
 
 _MIB: Final = 1024 * 1024
-_HOUR: Final = 3600.0
-_DAY: Final = 24 * _HOUR
+_HOUR_SECONDS: Final = 3600.0
+_DAY_SECONDS: Final = 24 * _HOUR_SECONDS
 
 
 class Retention(StrEnum):
@@ -110,7 +110,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         subjects=(f"{PREFIX}.event.>",),
         description="All events; the source of truth for the current state.",
         republished=True,
-        max_age=7 * _DAY,
+        max_age=7 * _DAY_SECONDS,
         max_bytes=8192 * _MIB,
         refuse_when_full=True,  # all sources share the stream: a flood must not push out the events of others
         duplicate_window=300.0,
@@ -120,7 +120,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         subjects=(f"{PREFIX}.command.>",),
         description="Commands that are not carried out yet.",
         retention=Retention.WORK_QUEUE,
-        max_age=7 * _DAY,
+        max_age=7 * _DAY_SECONDS,
         max_bytes=512 * _MIB,
         refuse_when_full=True,
     ),
@@ -128,7 +128,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         name="INBOX",
         subjects=(f"{PREFIX}.inbox.>",),
         description="Messages that wait for their sandbox.",
-        max_age=7 * _DAY,
+        max_age=7 * _DAY_SECONDS,
         max_bytes=512 * _MIB,  # a sandbox that accepts no messages must not use up the space of others
         max_messages_per_subject=MAX_INBOX_MESSAGES,
         refuse_when_full=True,
@@ -138,7 +138,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         subjects=(f"{PREFIX}.output.>",),
         description="Terminal output, stored for a short time.",
         republished=True,
-        max_age=6 * _HOUR,
+        max_age=6 * _HOUR_SECONDS,
         max_bytes=2048 * _MIB,
         max_messages_per_subject=10_000,
     ),
@@ -147,7 +147,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         subjects=(f"{PREFIX}.artifact.>",),
         description="Large payloads, in chunks.",
         per_message_ttl=True,
-        max_age=7 * _DAY,
+        max_age=7 * _DAY_SECONDS,
         max_bytes=8192 * _MIB,
         refuse_when_full=True,
     ),
@@ -155,14 +155,14 @@ STREAMS: Final[tuple[Stream, ...]] = (
         name="DEAD",
         subjects=(f"{PREFIX}.dead.>",),
         description="Dead letters: messages that could not be handled, with the reason.",
-        max_age=30 * _DAY,
+        max_age=30 * _DAY_SECONDS,
         max_bytes=1024 * _MIB,
     ),
     Stream(
         name="PROBE",
         subjects=("sandherd.probe.*",),
         description="Test writes, the last one of each component that checks that the broker stores messages.",
-        max_age=_HOUR,
+        max_age=_HOUR_SECONDS,
         max_bytes=4 * _MIB,
         max_messages_per_subject=1,
     ),

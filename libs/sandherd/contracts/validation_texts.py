@@ -45,10 +45,10 @@ _WITH_CONTEXT: Final[Mapping[str, Callable[[Context], str]]] = {
     "greater_than_equal": lambda context: f"has to be at least {context['ge']}",
     "less_than": lambda context: f"has to be less than {context['lt']}",
     "less_than_equal": lambda context: f"has to be at most {context['le']}",
-    "string_too_short": lambda context: f"has to have at least {_counted(context['min_length'], 'character')}",
-    "string_too_long": lambda context: f"has to have at most {_counted(context['max_length'], 'character')}",
-    "too_short": lambda context: f"has to have at least {_counted(context['min_length'], 'item')}",
-    "too_long": lambda context: f"has to have at most {_counted(context['max_length'], 'item')}",
+    "string_too_short": lambda context: f"has to have at least {_with_count(context['min_length'], 'character')}",
+    "string_too_long": lambda context: f"has to have at most {_with_count(context['max_length'], 'character')}",
+    "too_short": lambda context: f"has to have at least {_with_count(context['min_length'], 'item')}",
+    "too_long": lambda context: f"has to have at most {_with_count(context['max_length'], 'item')}",
 }
 
 
@@ -65,5 +65,5 @@ def validation_text(kind: str, message: str, context: Context) -> str:
     return message.replace("Input should ", "it has to ", 1).replace("String should ", "it has to ", 1)
 
 
-def _counted(number: int, noun: str) -> str:
+def _with_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -69,7 +69,7 @@ def _limits(schema: Mapping[str, Any], path: tuple[int | str, ...]) -> tuple[flo
         known = [place for node in nodes for place in _places(node, schema)]
         nodes = [place["properties"][part] for place in known if part in place.get("properties", {})] or nodes
     places = [place for node in nodes for place in _places(node, schema)]
-    return _first(places, _MINIMUM), _first(places, _MAXIMUM)
+    return _first_value(places, _MINIMUM), _first_value(places, _MAXIMUM)
 
 
 def _places(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -82,5 +82,5 @@ def _places(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapp
         yield from _places(other, schema)
 
 
-def _first(places: list[Mapping[str, Any]], names: tuple[str, ...]) -> float | None:
+def _first_value(places: list[Mapping[str, Any]], names: tuple[str, ...]) -> float | None:
     return next((place[name] for place in places for name in names if name in place), None)

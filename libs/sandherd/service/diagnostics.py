@@ -22,15 +22,15 @@ from sandherd.service.consumer_lag import ConsumerLag
 from sandherd.service.requests import IncomingRequest
 from sandherd.settings import Settings
 
-ENOUGH: Final = 3.0
-"""Timeout of a check in seconds. Requesters wait a little longer than this for the reply."""
+CHECK_TIMEOUT: Final = 3.0
+"""Timeout of a check, in seconds. Requesters wait a little longer for the reply."""
 
 Probe = Callable[[], Awaitable[Mapping[str, str | None]]]
-"""Checks dependencies of a service. Returns the problem of each by its name; None if it is healthy."""
+"""Checks dependencies of a service. Returns, by name of the dependency, its problem; None if it is healthy."""
 AnswerT = TypeVar("AnswerT")
 
 _CONSUMER: Final = "consumer "
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class ExaminedParts(Protocol):
@@ -47,7 +47,7 @@ class ExaminedParts(Protocol):
 
 
 class Diagnostics:
-    """Replies to `examine` for one service. Checks that send requests run only then, never for a Kubernetes probe."""
+    """Replies to `examine` for one service. Kubernetes probes don't run its checks, because they may send requests."""
 
     def __init__(self, service: ExaminedParts, backlog: ConsumerLag) -> None:
         self._service = service
@@ -61,7 +61,7 @@ class Diagnostics:
         return REQUESTS[f"{self._service.principal}.examine"]  # type: ignore[return-value]  # found by its name
 
     def add(self, kind: PartKind, probe: Probe) -> None:
-        """Add a check. If it fails with an error of the broker or takes longer than `ENOUGH`, it counts as no reply."""
+        """Add a check. An error of the broker, or a duration above `CHECK_TIMEOUT`, counts as no reply."""
         self._probes.append((kind, probe))
 
     async def answer(self, _request: IncomingRequest[Any]) -> Examination:
@@ -71,7 +71,7 @@ class Diagnostics:
     async def examine(self) -> Examination:
         """The current state of the service."""
         service = self._service
-        checking = [self._declared(), *(self._probe(kind, probe) for kind, probe in self._probes)]
+        checking = [self._configuration_drifts(), *(self._probe(kind, probe) for kind, probe in self._probes)]
         found, waiting = await asyncio.gather(
             asyncio.gather(*checking), _within(self._backlog.read(service.bus), list[ConsumerBacklog]())
         )
@@ -100,7 +100,7 @@ class Diagnostics:
             Part(kind=PartKind.WARNING, name=name, problem=text) for name, text in health.warnings().items()
         ]
 
-    async def _declared(self) -> list[Part]:
+    async def _configuration_drifts(self) -> list[Part]:
         """The streams and consumers that differ from their declaration; a part `all` if the broker does not respond."""
         unavailable = [Part(kind=PartKind.STREAM, name="all", problem="the broker does not respond")]
         return await _within(self._faults(), unavailable)
@@ -110,7 +110,7 @@ class Diagnostics:
         return [Part(kind=PartKind.STREAM, name=fault.thing, problem=fault.problem) for fault in faults]
 
     async def _probe(self, kind: PartKind, probe: Probe) -> list[Part]:
-        unavailable = {"all": f"no reply within {ENOUGH:g} s"}
+        unavailable = {"all": f"no reply within {CHECK_TIMEOUT:g} s"}
         found = await _within(probe(), unavailable)
         return [Part(kind=kind, name=name, problem=problem) for name, problem in found.items()]
 
@@ -124,15 +124,15 @@ def _kind_of(name: str) -> PartKind:
 
 
 async def _within(checking: Awaitable[AnswerT], default: AnswerT) -> AnswerT:
-    """The result of `checking`, or `default` after `ENOUGH` seconds or an error of the broker.
+    """The result of `checking`, or `default` after `CHECK_TIMEOUT` seconds or an error of the broker.
 
     It runs in a task of its own, because nats-py may swallow a cancellation.
     """
     task = asyncio.ensure_future(checking)
     try:
-        done, _ = await asyncio.wait([task], timeout=ENOUGH)
+        done, _ = await asyncio.wait([task], timeout=CHECK_TIMEOUT)
         return task.result() if done else default
-    except _UNANSWERED:
+    except _BROKER_ERRORS:
         return default
     finally:
         await cancel_and_wait([task])

@@ -1,4 +1,4 @@
-"""Limits the number of connections of a service's HTTP server, and their time; uvicorn itself has neither limit.
+"""Limits the number of connections of a service's HTTP server, and their duration. uvicorn has neither limit.
 
 Every exchange (a complete request and its complete response) has one deadline, whatever delays it: no request, half a
 header, half a body, a response that is not read, a connection that is not closed. Above a number of connections,
@@ -18,14 +18,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sandherd.telemetry import logs
 
 SLOW: Final = "slow"
-EVICTED: Final = "evicted"
+EVICTED_REASON: Final = "evicted"
 INVALID: Final = "invalid"
 _SHARE: Final = 4
-"""The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
-_FREE_PIECES: Final = 64
+"""The HTTP server may use one N-th of the process's file descriptors; this is N."""
+_MAX_SMALL_PIECES: Final = 64
 _PIECE_BYTES: Final = 128
-"""A body may have `_FREE_PIECES` pieces of any size, and one more piece for each `_PIECE_BYTES`. A small piece costs as
-much CPU time as a large one, so a body in chunks of one byte would occupy the event loop for seconds."""
+"""A body may have `_MAX_SMALL_PIECES` pieces of any size, and one more piece for each `_PIECE_BYTES`. A small piece
+costs as much CPU time as a large one, so a body in chunks of one byte would occupy the event loop for seconds."""
 _log: Final = logs.get("http_connections")
 
 
@@ -34,9 +34,10 @@ class ConnectionLimits:
     """Limits of one HTTP server. Times are in seconds."""
 
     usual: int = 256
-    """Number of connections above which those idle for longer than `grace` are closed, oldest first."""
+    """Above this number of connections, those that are idle for longer than `grace` are closed, the oldest first."""
     maximum: int = 4096
-    """Maximum number of connections. For each further one, one is closed, if possible one without a response."""
+    """Maximum number of connections. For each further one, another one is closed, if possible one without a
+    response."""
     grace: float = 4.0
     """Maximum time of an exchange while there are more than `usual` connections."""
     exchange: float = 10.0
@@ -76,7 +77,7 @@ class OpenConnections:
         """Add a new connection, and close others if there are too many."""
         self.progressed(connection)
         while len(self._since) > self.limits.maximum:
-            self.drop(self._oldest_idle(), EVICTED)
+            self.drop(self._oldest_idle(), EVICTED_REASON)
         if len(self._since) > self.limits.usual and not self._evicting:
             self._evicting = True
             self._soon(self._choose)
@@ -91,7 +92,7 @@ class OpenConnections:
         return next((one for one in older if not one.responding), older[0])
 
     def progressed(self, connection: "BoundedConnection") -> None:
-        """Note that a new exchange of the connection begins: it is the youngest now."""
+        """Note that a new exchange of the connection begins, which makes it the youngest connection."""
         self._since.pop(connection, None)
         self._since[connection] = self._now()
 
@@ -109,7 +110,7 @@ class OpenConnections:
         self._evicting = False
         for connection, since in chosen:
             if self._since.get(connection) == since and not connection.responding:
-                self.drop(connection, EVICTED)
+                self.drop(connection, EVICTED_REASON)
 
     def drop(self, connection: "BoundedConnection", why: str) -> None:
         """Close a connection at once, even if not all data is sent, and count it by the reason."""
@@ -134,7 +135,7 @@ class BoundedBodies(h11.Connection):
         if isinstance(event, h11.Data):
             self._pieces += 1
             self._bytes += len(event.data)
-            if self._pieces > _FREE_PIECES + self._bytes // _PIECE_BYTES:
+            if self._pieces > _MAX_SMALL_PIECES + self._bytes // _PIECE_BYTES:
                 raise h11.RemoteProtocolError("the pieces of a body are too small")
         elif isinstance(event, h11.Request):
             self._pieces = self._bytes = 0
@@ -210,5 +211,5 @@ def raise_open_files() -> int:
 
 
 def open_files() -> int:
-    """How many file descriptors this process may open."""
+    """The number of file descriptors that this process may open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -5,9 +5,9 @@ from typing import Final
 from sandherd.service.stream_usage import StreamFill
 
 GOAL: Final = 0.5
-"""The fill ratio down to which streams are purged: the newest half stays, for readers of older messages."""
+"""Streams are purged down to this fill ratio. The newest half of the messages stays, for slow readers."""
 MIN_PIECES: Final = 512
-"""How many of a sandbox's newest artifact pieces are never purged; 512 pieces of maximum size have 128 MiB."""
+"""The number of a sandbox's newest artifact pieces that are never purged. 512 pieces of maximum size have 128 MiB."""
 
 
 def events_refusal(fill: StreamFill, handled: int, below: int) -> str | None:

@@ -8,7 +8,7 @@ MINUTE: Final = 60.0
 
 @dataclass(frozen=True)
 class Budget:
-    """The processing time and the returned rows that one project may use per minute, and also at once."""
+    """The processing time in seconds, and the returned rows, that a project may use per minute or at once."""
 
     seconds: float
     rows: float
@@ -24,16 +24,16 @@ class _Remaining:
 class Budgets:
     """The remaining budget of each project. `now` is in seconds of a monotonic clock.
 
-    A request is accepted while budget is left, and may exceed it: its cost is known only after it is processed.
+    A request is accepted while some budget is left. It may exceed the budget: its cost is known after it is processed.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._left: dict[str, _Remaining] = {}
+        self._remaining: dict[str, _Remaining] = {}
 
     def wait(self, project: str, now: float) -> float:
-        """The seconds after which the project may send a request again; 0 if it may send one now."""
-        left = self._refilled(project, now)
+        """Seconds until the project may send the next request; 0 if it may send it now."""
+        left = self._refill(project, now)
         if left is None:
             return 0.0
         missing = max(-left.seconds / self._budget.seconds, -left.rows / self._budget.rows)
@@ -41,13 +41,13 @@ class Budgets:
 
     def spend(self, project: str, seconds: float, rows: int, now: float) -> None:
         """Subtract the cost of a reply."""
-        left = self._refilled(project, now) or _Remaining(self._budget.seconds, self._budget.rows, now)
+        left = self._refill(project, now) or _Remaining(self._budget.seconds, self._budget.rows, now)
         left.seconds -= seconds
         left.rows -= rows
-        self._left[project] = left
+        self._remaining[project] = left
 
-    def _refilled(self, project: str, now: float) -> _Remaining | None:
-        left = self._left.get(project)
+    def _refill(self, project: str, now: float) -> _Remaining | None:
+        left = self._remaining.get(project)
         if left is None:
             return None
         share = (now - left.at) / MINUTE
@@ -55,6 +55,6 @@ class Budgets:
         left.rows = min(self._budget.rows, left.rows + share * self._budget.rows)
         left.at = now
         if left.seconds >= self._budget.seconds and left.rows >= self._budget.rows:
-            del self._left[project]
+            del self._remaining[project]
             return None
         return left

@@ -25,11 +25,11 @@ SOURCE_RATE: Final = Rate(per_second=500, burst=1_000)
 PROJECT_RATE: Final = Rate(per_second=2_000, burst=4_000)
 """Maximum rate of requests of one kind from all sandboxes of a project."""
 MANY_UNREAD: Final = 1_000
-"""If more requests of one kind wait to be decoded, the service is overloaded with them: this is a burst of a source."""
+"""If more requests of one kind wait to be decoded, the service counts as overloaded."""
 BUSY_RATE: Final = Rate(per_second=20, burst=64)
 """Maximum rate of requests from one source while the service is overloaded."""
 MAX_REFUSALS: Final = 16_384
-"""Maximum refusals that wait to be sent. Above it requests are dropped, because the connection is too slow."""
+"""Maximum number of refusals that wait to be sent. Further requests are dropped, because the connection is too slow."""
 _PROJECT_TOKENS: Final = 6
 """Tokens of a request's subject up to its project: prefix, version, `request`, service, verb, project."""
 REFUSAL: Final = Reply[Any](
@@ -50,7 +50,7 @@ class RequestIntake:
         self._meters = meters
         self._sources = RateLimiter(source)
         self._projects = RateLimiter(project)
-        self._behind = RateLimiter(BUSY_RATE)
+        self._while_overloaded = RateLimiter(BUSY_RATE)
         self._refused: list[str] = []
         """Reply subjects of refused requests to which the refusal is not sent yet."""
         self._counts: Counter[bytes] = Counter()
@@ -72,7 +72,7 @@ class RequestIntake:
         return False
 
     def _permits(self, subject: bytes, unread: int, now: float) -> bool:
-        if unread > MANY_UNREAD and not self._behind.admits(subject, now):
+        if unread > MANY_UNREAD and not self._while_overloaded.admits(subject, now):
             return False
         if not self._sources.admits(subject, now):
             return False

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 ItemT = TypeVar("ItemT")
 
 _SHARE_OF_SANDBOX: Final = 4
-"""One sandbox may use at most this fraction (1 / N) of its project's queue."""
+"""One sandbox may use one N-th of its project's queue; this is N."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +21,13 @@ class RequestLane:
 
     name: str
     at_once: int = 1
-    """Requests processed at the same time."""
+    """Maximum number of requests that are processed at the same time."""
     per_project: int = 1
-    """Requests of one project that are processed at the same time."""
+    """Maximum number of requests of one project that are processed at the same time."""
     cancels: bool = False
-    """Whether a request may be cancelled while it is processed: only if it changes nothing."""
+    """Whether a request is cancelled at its timeout while it is processed. It must not change anything then."""
     budgeted: bool = False
-    """Whether the time it takes and the rows it returns count against its project's budget."""
+    """Whether a request's duration and returned rows count against the budget of its project."""
 
     @classmethod
     def of_kind(cls, request_type: str, at_once: int) -> "RequestLane":
@@ -47,7 +47,7 @@ class _ProjectQueue(Generic[ItemT]):
         item = items.popleft()
         del self.by_sandbox[sandbox]
         if items:
-            self.by_sandbox[sandbox] = items  # behind the others
+            self.by_sandbox[sandbox] = items  # as the last sandbox
         self.waiting -= 1
         return item
 
@@ -86,7 +86,10 @@ class RequestQueue(Generic[ItemT]):
         return True
 
     def take(self) -> tuple[str, ItemT] | None:
-        """Take the next request, with its project; None if no slot is free or none may run. `done` frees its slot."""
+        """Take the next request, with its project. None if no slot is free, or no waiting request may run.
+
+        `release` frees its slot.
+        """
         if self._running >= self._lane.at_once:
             return None
         for project, queue in self._projects.items():
@@ -97,7 +100,7 @@ class RequestQueue(Generic[ItemT]):
                 return project, queue.take()
         return None
 
-    def done(self, project: str) -> None:
+    def release(self, project: str) -> None:
         """Free the slot of a request that was taken."""
         self._running -= 1
         self._projects[project].running -= 1
@@ -119,7 +122,7 @@ class RequestQueue(Generic[ItemT]):
         return queue.waiting if queue else 0
 
     def _move_to_end(self, project: str) -> None:
-        """Move the project behind the others."""
+        """Make the project the last one to be served."""
         self._projects[project] = self._projects.pop(project)
 
     def _remove_if_idle(self, project: str) -> None:

@@ -24,15 +24,15 @@ from sandherd.service.request_queue import RequestLane, RequestQueue
 from sandherd.telemetry import logs
 from sandherd.telemetry.line_limit import LineLimit
 
-USUAL_SECONDS: Final = 30.0
-"""The assumed timeout of a requester that does not state one, in seconds."""
-MAX_SECONDS: Final = 120.0
-"""Maximum timeout of a requester that is respected, in seconds."""
-_USUAL_PAYLOAD: Final = 1024 * 1024
+DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+"""The timeout of a request without the header for it, in seconds."""
+MAX_TIMEOUT_SECONDS: Final = 120.0
+"""The maximum timeout of a request, in seconds. A longer one in the header is reduced to it."""
+_DEFAULT_MAX_PAYLOAD: Final = 1024 * 1024
 _FULL_SECONDS: Final = 1.0
 _TURN_SECONDS: Final = 0.01
-"""After receiving requests for this time in seconds, other tasks run: nats-py passes requests on without a pause."""
-_LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
+"""Other tasks run after requests were received for this number of seconds: nats-py passes them on without a pause."""
+_TIMED_OUT: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
 _unsent_log_limit: Final = LineLimit()
 """Limits the log lines about replies that are not sent: there may be any number while the connection is lost."""
@@ -121,7 +121,7 @@ class RequestScheduler:
 
     def _drop_late(self, queue: RequestQueue[_Pending], project: str, now: float) -> None:
         for late in queue.remove(project, lambda waiting: waiting.deadline <= now):
-            self._spawn(self._answer(late, Reply[Any](error=_LATE)))
+            self._spawn(self._answer(late, Reply[Any](error=_TIMED_OUT)))
 
     def _start(self, lane: str) -> None:
         _, queue = self._lanes[lane]
@@ -136,15 +136,15 @@ class RequestScheduler:
     async def _run(self, lane_name: str, project: str, pending: _Pending) -> None:
         lane, queue = self._lanes[lane_name]
         begun = _now()
-        reply: Reply[Any] | None = Reply[Any](error=_LATE)
+        reply: Reply[Any] | None = Reply[Any](error=_TIMED_OUT)
         try:
             if pending.deadline > begun:
-                reply = await _processed(lane, pending)
+                reply = await _reply_to(lane, pending)
         except asyncio.CancelledError:
             reply = Reply[Any](error=_ENDING)
             raise
         finally:
-            queue.done(project)
+            queue.release(project)
             if lane.budgeted:
                 self._budgets.spend(project, _now() - begun, rows_of(reply) if reply else 0, _now())
             if reply is not None:
@@ -160,21 +160,21 @@ class RequestScheduler:
         await _respond(pending.message, document)
 
 
-async def _processed(lane: RequestLane, pending: _Pending) -> Reply[Any] | None:
+async def _reply_to(lane: RequestLane, pending: _Pending) -> Reply[Any] | None:
     try:
         async with asyncio.timeout_at(pending.deadline if lane.cancels else None):
             return await pending.process(pending.message)
     except TimeoutError:
-        return Reply[Any](error=_LATE)
+        return Reply[Any](error=_TIMED_OUT)
 
 
 def timeout_of(message: NatsMessage) -> float:
-    """How many seconds the requester waits, from the header of its request."""
+    """The seconds for which the requester waits for the reply, from the header of its request."""
     try:
-        seconds = float(message.headers.get(TIMEOUT_HEADER, USUAL_SECONDS))
+        seconds = float(message.headers.get(TIMEOUT_HEADER, DEFAULT_TIMEOUT_SECONDS))
     except ValueError:
-        return USUAL_SECONDS
-    return min(seconds, MAX_SECONDS) if seconds > 0 else USUAL_SECONDS
+        return DEFAULT_TIMEOUT_SECONDS
+    return min(seconds, MAX_TIMEOUT_SECONDS) if seconds > 0 else DEFAULT_TIMEOUT_SECONDS
 
 
 def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
@@ -188,7 +188,7 @@ def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
 
 
 def queue_full(project: str, waiting: int) -> Problem:
-    """The refusal if the maximum number of requests of a project or a sandbox wait."""
+    """The refusal if a project or a sandbox has its maximum number of waiting requests."""
     return Problem(
         code=Code.BUSY,
         message=f"{waiting} requests of {project} are waiting already",
@@ -214,7 +214,7 @@ def rows_of(reply: Reply[Any]) -> int:
 
 
 def _sender(message: NatsMessage) -> tuple[str, str]:
-    """The project and, if the subject names one, the sandbox; the broker has checked them."""
+    """The project and the sandbox in the subject, which the broker has checked. A subject may have no sandbox."""
     return message.path.get("project", ""), message.path.get("sandbox", "")
 
 
@@ -230,7 +230,7 @@ def _max_payload(message: NatsMessage) -> int:
     """The largest message that the broker accepts, in bytes."""
     request = message.raw_message
     client = request._client if isinstance(request, Msg) else None  # noqa: SLF001  # nats-py has no other way to it
-    return _USUAL_PAYLOAD if client is None else int(client.max_payload)
+    return _DEFAULT_MAX_PAYLOAD if client is None else int(client.max_payload)
 
 
 async def _respond(message: NatsMessage, document: bytes) -> None:

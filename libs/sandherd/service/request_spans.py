@@ -1,4 +1,4 @@
-"""Spans of requests. Each is a trace of its own, and few are of interest, so only a share of them is exported."""
+"""Spans of requests. Each span is a separate trace, and few are of interest, so only a share of them is exported."""
 
 import random
 import time

@@ -31,7 +31,7 @@ _log: Final = logs.get("requests")
 
 
 class OtherReplicaRepliesError(Exception):
-    """Raised by a handler if another replica replies. Only for requests that every replica receives."""
+    """Raised by a handler if another replica replies. It is only for requests that every replica receives."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _FastStreamLog:
         _log.log(level, str(msg), exc_info=exc_info, **(extra or {}))
 
 
-async def _decoded(message: NatsMessage) -> NatsMessage:
+async def _decode(message: NatsMessage) -> NatsMessage:
     return message
 
 
@@ -95,7 +95,7 @@ class HerdBroker(NatsBroker):
             graceful_timeout=5,
             apply_types=False,
             serializer=None,
-            decoder=_decoded,
+            decoder=_decode,
         )
         self._bus = bus
 

@@ -106,7 +106,7 @@ class Service:
             lambda: consuming.consume(
                 self.bus,
                 consumer,
-                self._timed(consumer, handle),
+                self._with_duration_metric(consumer, handle),
                 health=self.health,
                 concurrency=concurrency,
                 counted=self._count_outcome,
@@ -116,7 +116,7 @@ class Service:
         )
 
     def consume_commands(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
-        """Like `consume`. If a command becomes a dead letter, an event is published in its project, too."""
+        """Like `consume`. If a command becomes a dead letter, an event about it is published in its project."""
         refused = RefusedCommands(self.settings.dead_letters_per_minute * PROJECT_SHARE)
 
         async def handle_command(delivery: consuming.Delivery) -> Outcome:
@@ -133,7 +133,7 @@ class Service:
             lambda: consuming.consume_batches(
                 self.bus,
                 consumer,
-                self._timed(consumer, handle),
+                self._with_duration_metric(consumer, handle),
                 health=self.health,
                 batch=batch,
                 in_flight=in_flight,
@@ -207,8 +207,8 @@ class Service:
             # Requests have a connection of their own: a flood of them must not delay acknowledgements and leases.
             self._incoming = await stack.enter_async_context(self._open_bus(f"{self.principal}-requests"))
             self._incoming.client.admits = self._intake.admits
-            self.health.add("broker", lambda: None if self._connected else "no connection")
-            self.meters.watch("sandherd_connected", lambda: self._connected)
+            self.health.add("broker", lambda: None if self._is_connected else "no connection")
+            self.meters.watch("sandherd_connected", lambda: self._is_connected)
             broker = self._answers.broker(self._incoming)
             await broker.start()
             stack.push_async_callback(self._answers.close)
@@ -220,7 +220,7 @@ class Service:
             _log.info("service stopping")
 
     @property
-    def _connected(self) -> bool:
+    def _is_connected(self) -> bool:
         return self.bus.connected and self._incoming.connected
 
     @property
@@ -265,17 +265,17 @@ class Service:
 
     # --- counting ----------------------------------------------------------------------------------------------
 
-    def _timed(
+    def _with_duration_metric(
         self, consumer: str, handle: Callable[[ArgumentT], Awaitable[ResultT]]
     ) -> Callable[[ArgumentT], Awaitable[ResultT]]:
-        async def timed(argument: ArgumentT) -> ResultT:
+        async def measured(argument: ArgumentT) -> ResultT:
             begun = time.monotonic()
             try:
                 return await handle(argument)
             finally:
                 self.meters.observe("sandherd_handler_seconds", time.monotonic() - begun, consumer=consumer)
 
-        return timed
+        return measured
 
     def _count_outcome(self, consumer: str, outcome: Outcome, amount: int) -> None:
         name = type(outcome).__name__.lower()
@@ -294,12 +294,12 @@ def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:
     logs.configure(principal, settings.log_level)
     raise_open_files()
     service = compose(settings)
-    with _exported(service):
+    with _telemetry_export(service):
         uvloop.run(service.run())
 
 
 @contextmanager
-def _exported(service: Service) -> Iterator[None]:
+def _telemetry_export(service: Service) -> Iterator[None]:
     """Export telemetry to the OTLP collector until the block ends, if one is configured."""
     endpoint = service.settings.otlp_endpoint
     if not endpoint:

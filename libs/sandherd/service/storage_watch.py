@@ -15,13 +15,13 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-EVERY: Final = 3.0
+PROBE_INTERVAL: Final = 3.0
 _WRITE_SECONDS: Final = 5.0
-FAILING_AFTER: Final = 6.0
-"""After this number of seconds without an acknowledgement, the broker counts as not storing."""
+MAX_UNACKNOWLEDGED_SECONDS: Final = 6.0
+"""If no probe is acknowledged for this number of seconds, the broker counts as not storing."""
 _PAYLOAD: Final = b"." * 5000
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
-_NAMES: Final = {
+_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+_REASONS: Final = {
     Cause.DISK_BYTES: "its disk is full",
     Cause.DISK_INODES: "its file system is out of inodes",
     Cause.DESCRIPTORS: "it is out of file descriptors",
@@ -34,7 +34,7 @@ _log: Final = logs.get("storage_watch")
 def storage_problem(error: str, short: list[str]) -> str:
     """The reason why the broker does not store, from its last error and the exhausted file systems. Pure."""
     cause = cause_of(error)
-    why = "; ".join(short) or (_NAMES[cause] if cause else "its disk, descriptors or memory may be exhausted")
+    why = "; ".join(short) or (_REASONS[cause] if cause else "its disk, descriptors or memory may be exhausted")
     return f"the broker responds but does not store: {why}. See docs/runbooks/SandherdBrokerNotStoring.md"
 
 
@@ -57,7 +57,7 @@ class StorageWatch:
             await self._probe(bus)
             self._measure()
             self._report()
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(PROBE_INTERVAL)
 
     async def _probe(self, bus: Bus) -> None:
         if not bus.connected:
@@ -70,7 +70,7 @@ class StorageWatch:
             await asyncio.wait([writing])
             writing.result()
             self._failing_since, self._error = None, ""
-        except _UNANSWERED as error:
+        except _BROKER_ERRORS as error:
             self._error = str(error)
             self._failing_since = self._failing_since or begun
         finally:
@@ -97,8 +97,8 @@ class StorageWatch:
         self._logged = bool(problem)
 
     def problem(self) -> str | None:
-        """The reason, for readiness, why the broker does not store messages; None if it does."""
-        if self._failing_since is None or time.monotonic() - self._failing_since < FAILING_AFTER:
+        """The reason why the broker does not store messages, for readiness. None if it stores them."""
+        if self._failing_since is None or time.monotonic() - self._failing_since < MAX_UNACKNOWLEDGED_SECONDS:
             return None
         return storage_problem(self._error, self._short)
 

@@ -33,17 +33,17 @@ from sandherd.contracts.subscriptions import PLACES, STREAM, consumer_name
 from sandherd.service.purge_limits import artifacts_refusal, events_refusal
 from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.service.service import Service
-from sandherd.service.stream_usage import handled, read_fill
+from sandherd.service.stream_usage import acknowledged_sequence, read_fill
 from sandherd.telemetry import logs
 
 _EVENTS: Final = "EVENTS"
 _ARTIFACTS: Final = "ARTIFACTS"
 _DEAD: Final = "DEAD"
-_AT_ONCE: Final = 16
-"""Requests of each kind that are processed at the same time."""
+_PARALLEL_REQUESTS: Final = 16
+"""Maximum number of requests of each kind that are processed at the same time."""
 _EXISTS: Final = 10148
 """The broker's error code for a consumer that exists with another configuration."""
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("stream_admin")
 
 
@@ -63,7 +63,7 @@ class StreamAdmin:
             DeleteDead: self.delete_dead,
         }
         for request, answer in answers.items():
-            self._service.answer(request, answer, at_once=_AT_ONCE)
+            self._service.answer(request, answer, at_once=_PARALLEL_REQUESTS)
 
     async def create_consumer(self, incoming: IncomingRequest[CreateConsumer]) -> BaseModel:
         """Create a pull consumer for events of this project, or change its events. Raises `ContractError`."""
@@ -96,7 +96,7 @@ class StreamAdmin:
         subject = f"{self._service.bus.api}.CONSUMER.{verb}.{STREAM}.{consumer}"
         try:
             found: dict[str, Any] = json.loads(await self._service.bus.request(subject, json.dumps(body).encode()))
-        except _UNANSWERED as error:
+        except _BROKER_ERRORS as error:
             raise _unavailable(error) from error
         return found
 
@@ -108,7 +108,7 @@ class StreamAdmin:
             await self._service.bus.js.delete_consumer(STREAM, consumer_name(incoming.project, incoming.request.place))
         except nats.js.errors.NotFoundError:
             return ConsumerDeleted(deleted=False)
-        except _UNANSWERED as error:
+        except _BROKER_ERRORS as error:
             raise _unavailable(error) from error
         return ConsumerDeleted(deleted=True)
 
@@ -117,10 +117,10 @@ class StreamAdmin:
         bus, below = self._service.bus, incoming.request.below
         try:
             fill = await read_fill(bus, _EVENTS)
-            _allow(events_refusal(fill, await handled(bus, fill), below), "below")
+            _allow(events_refusal(fill, await acknowledged_sequence(bus, fill), below), "below")
             await bus.js.purge_stream(_EVENTS, seq=below)
             return PurgeResult(messages=max(0, fill.messages - (await read_fill(bus, _EVENTS)).messages))
-        except _UNANSWERED as error:
+        except _BROKER_ERRORS as error:
             raise _unavailable(error) from error
 
     async def purge_artifacts(self, incoming: IncomingRequest[PurgeArtifacts]) -> BaseModel:
@@ -133,7 +133,7 @@ class StreamAdmin:
             subject = ARTIFACT.pattern({"project": incoming.project, "sandbox": request.sandbox})
             await bus.js.purge_stream(_ARTIFACTS, subject=subject, keep=request.keep)
             return PurgeResult(messages=max(0, fill.messages - (await read_fill(bus, _ARTIFACTS)).messages))
-        except _UNANSWERED as error:
+        except _BROKER_ERRORS as error:
             raise _unavailable(error) from error
 
     async def delete_dead(self, incoming: IncomingRequest[DeleteDead]) -> BaseModel:
@@ -143,7 +143,7 @@ class StreamAdmin:
             await self._service.bus.js.delete_msg(_DEAD, incoming.request.number)
         except nats.js.errors.NotFoundError:
             return DeadDeleted(deleted=False)
-        except _UNANSWERED as error:
+        except _BROKER_ERRORS as error:
             raise _unavailable(error) from error
         return DeadDeleted(deleted=True)
 

@@ -14,16 +14,16 @@ from sandherd.contracts.streams import CONSUMERS
 from sandherd.telemetry.meters import Meters
 
 WARNING_RATIO: Final = 0.8
-"""Fill ratio from which a warning is shown. Regular purging keeps a stream below it."""
-_MEASURED_EVERY: Final = 5.0
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+"""From this fill ratio on, a warning is shown. Regular purging keeps a stream below it."""
+_MEASURE_INTERVAL: Final = 5.0
+_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFill:
-    """The state of a stream: its bytes and their limit, its messages, its first and last sequence.
+    """The state of a stream: its bytes and their limit, the number of its messages, its first and last sequence number.
 
-    `refuses` is whether it refuses new messages when it is full, instead of removing old ones.
+    `refuses` is whether a full stream refuses new messages. Otherwise it removes old ones.
     """
 
     stream: str
@@ -41,7 +41,7 @@ class StreamFill:
 
 
 async def read_fill(bus: Bus, stream: str) -> StreamFill:
-    """How full a stream is now. Raises nats-py's errors, and `TimeoutError`."""
+    """Read the current state of a stream. Raises nats-py's errors, and `TimeoutError`."""
     info = await bus.js.stream_info(stream)
     state, config = info.state, info.config
     return StreamFill(
@@ -55,8 +55,8 @@ async def read_fill(bus: Bus, stream: str) -> StreamFill:
     )
 
 
-async def handled(bus: Bus, fill: StreamFill) -> int:
-    """The last sequence up to which every durable consumer of the stream table has acknowledged.
+async def acknowledged_sequence(bus: Bus, fill: StreamFill) -> int:
+    """The sequence number up to which every durable consumer of the stream table has acknowledged.
 
     `fill` is the state of the stream, read before this call. Raises nats-py's errors, and `TimeoutError`.
     """
@@ -90,7 +90,7 @@ class StreamUsage:
         while True:
             for stream in self._streams:
                 await self._measure(bus, stream)
-            await asyncio.sleep(_MEASURED_EVERY)
+            await asyncio.sleep(_MEASURE_INTERVAL)
 
     async def _measure(self, bus: Bus, stream: str) -> None:
         reading = asyncio.create_task(read_fill(bus, stream))
@@ -98,7 +98,7 @@ class StreamUsage:
             # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
             await asyncio.wait([reading])
             fill = reading.result()
-        except _UNANSWERED:
+        except _BROKER_ERRORS:
             return  # the broker is unavailable: the health check of the connection reports it
         finally:
             await cancel_and_wait([reading])

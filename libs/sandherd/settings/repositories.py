@@ -56,7 +56,7 @@ BRANCH_PREFIXES: Final = (
     "chore=chore|bump|upgrade|dependencies|rename|reformat|lint|cleanup|typo|docs",
     "feature",
 )
-LONGEST_PREFIX: Final = 30
+MAX_PREFIX_LENGTH: Final = 30
 """Maximum characters of a prefix: half of those of a branch's name."""
 
 
@@ -151,6 +151,6 @@ class RepositorySettings(BaseModel):
             raise ValueError("only the last prefix may have no words: prefixes after it would have no effect")
         if len(set(prefixes)) < len(prefixes):
             raise ValueError("a prefix is listed twice; list its words together")
-        if any(len(prefix) > LONGEST_PREFIX for prefix in prefixes):
-            raise ValueError(f"a prefix may have at most {LONGEST_PREFIX} characters")
+        if any(len(prefix) > MAX_PREFIX_LENGTH for prefix in prefixes):
+            raise ValueError(f"a prefix may have at most {MAX_PREFIX_LENGTH} characters")
         return entries

@@ -16,14 +16,14 @@ from typing import Any, Final, Self
 
 from sandherd.bus.identity import BrokerTokens
 from sandherd.bus.identity.capacity import Capacity
-from sandherd.bus.identity.server_config import limits, operator_mode, storage_config
+from sandherd.bus.identity.server_config import limits_for, operator_mode, storage_config
 from sandherd.private_files import make_directory, write_file
 from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildProcess
 from sandherd.stack.server_health import CLUSTER
 
 _HOST: Final = "127.0.0.1"
 _ROUTE: Final = "route"
-_COMPARED_EVERY: Final = "10s"
+_INTERVAL: Final = "10s"  # at which the servers of a cluster compare the tokens of accounts
 """The interval at which servers of a cluster compare their accounts: one that was unavailable gets changes by it."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
@@ -180,8 +180,8 @@ class NatsServer:
             "port": self.port or free_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             **operator_mode(self._tokens()),
-            **storage_config(str(self.directory), "data", compared=_COMPARED_EVERY if self.membership else None),
-            **limits(self._capacity),
+            **storage_config(str(self.directory), "data", compare_interval=_INTERVAL if self.membership else None),
+            **limits_for(self._capacity),
             **of_cluster,
         }
         return config_text(config)

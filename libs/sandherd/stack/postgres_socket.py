@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-_LONGEST_SOCKET: Final = 107 - len("/.s.PGSQL.5432")
+_MAX_DIRECTORY_BYTES: Final = 107 - len("/.s.PGSQL.5432")
 """Maximum bytes of the socket's directory: the path of a Unix socket has at most 107 bytes (unix(7))."""
 _SEPARATORS: Final = frozenset(',"')
 
@@ -20,7 +20,7 @@ def socket_directory(directory: Path) -> Path:
     (`TMPDIR`), so they take the directory from the URL of the database (`recorded_directory`).
     """
     beside = directory.resolve() / "run"
-    if len(os.fsencode(beside)) <= _LONGEST_SOCKET and not _SEPARATORS & set(str(beside)):
+    if len(os.fsencode(beside)) <= _MAX_DIRECTORY_BYTES and not _SEPARATORS & set(str(beside)):
         return beside
     digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"sandherd-{digest}"

@@ -34,11 +34,15 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
         _warning("limit of open files not raised", "The service can serve fewer connections.", "Raise `ulimit -n`."),
-        _warning("message not acknowledged, retrying", "The broker did not confirm a message in time.", CHECK_BROKER),
+        _warning(
+            "message not acknowledged, retrying", "The broker did not acknowledge a message in time.", CHECK_BROKER
+        ),
         _warning("delivery not acknowledged", "The broker will redeliver a message that was handled."),
         _info("broker connection restored", "The client reconnected to the broker."),
         _warning("broker not reachable, retrying", "The first connection to the broker failed.", CHECK_BROKER),
-        _warning("certificate files not reloaded", "The old ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."),
+        _warning(
+            "certificate files not reloaded", "The previous files are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."
+        ),
         _warning("broker connection error", "The client library reported an error and continues.", CHECK_BROKER),
         _warning(
             "received messages dropped, queue full",
@@ -103,10 +107,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "partition index dropped",
             "The index is not needed, because another index contains its events, or its creation was interrupted.",
         ),
-        _info("partition index packed", "The day is over: the index was rebuilt without space for further events."),
+        _info("partition index packed", "The index of a past day was rebuilt without space for further events."),
         _warning("partition index not created, retrying", "Queries that need it are slow.", "Check Postgres."),
         _info("autovacuum settings of partition changed", "A partition has the settings for rows that never change."),
-        _info("day of the history dropped", "Its events are older than `history_days`, and no hold covers them."),
+        _info("day of the history dropped", "The day's events are older than `history_days`, and no hold covers them."),
         _warning(
             "day of the history not dropped, retrying",
             "Long statements use the history, or another replica drops the day. The drop is retried a minute later.",
@@ -118,7 +122,9 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Other transactions use the partition of the day.",
             "Look for long transactions in Postgres.",
         ),
-        _info("ended tasks deleted", "They ended longer than `history_task_days` ago, and no event of them is stored."),
+        _info(
+            "ended tasks deleted", "They ended more than `history_task_days` ago, and none of their events is stored."
+        ),
         _info("day of the history archived", "Its events are in files that were read back and compared."),
         _error(
             "day of the history not archived, retrying",
@@ -154,7 +160,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("approval requested again", "A restarted agent repeated a request."),
         _warning("invalid bucket entry ignored", "An entry of a bucket is invalid.", "Delete the entry."),
         _warning("bucket unavailable, retrying", "Messages and approvals are delivered later.", CHECK_BROKER),
-        _warning("last event not read, retrying", "The stream did not respond.", CHECK_BROKER),
+        _warning(
+            "last event not read, retrying",
+            "The last event about messages to a sandbox could not be read. It shows whether a message was delivered.",
+            CHECK_BROKER,
+        ),
         _warning("lease lost, delivery stopped", "Another replica delivers."),
         _warning("sandboxes with waiting messages not listed", "Waiting messages are delivered later.", CHECK_BROKER),
         _warning("inbox unavailable", "Messages to one sandbox are delivered later.", CHECK_BROKER),
@@ -221,7 +231,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "The rule's state has changed in an upgrade. The rule begins with an empty state.",
         ),
         _error("rule failed, disabled for the sandbox", "It raised the error in `reason`.", "Report it."),
-        _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
+        _info("rule found a problem", "The monitor ends the sandbox because of the rule in `rule`."),
         _info("pattern found in an agent's behaviour", "A guardian rule found it; `step` is what is done about it."),
         _info("decision already stored, not repeated", "It was stored by another replica, or before a restart."),
         _warning("events for the assessment unavailable", "A finding is not assessed.", "Check event-ingest."),
@@ -261,7 +271,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("stack not started", "`error` has the cause and the fix.", "Follow `error`."),
         _error("stack ended by an error", "`error` has the cause.", "Run `sandherd up` again."),
         _error("stack state not written", "The home's disk is full or not writable.", "Free space."),
-        _warning("deleted files of the stack restored", "Clients could not connect meanwhile."),
+        _warning("deleted files of the stack restored", "Clients could not connect while the files were missing."),
         _warning("stack housekeeping failed, retrying", "Logs were not rotated or state not written.", "Free space."),
         _warning("process ended", "A process of the stack ended; it is restarted."),
         _info("process restarted", "A process of the stack runs again."),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-LONGEST: Final = 256
-"""Maximum of characters of an attribute's text; spans wait in memory, and agents choose some of the names."""
+MAX_VALUE_LENGTH: Final = 256
+"""Maximum number of characters of an attribute. Spans wait in memory, and agents choose some of the values."""
 _PLACE: Final = re.compile(r" ?\{([a-z_.]+)\}")
 
 
@@ -65,7 +65,7 @@ class SpanRow:
 
 
 def _shortened(value: Value) -> Value:
-    return value[:LONGEST] if isinstance(value, str) else value
+    return value[:MAX_VALUE_LENGTH] if isinstance(value, str) else value
 
 
 PROJECT: Final = Attribute("sandherd.project", "The project.")

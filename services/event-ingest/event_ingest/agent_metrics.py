@@ -15,20 +15,20 @@ from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.spans import SpanRow
 
 MAX_REMEMBERED: Final = 20_000
-"""Maximum number of calls and of agents in memory; beyond it, the oldest are dropped."""
+"""Maximum number of calls in memory, and of agents. If there are more, the oldest are dropped."""
 MAX_SPANS_PER_SECOND: Final = 100.0
-"""Maximum spans of calls exported per second: more would take too much time from storing events."""
+"""Maximum number of spans of calls that are exported per second. More of them would delay the storing of events."""
 MAX_DURATION: Final = 30 * 86_400.0
-"""Maximum duration of a call or turn, in seconds: an agent may report one that can't be subtracted from a date."""
+"""Maximum duration of a call or turn, in seconds: an agent may report one that is too long to compute the start."""
 MAX_NAME_LENGTH: Final = 200
-"""Maximum characters of the names of tools, calls and models in memory: an agent may send hundreds of KiB."""
-_TURNS: Final = "sandherd_turn_seconds"
-_MODEL_CALLS: Final = "sandherd_model_call_seconds"
-_TOOL_CALLS: Final = "sandherd_tool_call_seconds"
-_TOKENS: Final = ("input", "output", "cache_read", "cache_write")
+"""Maximum characters of the name of a tool, call, model or SDK in memory: an agent may send a very long name."""
+_TURN_METRIC: Final = "sandherd_turn_seconds"
+_MODEL_METRIC: Final = "sandherd_model_call_seconds"
+_TOOL_METRIC: Final = "sandherd_tool_call_seconds"
+_TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
-"""The provider's name in the conventions of OpenTelemetry, by the beginning of a model's name."""
-_UNKNOWN: Final = ("", datetime.min.replace(tzinfo=UTC))
+"""The name that OpenTelemetry's conventions define for a provider, by the beginning of a model's name."""
+_NO_START: Final = ("", datetime.min.replace(tzinfo=UTC))
 """Stands for the start of a call that was not recorded."""
 
 KeyT = TypeVar("KeyT")
@@ -50,10 +50,10 @@ class RecentEntries(OrderedDict[KeyT, ValueT], Generic[KeyT, ValueT]):
             self.popitem(last=False)
 
 
-class TokenBucket:
-    """A token bucket: `rate` tokens per second, of which at most one second's worth is saved.
+class SpanRateLimit:
+    """Limits the exported spans to `rate` per second, and reads the clock once for each batch, not for each event.
 
-    It is refilled once for each batch, so that an event needs no clock.
+    After a time with fewer spans, up to `rate` of them may be exported at once.
     """
 
     def __init__(self, rate: float) -> None:
@@ -62,40 +62,40 @@ class TokenBucket:
         self._updated_at = time.monotonic()
 
     def refill(self) -> int:
-        """Add the tokens of the time since the last refill, and return how many may be taken until the next one."""
+        """Add the spans that became available since the last call. Returns how many may be exported until the next."""
         now = time.monotonic()
         self._available = min(self._rate, self._available + (now - self._updated_at) * self._rate)
         self._updated_at = now
         return int(self._available)
 
-    def take(self, amount: int) -> None:
-        """Take this many of them."""
-        self._available -= amount
+    def take(self, count: int) -> None:
+        """Subtract the number of exported spans."""
+        self._available -= count
 
 
 class ToolCallTimes:
-    """The tools and starts of calls. A call stays in memory after its end, as a harness may report the end twice."""
+    """The tool and the start of each call. An ended call stays in memory: a harness may report an end twice."""
 
     def __init__(self) -> None:
         self._calls_by_key: dict[tuple[str, str], tuple[str, datetime] | None] = {}
-        """By source and call: its tool and start; None if its end was recorded."""
+        """By source and id of the call: the tool and the start of the call; None after the end was recorded."""
 
     def record_start(self, source: str, call: str, tool: str, at: datetime) -> None:
-        """Record the start of a call, unless its end came before."""
+        """Record the start of a call, unless its end was recorded before."""
         self._calls_by_key.setdefault((source, call), (tool, at))
 
     def record_end(
         self, source: str, call: str, at: datetime, duration: Seconds | None
     ) -> tuple[str | None, Seconds] | None:
-        """Record the end of a call. Returns its tool, if known, and its duration.
+        """Record the end of a call, with its duration if the agent has reported it. Returns its tool and duration.
 
-        Returns None if the duration is unknown, or if the end was recorded before.
+        The tool is None if no start was recorded. Returns None without start and duration, or at a repeated end.
         """
         key = source, call
-        start = self._calls_by_key.get(key, _UNKNOWN)
+        start = self._calls_by_key.get(key, _NO_START)
         if start is None:
             return None
-        if start is not _UNKNOWN:
+        if start is not _NO_START:
             self._calls_by_key[key] = None
             return start[0], min((at - start[1]).total_seconds(), MAX_DURATION) if duration is None else duration
         if duration is None:
@@ -110,17 +110,17 @@ class ToolCallTimes:
 
 
 class AgentMetrics:
-    """Records the new events of the types in `event_rows.MEASURED`."""
+    """Measures the new events of the types in `event_rows.MEASURED`."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
         self._calls = ToolCallTimes()
-        self._names: RecentEntries[str, str] = RecentEntries()
-        self._models: RecentEntries[str, str] = RecentEntries()
-        self._budget = TokenBucket(MAX_SPANS_PER_SECOND)
+        self._sdk_names: RecentEntries[str, str] = RecentEntries()
+        self._model_names: RecentEntries[str, str] = RecentEntries()
+        self._span_limit = SpanRateLimit(MAX_SPANS_PER_SECOND)
         self._spans_left = self._skipped_spans = 0
-        """The numbers of spans of the current batch that may still be exported, and that were not exported."""
-        self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURNS, _MODEL_CALLS, _TOOL_CALLS)}
+        """The number of spans that the current batch may still export, and of those that it has not exported."""
+        self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURN_METRIC, _MODEL_METRIC, _TOOL_METRIC)}
         """By histogram: the durations in the current batch."""
         # Sums of the current batch, for the counters.
         self._tokens: Counter[str] = Counter()
@@ -138,12 +138,12 @@ class AgentMetrics:
 
     def record(self, events: Iterable[ParsedEvent]) -> None:
         """Record these events, and export spans of their calls if there is an exporter."""
-        exported = self._budget.refill() if traces.is_exported() else 0
-        self._spans_left, self._skipped_spans = exported, 0
+        max_spans = self._span_limit.refill() if traces.is_exported() else 0
+        self._spans_left, self._skipped_spans = max_spans, 0
         record_by_type = self._by_type
         for event in events:
             record_by_type[event.type](event, event.data)
-        self._budget.take(exported - self._spans_left)
+        self._span_limit.take(max_spans - self._spans_left)
         self._calls.trim()
         self._update_meters()
 
@@ -163,55 +163,55 @@ class AgentMetrics:
             self._meters.count("sandherd_spans_spared_total", self._skipped_spans)
 
     def _record_start(self, event: ParsedEvent, started: AgentStarted) -> None:
-        self._names.add(event.source, _short(started.sdk))
+        self._sdk_names.add(event.source, _truncated(started.sdk))
         if started.model:
-            self._models.add(event.source, _short(started.model))
+            self._model_names.add(event.source, _truncated(started.model))
 
     def _record_usage(self, event: ParsedEvent, usage: AgentUsage) -> None:
-        for kind in _TOKENS:
+        for kind in _TOKEN_KINDS:
             self._tokens[kind] += getattr(usage, f"{kind}_tokens")
         self._cost += usage.cost_micro_usd
         if usage.model:
-            self._models.add(event.source, _short(usage.model))
+            self._model_names.add(event.source, _truncated(usage.model))
 
     def _record_turn(self, _event: ParsedEvent, turn: AgentTurnCompleted) -> None:
         if turn.duration_ms is not None:
-            self._durations[_TURNS].append(_seconds(turn.duration_ms))
+            self._durations[_TURN_METRIC].append(_seconds(turn.duration_ms))
 
     def _record_model_call(self, event: ParsedEvent, call: AgentModelCallCompleted) -> None:
         if call.duration_ms is None:
             return
         duration = _seconds(call.duration_ms)
-        self._durations[_MODEL_CALLS].append(duration)
+        self._durations[_MODEL_METRIC].append(duration)
         if self._spans_left <= 0:
             self._skipped_spans += 1
             return
         self._spans_left -= 1
-        model = self._models.get(event.source)
+        model = self._model_names.get(event.source)
         values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
         self._export_span(spans.CHAT, event, duration, values)
 
     def _record_tool_use(self, event: ParsedEvent, use: AgentToolUse) -> None:
-        self._calls.record_start(event.source, _short(use.tool_use_id), _short(use.tool), event.time)
+        self._calls.record_start(event.source, _truncated(use.tool_use_id), _truncated(use.tool), event.time)
 
     def _record_tool_completion(self, event: ParsedEvent, completed: AgentToolCompleted) -> None:
         if completed.tool_use_id is not None:
             duration = None if completed.duration_ms is None else _seconds(completed.duration_ms)
-            call = _short(completed.tool_use_id)
-            ended = self._calls.record_end(event.source, call, event.time, duration)
-            if ended is not None:
-                self._record_tool_call(event, call, _short(completed.tool) or ended[0], ended[1], failed=False)
+            call = _truncated(completed.tool_use_id)
+            end = self._calls.record_end(event.source, call, event.time, duration)
+            if end is not None:
+                self._record_tool_call(event, call, _truncated(completed.tool) or end[0], end[1], failed=False)
 
     def _record_tool_result(self, event: ParsedEvent, result: AgentToolResult) -> None:
-        call = _short(result.tool_use_id)
-        ended = self._calls.record_end(event.source, call, event.time, None)
-        if ended is not None:
-            self._record_tool_call(event, call, *ended, failed=result.is_error)
+        call = _truncated(result.tool_use_id)
+        end = self._calls.record_end(event.source, call, event.time, None)
+        if end is not None:
+            self._record_tool_call(event, call, *end, failed=result.is_error)
 
     def _record_tool_call(
         self, event: ParsedEvent, call: str, tool: str | None, duration: Seconds, *, failed: bool
     ) -> None:
-        self._durations[_TOOL_CALLS].append(duration if duration > 0 else 0.0)
+        self._durations[_TOOL_METRIC].append(duration if duration > 0 else 0.0)
         if self._spans_left <= 0:
             self._skipped_spans += 1
             return
@@ -226,11 +226,11 @@ class AgentMetrics:
 
     def _export_span(self, row: SpanRow, event: ParsedEvent, duration: Seconds, values: spans.Values) -> None:
         if event.traceparent is None:
-            return  # it belongs to no trace
+            return  # the event belongs to no trace
         entity = {
             spans.PROJECT: event.project,
             spans.SANDBOX_ID: event.subject,
-            spans.AGENT_NAME: self._names.get(event.source),
+            spans.AGENT_NAME: self._sdk_names.get(event.source),
         }
         start = event.time - timedelta(seconds=max(0.0, duration))
         traces.record(row, event.traceparent, start, event.time, {**entity, **values})
@@ -241,7 +241,7 @@ def _seconds(milliseconds: float) -> Seconds:
     return min(milliseconds / 1000, MAX_DURATION)
 
 
-def _short(name: str) -> str:
+def _truncated(name: str) -> str:
     return name if len(name) <= MAX_NAME_LENGTH else name[:MAX_NAME_LENGTH]
 
 

@@ -16,14 +16,14 @@ from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE
 
 
-def _typed(types: Iterable[str], first: int) -> str:
+def _arrays(types: Iterable[str], first: int) -> str:
     """Parameters that are lists of these types, with numbers from `first`."""
     return ", ".join(f"${number}::{sql_type}[]" for number, sql_type in enumerate(types, first))
 
 
 EVENT_SOURCE: Final = "event_source(source, entity)"
-"""The source of an event, in either form of its row (`short_rows`)."""
-_PARAMETERS: Final = _typed((sql_type for _, sql_type in COLUMNS), 1)
+"""The source of an event, whichever form its row has (`short_rows`)."""
+_PARAMETERS: Final = _arrays((sql_type for _, sql_type in COLUMNS), 1)
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _VALUES: Final = _NAMES.replace("envelope", "envelope::json")
 _CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
@@ -96,11 +96,11 @@ def _count_new(first: int) -> str:
 rated as (
     insert into event_rates as r
     select project, date_trunc('minute', now()), pg_backend_pid() % 16, events, turns, tool_calls, errors, cost
-    from unnest({_typed(RATE_TYPES, rates)}) as g (project, events, turns, tool_calls, errors, cost) order by project
+    from unnest({_arrays(RATE_TYPES, rates)}) as g (project, events, turns, tool_calls, errors, cost) order by project
     {_ADD_RATES}
 )
 insert into sources as s
-select * from unnest({_typed(SOURCE_TYPES, first)}) order by 1, 2, 3
+select * from unnest({_arrays(SOURCE_TYPES, first)}) order by 1, 2, 3
 {_ADD_SOURCES}
 """  # noqa: S608  # constant names, no values
 
@@ -171,7 +171,7 @@ def _sql_type(name: str) -> str:
 
 
 def _latest(sequence: str, *names: str) -> Changes:
-    """Columns that get the value of the event with the higher sequence."""
+    """Changes of columns that get the value of the event with the higher sequence number."""
     return {
         name: f"case when excluded.{sequence} > t.{sequence} then excluded.{name} else t.{name} end"
         for name in (*names, sequence)
@@ -179,7 +179,7 @@ def _latest(sequence: str, *names: str) -> Changes:
 
 
 def _single_value(*names: str) -> Changes:
-    """Columns whose value is in one event only."""
+    """Changes of columns whose value is in one event only."""
     return {name: f"coalesce(excluded.{name}, t.{name})" for name in names}
 
 

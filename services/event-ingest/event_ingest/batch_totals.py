@@ -15,12 +15,12 @@ SOURCE_TYPES: Final = (
     *("text", "text", "text", "bigint", "bigint", "bigint", "bigint", "timestamptz"),
     *("bigint", "timestamptz", "timestamptz"),
 )
-"""The SQL types of a source's row: of its key, then of the values of `SourceTotals.row`."""
+"""The SQL types of a source's row: the types of its key, then those of the values of `SourceTotals.row`."""
 RATE_TYPES: Final = ("text", "bigint", "bigint", "bigint", "bigint", "bigint")
 """The SQL types of a project's row, as `_rates` returns it."""
 _CLOSING: Final = frozenset(CLOSING)
 _CLOSING_ALONE: Final = frozenset(CLOSING_ALONE)
-_RATED: Final = {AgentTurnStarted.type: 1, AgentToolUse.type: 2} | dict.fromkeys(ERRORS, 3)
+_COUNT_INDEX: Final = {AgentTurnStarted.type: 1, AgentToolUse.type: 2} | dict.fromkeys(ERRORS, 3)
 """By type of event: the index of its number among the totals of a project."""
 
 
@@ -67,12 +67,12 @@ def batch_totals(batch: EventBatch) -> list[list[Any]]:
 
 
 def _rates(batch: EventBatch) -> list[Row]:
-    """For each project its events, turns, calls of tools, errors and micro-dollars."""
+    """By project: the numbers of events, turns, tool calls and errors, and the cost in millionths of a US dollar."""
     numbers: dict[str, list[int]] = {}
     for (project, type_), count in Counter((row[4], row[6]) for row in batch.rows).items():
         totals = numbers.setdefault(project, [0, 0, 0, 0, 0])
         totals[0] += count
-        if (index := _RATED.get(type_)) is not None:
+        if (index := _COUNT_INDEX.get(type_)) is not None:
             totals[index] += count
     for row in batch.rows if batch.costs else ():
         totals = numbers[row[4]]

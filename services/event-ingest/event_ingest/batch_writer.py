@@ -29,11 +29,11 @@ from event_ingest.read_models import as_row
 from event_ingest.short_rows import short_rows
 from sandherd.contracts.errors import Code, Problem
 
-_MIN_COPIED: Final = 200
-"""Batches with at least this many events are stored by COPY. It takes two more round trips, but 5 µs less per event."""
+_MIN_EVENTS_FOR_COPY: Final = 200
+"""A batch with at least this number of events is stored by COPY: two more round trips, but 5 µs less per event."""
 _COPIED_COLUMNS: Final = [name for name, _ in COLUMNS]
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Maximum bytes of the events in one transaction: it has to end within the timeout of a statement."""
+"""Maximum bytes of the events in one transaction, because it must end within the timeout of a statement."""
 _SIZE: Final = itemgetter([name for name, _ in COLUMNS].index("size"))
 _MAX_TRIES: Final = 5
 """Maximum immediate tries of a batch while another replica interferes."""
@@ -46,11 +46,11 @@ class BatchResult:
     """The result of storing a batch. Indexes are among the deliveries."""
 
     new: int = 0
-    """How many events were new."""
+    """The number of new events."""
     duplicates: int = 0
-    """How many events were stored before, or occur in the batch a second time."""
+    """The number of events that were stored before, or occur in the batch a second time."""
     refused: dict[int, Problem] = field(default_factory=dict)
-    """By index: why the event can never be stored."""
+    """By index of an event: the reason why it can never be stored."""
     old: frozenset[int] = frozenset()
     """Indexes of events that were not new."""
 
@@ -68,7 +68,7 @@ class BatchResult:
 async def store(database: Database, batch: EventBatch) -> BatchResult:
     """Store those events of a batch that are not stored yet.
 
-    Raises the database's error when it is unavailable; then call it again with the whole batch.
+    Raises the database's error if the database is unavailable. Then call this function again with the whole batch.
     """
     if len(batch) == 1 or sum(map(_SIZE, batch.rows)) <= MAX_BYTES:
         try:
@@ -107,14 +107,14 @@ def stored_rows(database: Database, batch: EventBatch) -> Sequence[Row]:
 
 
 async def write_new(connection: Connection, batch: EventBatch, rows: Sequence[Row]) -> BatchResult:
-    """Store a batch, all of whose events are new, as usual. Raises `asyncpg.UniqueViolationError` if one is not new."""
+    """Store a batch of new events, which is the usual case. Raises `asyncpg.UniqueViolationError` if one is not new."""
     projections = project_events(event for event in batch.service_events if event is not None)
     referred = batch.referred()
-    if not projections and not referred and len(batch) < _MIN_COPIED:
+    if not projections and not referred and len(batch) < _MIN_EVENTS_FOR_COPY:
         await connection.execute(STORE_NEW, *columns(rows), *batch_totals(batch))  # one statement is one transaction
         return BatchResult(new=len(batch))
     async with connection.transaction():
-        if len(batch) < _MIN_COPIED:
+        if len(batch) < _MIN_EVENTS_FOR_COPY:
             await connection.execute(STORE_NEW, *columns(rows), *batch_totals(batch))
         else:
             records = sorted(rows, key=_number_of)  # in the same order in all replicas, which could deadlock otherwise
@@ -154,10 +154,10 @@ async def _classify_existing(connection: Connection, batch: EventBatch, new: set
     if counted:
         await connection.execute(COUNT_DUPLICATES, list(counted), list(counted.values()))
     refused = {batch.indexes[index]: _ID_CONFLICT for index in conflicts}
-    return BatchResult(len(new), counted.total(), refused, _old(batch, new))
+    return BatchResult(len(new), counted.total(), refused, _duplicate_indexes(batch, new))
 
 
-def _old(batch: EventBatch, new: set[UUID]) -> frozenset[int]:
+def _duplicate_indexes(batch: EventBatch, new: set[UUID]) -> frozenset[int]:
     """Indexes of events that were not new, or are a second copy in the same batch."""
     remaining, indexes = set(new), []
     for index, row in zip(batch.indexes, batch.rows, strict=True):
@@ -169,7 +169,7 @@ def _old(batch: EventBatch, new: set[UUID]) -> frozenset[int]:
 
 
 def _number_of(row: Row) -> int:
-    """The id as a number: numbers are compared faster than ids."""
+    """The id as a number, because numbers are compared faster than ids."""
     number: int = row[0].int
     return number
 

@@ -20,7 +20,7 @@ select coalesce(max(last), 0) from (select distinct project from sources) p,
 
 
 async def check_broker_data(database: Database, bus: Bus) -> dict[str, str | None]:
-    """The problem by its name; None if the stream is at least as long as the history.
+    """By name of the check, the problem; None if the stream is at least as long as the history.
 
     The result is empty if the broker or the database does not respond.
     """

@@ -23,7 +23,7 @@ from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.subjects import read_event_subject
 
 MAX_BYTES: Final = 16 * 1024
-"""Larger documents are left to `read_event`: an event that is read here has both forms of its row in memory."""
+"""Larger documents are read by `read_event`, because an event that is read here has both forms of its row in memory."""
 _MAX_SEQUENCE: Final = 2**31 - 1
 _DATA: Final = len('"data":')
 _NAME: Final = SAFE_NAME_PATTERN.strip("^$")
@@ -64,7 +64,7 @@ ParsedEvent = Envelope[Any] | CanonicalEvent
 """An event that was read by `read_event` or by `read_canonical`."""
 
 
-class _Rest(Model, Generic[DataT]):
+class _DocumentRest(Model, Generic[DataT]):
     """A document without the envelope's attributes. `data` is nested as before, because the parser limits the depth."""
 
     model_config = ConfigDict(extra="forbid")
@@ -72,7 +72,7 @@ class _Rest(Model, Generic[DataT]):
     data: DataT
 
 
-class _Place(NamedTuple):
+class _Subject(NamedTuple):
     """The values of an agent's event that its subject determines."""
 
     project: str
@@ -86,8 +86,8 @@ def read_canonical(subject: str, document: bytes) -> CanonicalEvent | None:
 
     Raises `ContractError` if the subject is invalid.
     """
-    place = _place_of(subject)
-    model = event_model(place.type) if place.type.startswith("agent.") else None
+    values = _values_of(subject)
+    model = event_model(values.type) if values.type.startswith("agent.") else None
     if model is None or len(document) > MAX_BYTES:
         return None
     try:
@@ -95,19 +95,19 @@ def read_canonical(subject: str, document: bytes) -> CanonicalEvent | None:
         match = _ENVELOPE.match(text)
         if match is None or _may_be_unstorable(text):
             return None
-        return _event_of(place, model, match, text[match.end() - _DATA :])
+        return _event_of(values, model, match, text[match.end() - _DATA :])
     except ValueError:
         return None
 
 
-def _event_of(place: _Place, model: type[EventData], match: "re.Match[str]", rest: str) -> CanonicalEvent | None:
+def _event_of(values: _Subject, model: type[EventData], match: "re.Match[str]", rest: str) -> CanonicalEvent | None:
     """The event; None if it may not be published on its subject, or its sequence is too large.
 
     `rest` is the document from `data` on. Raises `ValueError` if the time or the data are invalid.
     """
     id_, entity, event_type, time, digits, trace, project, task = match.groups()
     sequence = int(digits)
-    if (project, entity, event_type) != place[:3] or sequence > _MAX_SEQUENCE:
+    if (project, entity, event_type) != values[:3] or sequence > _MAX_SEQUENCE:
         return None
     data_document = f"{{{rest}"
     return CanonicalEvent(
@@ -117,7 +117,7 @@ def _event_of(place: _Place, model: type[EventData], match: "re.Match[str]", res
         project,
         entity,
         event_type,
-        place.source,
+        values.source,
         task,
         entity,
         trace,
@@ -139,15 +139,15 @@ def _may_be_unstorable(document: str) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def _place_of(subject: str) -> _Place:
+def _values_of(subject: str) -> _Subject:
     """The values that this subject determines; `source` is right for events of agents only. Raises `ContractError`."""
     project, entity, event_type = read_event_subject(subject)
-    return _Place(project, entity, event_type, AGENT_SOURCE + entity)
+    return _Subject(project, entity, event_type, AGENT_SOURCE + entity)
 
 
 @cache
 def _validator(model: type[EventData]) -> Callable[..., Any]:
-    rest = _Rest[model]  # type: ignore[valid-type]  # a model chosen at run time
+    rest = _DocumentRest[model]  # type: ignore[valid-type]  # a model chosen at run time
     rest.model_rebuild()
     validate: Callable[..., Any] = rest.__pydantic_validator__.validate_json
     return validate

@@ -72,7 +72,7 @@ def _file(row: Mapping[str, Any]) -> ComparedFile:
 def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Comparison:
     """The comparison, with rows ordered by number or name.
 
-    As many rows are left out as needed for at most `budget` bytes as JSON, but one of each kind stays.
+    Rows are left out until the comparison has at most `budget` bytes as JSON, but one row of each kind stays.
     """
     types = [TypeRow(type=key, first=a or 0, second=b or 0) for key, a, b in _pairs(first.types, second.types)]
     turns = [TurnRow(turn=key, first=a, second=b) for key, a, b in _pairs(first.turns, second.turns)]
@@ -95,7 +95,7 @@ def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Compariso
 
 
 def _pairs(first: Mapping[KeyT, ValueT], second: Mapping[KeyT, ValueT]) -> list[tuple[KeyT, Any, Any]]:
-    """Each key with its values in both mappings, in the order of the keys; None for a missing value."""
+    """Each key, with its value in the first and in the second mapping, ordered by key. A missing value is None."""
     return [(key, first.get(key), second.get(key)) for key in sorted(first.keys() | second.keys())]
 
 

@@ -29,10 +29,10 @@ else:
     Connection = Any
     Pool = Any
 
-CHECK_INTERVAL: Final = 1.0
-"""How often the database is checked, in seconds."""
+CHECK_SECONDS: Final = 1.0
+"""Interval between checks of the database, in seconds."""
 WRITE_TIMEOUT: Final = 8.0
-"""Timeout of a statement that writes, in seconds. A longer one is of no use: it is below the consumer's `ack_wait`."""
+"""Timeout of a statement that writes, in seconds. It is below the consumer's `ack_wait`, so a longer one has no use."""
 READ_TIMEOUT: Final = 4.0
 """Timeout of a statement that reads, in seconds; below the timeout of a requester."""
 LIGHT_CONNECTIONS: Final = 4
@@ -54,11 +54,11 @@ class DatabaseFault(Enum):
     """What a database error means for the work that failed."""
 
     UNAVAILABLE = "unavailable"
-    """The database is unavailable; the work is fine: retry later."""
+    """The database is unavailable. Retry the work later."""
     CONFLICT = "conflict"
-    """Another replica interfered: retry at once."""
+    """Another replica interfered. Retry the work at once."""
     POISON = "poison"
-    """The data itself is invalid: never retry."""
+    """The data is invalid. Never retry the work."""
 
 
 class DatabaseUnavailableError(Exception):
@@ -123,16 +123,16 @@ class Database:
     async def run_checks(self) -> None:
         """Check the database periodically, so that its availability is known. Runs until cancelled.
 
-        Raises what `prepare` raises, unless that means that the database is unavailable.
+        Raises the errors of `prepare`, except those which mean that the database is unavailable.
         """
         async with self._pools():
             while True:
                 await self._check()
                 self._check_requested.clear()
                 try:
-                    async with asyncio.timeout(CHECK_INTERVAL):
+                    async with asyncio.timeout(CHECK_SECONDS):
                         await self._check_requested.wait()
-                    await asyncio.sleep(CHECK_INTERVAL / 10)
+                    await asyncio.sleep(CHECK_SECONDS / 10)
                 except TimeoutError:
                     continue
 
@@ -179,7 +179,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
-        """A connection for a request. Requests that read much use `heavy` ones, which are few and in a separate pool.
+        """A connection for a request. Requests that read much use `heavy` ones, of which a separate pool has few.
 
         Raises `ContractError` (`unavailable`) when the database is unavailable or too slow.
         """

@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 _HOSTS: Final = re.compile(r"[A-Za-z0-9._:,\[\]-]*")
 """Matches names or addresses of hosts, with or without ports."""
-_OTHER: Final = "the database of DATABASE_URL"
+_UNKNOWN_DATABASE: Final = "the database of DATABASE_URL"
 _LOCAL: Final = "the default address"
 
 
@@ -19,12 +19,12 @@ def database_address(url: str) -> str:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
     except ValueError:
-        return _OTHER
+        return _UNKNOWN_DATABASE
     hosts = parts.netloc.rpartition("@")[2]
     if not _is_certain(parts, hosts):
-        return _OTHER
+        return _UNKNOWN_DATABASE
     name = unquote(parts.path.removeprefix("/")) or options.get("dbname") or options.get("database")
-    return f"database {name} at {_place(hosts, options)}" if name else f"the database at {_place(hosts, options)}"
+    return f"database {name} at {_hosts(hosts, options)}" if name else f"the database at {_hosts(hosts, options)}"
 
 
 def named_problem(problem: str | None, url: str) -> str | None:
@@ -38,7 +38,7 @@ def _is_certain(parts: SplitResult, hosts: str) -> bool:
     return is_url and _HOSTS.fullmatch(hosts) is not None and "@" not in f"{parts.path}{parts.query}"
 
 
-def _place(hosts: str, options: dict[str, str]) -> str:
+def _hosts(hosts: str, options: dict[str, str]) -> str:
     """The hosts with their ports, or the directory of a socket."""
     port = options.get("port")
     place = hosts or options.get("host") or _LOCAL

@@ -10,12 +10,12 @@ import asyncpg
 CONNECT_TIMEOUT: Final = 3.0
 """Timeout of connecting to one host, in seconds."""
 ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
-"""Settings of sessions for requests, so that a request uses one core only."""
+"""Settings of sessions for requests. With them, a request uses only one core."""
 _DURABLE: Final = ("on", "remote_apply")
 
 
 class DatabaseSettingError(Exception):
-    """With a setting of the server, acknowledged events could be lost; the message names the fix."""
+    """A setting of the server could cause the loss of acknowledged events. The message names the fix."""
 
 
 class DatabaseHosts:
@@ -70,7 +70,7 @@ def _with_host(url: str, host: str, port: str) -> str:
 
 
 def server_settings(name: str, timeout: float, settings: Mapping[str, str], *, pooled: bool) -> dict[str, str]:
-    """The settings with which a session begins. A pooler accepts only those that it can set again for each client."""
+    """The settings with which a session begins. A pooler accepts only settings that it can set for each client."""
     basic = {"application_name": name, "timezone": "UTC"}
     if pooled:
         return basic
@@ -105,7 +105,7 @@ def session_pool(hosts: DatabaseHosts, size: int, timeout: float, settings: Mapp
 
 
 async def _skip_reset(_connection: Any) -> None:
-    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
+    """Skip asyncpg's reset, which costs a round trip each time. These connections have no state to reset."""
 
 
 async def check_durability(connection: Any) -> None:
@@ -119,7 +119,7 @@ async def check_durability(connection: Any) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """The error in one line, with the fix if the URL is that of a pooler, but the settings do not say so."""
+    """The error in one line. It names the fix if the URL is that of a pooler and the settings do not state that."""
     if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
         return f"{error}: a pooler needs SANDHERD_DATABASE_POOLED=true"
     return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__

@@ -1,8 +1,11 @@
 """Deletes the rows of tasks and sandboxes that ended long ago and of which no event is stored.
 
-The tables are keyed by names, which can be used again, so they have no partitions by time. Rows are deleted in batches.
-A batch is one transaction; batches of events about the same names wait for it. If the source of deleted totals also has
-events about other tasks or sandboxes, the totals are added to its row with an empty name, so that its sums stay right.
+The tables are keyed by names, which can be used again, so they have no partitions by time. Rows are deleted in batches,
+each in one transaction. The storing of events about the same names waits for that transaction.
+
+`sources` has a row of totals for each source of events and each task or sandbox that its events are about. If a source
+has events about other tasks or sandboxes too, the deleted totals are added to its row with an empty name, so that the
+sums over all rows of the source stay correct.
 """
 
 from datetime import datetime, timedelta
@@ -14,30 +17,30 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import created_at
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 
-PORTION: Final = 100
-"""Maximum of tasks, and of sandboxes without a task, that are deleted in one transaction."""
+BATCH_SIZE: Final = 100
+"""Maximum number of tasks, and of sandboxes without a task, that one transaction deletes."""
 TASK_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(TASK_ENDED))
 _SANDBOX_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))
-# `r` is a row with a project and a name. It must have ended before `own.before` of its project, or else before $3.
-_IS_OVER: Final = """
+# `r` is a row of a task or sandbox. It must have ended before the limit of its project, or before $3 if there is none.
+_ENDED_BEFORE_LIMIT: Final = """
     r.state_at < $4 and r.state_at < case when own.project is null then $3::timestamptz else own.before end
 """
-_NOTHING_STORED: Final = """
+_NO_EVENT_STORED: Final = """
     not exists (select from events e where e.entity = {name} and e.project || '' = r.project)
     and not exists (select from event_summaries e where e.entity = {name} and e.project = r.project)
 """
-_OWN: Final = "left join unnest($1::text[], $2::timestamptz[]) as own (project, before) using (project)"
+_JOIN_PROJECT_LIMITS: Final = "left join unnest($1::text[], $2::timestamptz[]) as own (project, before) using (project)"
 _TASKS: Final = f"""
-select r.project, r.task, null as sandbox from tasks r {_OWN}
-where r.state in ({TASK_STATES}) and {_IS_OVER} and {_NOTHING_STORED.format(name="r.task")}
+select r.project, r.task, null as sandbox from tasks r {_JOIN_PROJECT_LIMITS}
+where r.state in ({TASK_STATES}) and {_ENDED_BEFORE_LIMIT} and {_NO_EVENT_STORED.format(name="r.task")}
     and not exists (select from history_holds h where h.project = r.project and h.task in ('', r.task))
     and not exists (select from sandboxes b where b.project = r.project and b.task = r.task and (
-        coalesce(b.state, '') not in ({_SANDBOX_STATES}) or not ({_NOTHING_STORED.format(name="b.sandbox")})))
+        coalesce(b.state, '') not in ({_SANDBOX_STATES}) or not ({_NO_EVENT_STORED.format(name="b.sandbox")})))
 order by r.state_at limit $5
 """  # noqa: S608  # our own names
 _SANDBOXES: Final = f"""
-select r.project, null as task, r.sandbox from sandboxes r {_OWN}
-where r.state in ({_SANDBOX_STATES}) and {_IS_OVER} and {_NOTHING_STORED.format(name="r.sandbox")}
+select r.project, null as task, r.sandbox from sandboxes r {_JOIN_PROJECT_LIMITS}
+where r.state in ({_SANDBOX_STATES}) and {_ENDED_BEFORE_LIMIT} and {_NO_EVENT_STORED.format(name="r.sandbox")}
     and not exists (select from history_holds h where h.project = r.project and h.task in ('', r.task))
     and not exists (select from tasks t where t.project = r.project and t.task = r.task)
 order by r.state_at limit $5
@@ -76,13 +79,13 @@ select count(*) from expired
 
 
 async def delete_ended(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
-    """Delete a batch. Returns the number of tasks and of sandboxes without a task. Call it until it returns 0."""
-    own = {project: _before(policy, days, now) for project, days in policy.project_days.items()}
-    general = _before(policy, policy.days, now)
+    """Delete a batch. Returns the number of deleted tasks and sandboxes without a task. Call it until it returns 0."""
+    own = {project: _ended_before(policy, days, now) for project, days in policy.project_days.items()}
+    general = _ended_before(policy, policy.days, now)
     limits = [limit for limit in (*own.values(), general) if limit is not None]
     if not limits:
         return 0
-    values = list(own), list(own.values()), general, max(limits), PORTION
+    values = list(own), list(own.values()), general, max(limits), BATCH_SIZE
     async with connection.transaction():
         await connection.execute("set local lock_timeout = '1s'")
         await connection.execute("lock table history_holds in share mode")
@@ -91,28 +94,28 @@ async def delete_ended(connection: Connection, policy: RetentionPolicy, now: dat
     return tasks + sandboxes
 
 
-def _before(policy: RetentionPolicy, days: int, now: datetime) -> datetime | None:
-    """The time before which a task must have ended to be deleted, if events of its project stay for `days` days.
+def _ended_before(policy: RetentionPolicy, days: int, now: datetime) -> datetime | None:
+    """The time before which a task must have ended to be deleted. Events of its project are stored for `days` days.
 
-    None if its events or tasks stay forever.
+    None if the project's events or tasks are stored forever.
     """
     return now - timedelta(days=max(policy.task_days, days)) if days and policy.task_days else None
 
 
 def expires_at(ended_at: datetime, policy: RetentionPolicy) -> datetime | None:
-    """When a task that ended at this time may be deleted, in a project without its own retention; None: never."""
+    """When a task that ended at this time may be deleted, in a project without its own retention. None means never."""
     days = max(policy.task_days, policy.days)
     return ended_at + timedelta(days=days) if policy.task_days and policy.days else None
 
 
 def expired_error(name: str, task_days: int, now: datetime) -> ContractError | None:
-    """The error for a name of which nothing is stored, if the time in it is more than `task_days` ago; else None."""
+    """The error for a name that is not stored, if the time in the name is more than `task_days` ago; else None."""
     at = created_at(name)
     if not task_days or at is None or at > now - timedelta(days=task_days):
         return None
     return ContractError(
         Code.NOT_FOUND,
-        f"nothing is stored of {name}: it was created on {at:%Y-%m-%d}, and has expired, if it existed",
+        f"{name} is not stored: its name is of {at:%Y-%m-%d}, so if it existed, it has expired and was deleted",
         field="sandbox",
-        remedy=f"what is stored of tasks is deleted {task_days} days after they ended (SANDHERD_HISTORY_TASK_DAYS)",
+        remedy=f"ended tasks are deleted after {task_days} days; see SANDHERD_HISTORY_TASK_DAYS",
     )

@@ -38,15 +38,15 @@ COLUMNS: Final = (
     ("size", "integer"),
 )
 """Each column's name, and its type in the statement."""
-TYPE: Final = [name for name, _ in COLUMNS].index("type")
+TYPE_INDEX: Final = [name for name, _ in COLUMNS].index("type")
 """The index of the event's type in a row."""
 
 
 @dataclass(slots=True)
 class EventBatch:
-    """Parsed events as parallel lists: index among the deliveries, row, and the event itself if a service emitted it.
+    """Parsed events as parallel lists: index among the deliveries, row, and the event if a service has published it.
 
-    It has no more of an event than needed, as most of a busy herd's load is here.
+    It has only the needed parts of an event, because most of a busy herd's load is here.
     """
 
     indexes: list[int] = field(default_factory=list)

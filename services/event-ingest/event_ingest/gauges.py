@@ -1,4 +1,4 @@
-"""event-ingest's gauges: how far it is behind the stream, and how many events are missing."""
+"""event-ingest's gauges: its lag behind the stream, and the number of missing events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,9 +16,9 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.service.service import Service
 
-_LAG_INTERVAL: Final = 5.0
-_GAPS_INTERVAL: Final = 60.0
-_RECOUNT_DELAY: Final = 5.0
+_LAG_SECONDS: Final = 5.0
+_GAPS_SECONDS: Final = 60.0
+_RECOUNT_SECONDS: Final = 5.0
 _UNAVAILABLE: Final = (*NO_REPLY, ContractError)
 
 
@@ -31,7 +31,7 @@ class IngestGauges:
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        await run_until_first(_repeat(self._measure_lag, _LAG_INTERVAL), _repeat(self.measure_gaps, _GAPS_INTERVAL))
+        await run_until_first(_repeat(self._measure_lag, _LAG_SECONDS), _repeat(self.measure_gaps, _GAPS_SECONDS))
 
     async def _measure_lag(self) -> None:
         bus, meters = self._service.bus, self._service.meters
@@ -46,7 +46,7 @@ class IngestGauges:
         """
         missing = await self._count_missing()
         if missing:
-            await asyncio.sleep(_RECOUNT_DELAY)
+            await asyncio.sleep(_RECOUNT_SECONDS)
             missing = min(missing, await self._count_missing())
         self._service.meters.set("sandherd_ingest_gaps", missing)
 

@@ -10,8 +10,8 @@ from event_ingest.database import Connection
 from event_ingest.history_partitions import read_not_before
 from event_ingest.history_policy import RetentionPolicy, stored_before
 
-PORTION: Final = 1000
-"""Maximum of events that are deleted in one transaction."""
+BATCH_SIZE: Final = 1000
+"""Maximum number of events that one transaction deletes."""
 _DELETE_UNDATED: Final = """
 with deleted as (
     delete from events_default where id in (
@@ -41,6 +41,6 @@ async def delete_undated(connection: Connection, policy: RetentionPolicy, now: d
         await connection.execute("set local lock_timeout = '1s'")
         await connection.execute("lock table history_holds in share mode")
         deleted: int = await connection.fetchval(
-            _DELETE_UNDATED, list(own), list(own.values()), general, max(limits), PORTION
+            _DELETE_UNDATED, list(own), list(own.values()), general, max(limits), BATCH_SIZE
         )
     return deleted

@@ -1,4 +1,4 @@
-"""Reads what the retention needs to know of the partitions of `events`: their days, sizes, projects and holds."""
+"""Reads the facts about the partitions of `events` that the retention needs: days, sizes, projects and holds."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.history_policy import NOTICE, PartitionContents, RetentionPolicy
+from event_ingest.history_policy import NOTICE_PERIOD, PartitionContents, RetentionPolicy
 from event_ingest.schema import partition_name
 
 MIGRATION: Final = "retention"
@@ -19,8 +19,8 @@ select part.relname as name, pg_total_relation_size(part.oid) as bytes, greatest
 from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
-_BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
-# It reads one entry of an index for each project, not one for each event.
+_HISTORY_START: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
+# This query reads one entry of an index for each project, not one for each event.
 _PROJECTS: Final = """
 with recursive found (project) as (
     (select project from {0} where {1} order by project limit 1)
@@ -30,7 +30,7 @@ with recursive found (project) as (
 )
 select project from found where project is not null
 """
-_HELD: Final = """
+_IS_HELD: Final = """
 select exists (select from history_holds h where
     h.task = '' and exists (select from {0} e where e.project = h.project)
     or h.task <> '' and (
@@ -39,9 +39,9 @@ select exists (select from history_holds h where
             select from sandboxes b join {0} e on e.entity = b.sandbox and e.project = b.project
             where b.project = h.project and b.task = h.task)))
 """
-_ATTACHED: Final = "select exists (select from pg_inherits where inhrelid = to_regclass($1))"
+_IS_ATTACHED: Final = "select exists (select from pg_inherits where inhrelid = to_regclass($1))"
 _COUNT: Final = "select count(*) from {0}"
-_RESTORED: Final = "select max(until) from history_restores where day = $1"
+_RESTORED_UNTIL: Final = "select max(until) from history_restores where day = $1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Partition:
     """A partition of `events`, as Postgres describes it. Its number of events is an estimate."""
 
     day: date | None
-    """None: it is the default partition."""
+    """None for the default partition."""
     events: int
     bytes: int
 
@@ -71,7 +71,7 @@ def parse_day(name: str) -> date | None:
 
 async def is_attached(connection: Connection, day: date) -> bool:
     """Whether the partition of a day exists and is attached to `events`."""
-    found: bool = await connection.fetchval(_ATTACHED, partition_name(day))
+    found: bool = await connection.fetchval(_IS_ATTACHED, partition_name(day))
     return found
 
 
@@ -82,9 +82,9 @@ async def count_events(connection: Connection, day: date) -> int:
 
 
 async def read_not_before(connection: Connection, migration: str = MIGRATION) -> datetime:
-    """When the first day may be dropped (or reduced): `NOTICE` after this migration was applied."""
-    applied: datetime = await connection.fetchval(_BEGUN, migration)
-    return applied + NOTICE
+    """When the first day may be dropped or reduced: `NOTICE_PERIOD` after this migration was applied."""
+    applied: datetime = await connection.fetchval(_HISTORY_START, migration)
+    return applied + NOTICE_PERIOD
 
 
 async def use_indexes(connection: Connection) -> None:
@@ -93,14 +93,14 @@ async def use_indexes(connection: Connection) -> None:
 
 
 async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> PartitionContents:
-    """What decides whether a day can be dropped. Call it in a transaction, after `use_indexes`.
+    """Read the facts that decide whether a day can be dropped. Call it in a transaction, after `use_indexes`.
 
     Projects are read only if the retention depends on them.
     """
     name = partition_name(day)
     projects = await _projects_of_day(connection, day) if policy.varies else []
-    held: bool = await connection.fetchval(_HELD.format(name))
-    restored_until: datetime | None = await connection.fetchval(_RESTORED, day)
+    held: bool = await connection.fetchval(_IS_HELD.format(name))
+    restored_until: datetime | None = await connection.fetchval(_RESTORED_UNTIL, day)
     return PartitionContents(frozenset(projects), held, restored_until)
 
 

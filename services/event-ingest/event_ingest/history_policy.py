@@ -13,23 +13,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
-NOTICE: Final = timedelta(days=7)
-"""How long after the upgrade of a database the first day is dropped, so that operators can prevent it."""
+NOTICE_PERIOD: Final = timedelta(days=7)
+"""The time from the upgrade of a database to the first drop of a day, in which operators can prevent the drop."""
 MAX_DAYS: Final = 36_500
 """The longest retention in days."""
 
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """How many days events stay stored; 0: forever."""
+    """The retention of events, in days. 0 means forever."""
 
     days: int
     project_days: Mapping[str, int] = field(default_factory=dict)
     """The retention of projects that have their own."""
     type_days: Mapping[str, int] = field(default_factory=dict)
-    """By type of event: a shorter retention of its events, in every project; 0: the type has no shorter one."""
+    """By type of event: a shorter retention of its events, in every project. 0 means that the type has none."""
     task_days: int = 0
-    """How many days the rows of a task stay after it ended, unless its events stay longer; 0: forever."""
+    """The number of days for which the rows of an ended task stay, unless its events stay longer. 0 means forever."""
 
     def of(self, project: str) -> int:
         """The retention of a project, in days."""
@@ -37,13 +37,13 @@ class RetentionPolicy:
 
     @property
     def varies(self) -> bool:
-        """Whether it depends on the projects in a partition when the partition is due."""
+        """Whether the date at which a partition is due depends on the projects in it."""
         return any(days != self.days for days in self.project_days.values())
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionContents:
-    """What decides when a partition is dropped: the projects with events in it, and whether one of them is held."""
+    """The facts that decide when a partition is dropped: its projects, and whether there is a hold on one of them."""
 
     projects: frozenset[str] = frozenset()
     held: bool = False
@@ -52,17 +52,17 @@ class PartitionContents:
 
 
 def due_at(day: date, days: Iterable[int], not_before: datetime) -> datetime | None:
-    """When the events of a day are due, if their retentions are `days` (0: forever); None: never."""
+    """When the events of a day are due, if their retentions are `days` (0 means forever). None means never."""
     retentions = [MAX_DAYS + 1 if number == 0 else number for number in days]
     if not retentions or max(retentions) > MAX_DAYS:
         return None
-    return max(_end(day) + timedelta(days=max(retentions)), not_before)
+    return max(_end_of_day(day) + timedelta(days=max(retentions)), not_before)
 
 
 def partition_due_at(
     day: date, projects: Collection[str], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When no project needs a day's partition any more; None: never."""
+    """When no project needs a day's partition any more. None means never."""
     needed = [policy.of(project) for project in projects] or [policy.days]
     return due_at(day, needed, not_before)
 
@@ -70,7 +70,7 @@ def partition_due_at(
 def first_due_at(
     day: date, projects: Collection[str], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When the first of these projects does not need its events of a day any more; None: never."""
+    """When the first of these projects does not need its events of a day any more. None means never."""
     due = (due_at(day, [policy.of(project)], not_before) for project in projects)
     return min((one for one in due if one is not None), default=None)
 
@@ -78,7 +78,10 @@ def first_due_at(
 def contents_due_at(
     day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When no project needs a day's partition any more, and a restored day need not stay any longer; None: never."""
+    """When no project needs a day's partition any more, and a restored day need not stay any longer.
+
+    None means never.
+    """
     return partition_due_at(day, contents.projects, policy, max(not_before, contents.restored_until or not_before))
 
 
@@ -121,7 +124,7 @@ def may_be_reduced(contents: PartitionContents, now: datetime) -> bool:
 def next_reduction(
     days: Collection[date], reduced: Mapping[date, Collection[str]], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When the next of these days is to be reduced because of a type of events; None: never.
+    """When the next of these days is to be reduced because of a type of events. None means never.
 
     `reduced` has the types that were removed from each day before.
     """
@@ -159,7 +162,10 @@ class ExaminedDay:
 def next_drop(
     days: Collection[date], examined: Collection[ExaminedDay], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When the next of these days is dropped; None: never. Days that were not examined have the general retention."""
+    """When the next of these days is dropped. None means never.
+
+    Days that were not examined have the general retention.
+    """
     others = set(days) - {one.day for one in examined}
     first = due_at(min(others), [policy.days], not_before) if others else None
     known = [one.due_at for one in examined if not one.held]
@@ -179,5 +185,5 @@ def days_ahead(days: Collection[date], today: date) -> int:
     return count
 
 
-def _end(day: date) -> datetime:
+def _end_of_day(day: date) -> datetime:
     return datetime.combine(day, time(), UTC) + timedelta(days=1)

@@ -30,20 +30,20 @@ from event_ingest.history_policy import (
     may_be_reduced,
     next_reduction,
 )
-from event_ingest.history_reduction import LATE, DayReduction, ReductionResult, reduce_day
+from event_ingest.history_reduction import MAX_LATE_EVENTS, DayReduction, ReductionResult, reduce_day
 from event_ingest.history_reduction_statements import type_list
 from event_ingest.schema import partition_name
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 _CHECK_SECONDS: Final = 600.0
-_REDUCED: Final = "select day, types from history_reductions"
-# A reduced day has an index of expired events. It is empty but for events that were stored after the reduction.
+_READ_REDUCTIONS: Final = "select day, types from history_reductions"
+# A reduced day has an index of expired events. It has only events that were stored after the reduction.
 _LATE_EVENTS: Final = f"""
 select id from (
-    (select id from {{part}} where type in ({{types}}) limit {LATE + 1})
-    union (select id from {{part}} where project = any($1::text[]) limit {LATE + 1})
-) as late limit {LATE + 1}
+    (select id from {{part}} where type in ({{types}}) limit {MAX_LATE_EVENTS + 1})
+    union (select id from {{part}} where project = any($1::text[]) limit {MAX_LATE_EVENTS + 1})
+) as late limit {MAX_LATE_EVENTS + 1}
 """  # noqa: S608  # constant numbers
 _log: Final = logs.get("retention")
 
@@ -71,7 +71,7 @@ async def find_reductions(
 
 async def read_reduced(connection: Connection) -> dict[date, frozenset[str]]:
     """The days that were reduced, with the types that were removed from them."""
-    rows: list[Any] = await connection.fetch(_REDUCED)
+    rows: list[Any] = await connection.fetch(_READ_REDUCTIONS)
     return {row["day"]: frozenset(row["types"]) for row in rows}
 
 
@@ -88,7 +88,7 @@ async def _reductions(
     late = await connection.fetch(statement, sorted(expired.projects))
     if not late:
         return []
-    return [DayReduction(day, expired, tuple(row["id"] for row in late) if len(late) <= LATE else ())]
+    return [DayReduction(day, expired, tuple(row["id"] for row in late) if len(late) <= MAX_LATE_EVENTS else ())]
 
 
 class HistoryReducer:
@@ -104,7 +104,7 @@ class HistoryReducer:
         self._archive = archive
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             if await self._database.wait_available(_CHECK_SECONDS):
                 await self._try()

@@ -45,10 +45,10 @@ from event_ingest.history_reduction_statements import (
 from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.schema import AUTOVACUUM, partition_name
 
-LATE: Final = 1000
+MAX_LATE_EVENTS: Final = 1000
 """If a day was reduced before, and at most this many expired events were stored afterwards, only they are deleted."""
-_TRIES: Final = 30
-_LOCK: Final = 0x5A4D_5244_4345
+_MAX_TRIES: Final = 30
+_LOCK_ID: Final = 0x5A4D_5244_4345
 _BUSY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 
@@ -109,7 +109,7 @@ async def reduce_day(
         return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NEEDED
     await connection.execute("begin")
     done = ReductionResult.BUSY
-    if await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+    if await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK_ID):
         done = await (_remove_late if reduction.late else _replace)(connection, reduction, now, archived)
     if done is not ReductionResult.REDUCED:
         await connection.execute("rollback")
@@ -127,7 +127,7 @@ async def _replace(
     await connection.execute(for_day(CREATE, day, options=options or AUTOVACUUM))
     old = await _copy(connection, reduction, OLD_ROWS, newest, None)
     await _create_indexes(connection, reduction)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         await connection.execute("savepoint swap")
         try:
             return await _swap(connection, reduction, old, now, archived)

@@ -46,7 +46,7 @@ from sandherd.telemetry.meters import Meters
 _TRIES: Final = 30
 """Maximum of tries of a drop in one run."""
 _CHECK_SECONDS: Final = 60.0
-_LOCK: Final = 0x5A4D_4452_4F50
+_LOCK_ID: Final = 0x5A4D_4452_4F50
 _DROP: Final = """
 set local lock_timeout = '{wait}ms';
 lock table only events in access exclusive mode;
@@ -131,7 +131,7 @@ def _drop_of(day: date) -> str:
 async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> bool:
     """Whether a day may be dropped. Acquires locks, so that this stays true until the end of the transaction."""
     await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
-    if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+    if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK_ID):
         raise asyncpg.LockNotAvailableError("another replica is dropping days")
     await connection.execute("lock table history_holds in share mode")
     if not await is_attached(connection, day):

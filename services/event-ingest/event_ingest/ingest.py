@@ -10,7 +10,7 @@ from typing import Final
 from event_ingest.agent_metrics import AgentMetrics
 from event_ingest.batch_writer import BatchResult, store
 from event_ingest.database import Database, DatabaseUnavailableError, classify_error
-from event_ingest.event_rows import TYPE, EventBatch
+from event_ingest.event_rows import TYPE_INDEX, EventBatch
 from sandherd.bus.consumers.consumer import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS
@@ -28,7 +28,7 @@ MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.mi
 """The types of events whose storing is traced. A span for each event would take more time than storing it."""
 _PARSED_AT_ONCE: Final = 500
 """Number of parsed events of a batch after which requests and health checks may run."""
-_TYPE_OF: Final = itemgetter(TYPE)
+_TYPE_OF: Final = itemgetter(TYPE_INDEX)
 _AT: Final = attrgetter("at")
 _log: Final = logs.get("ingest")
 
@@ -90,21 +90,23 @@ class Ingest:
                 raise
             raise DatabaseUnavailableError(repr(error)) from error
 
-    def _count(self, stored: BatchResult, batch: EventBatch, deliveries: Sequence[Delivery]) -> None:
-        for event_type, amount in _count_new_by_type(stored, batch).items():
+    def _count(self, batch_result: BatchResult, batch: EventBatch, deliveries: Sequence[Delivery]) -> None:
+        for event_type, amount in _count_new_by_type(batch_result, batch).items():
             self._meters.count("sandherd_ingest_stored_total", amount, type=event_type)
         self._meters.count("sandherd_ingest_received_total", len(deliveries))
-        self._meters.count("sandherd_ingest_duplicates_total", stored.duplicates)
+        self._meters.count("sandherd_ingest_duplicates_total", batch_result.duplicates)
         self._meters.observe("sandherd_ingest_batch_events", len(deliveries))
         lag = datetime.now(UTC) - min(map(_AT, deliveries))
         self._meters.observe("sandherd_ingest_lag_seconds", max(0.0, lag.total_seconds()))
 
 
-def _count_new_by_type(stored: BatchResult, batch: EventBatch) -> Counter[str]:
+def _count_new_by_type(batch_result: BatchResult, batch: EventBatch) -> Counter[str]:
     """Number of new events by type."""
-    if not stored.old and not stored.refused:
+    if not batch_result.old and not batch_result.refused:
         return Counter(map(_TYPE_OF, batch.rows))
-    return Counter(row[TYPE] for index, row in zip(batch.indexes, batch.rows, strict=True) if stored.is_new(index))
+    return Counter(
+        row[TYPE_INDEX] for index, row in zip(batch.indexes, batch.rows, strict=True) if batch_result.is_new(index)
+    )
 
 
 async def _parse_deliveries(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> EventBatch:

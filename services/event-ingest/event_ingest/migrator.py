@@ -24,11 +24,11 @@ import asyncpg
 from event_ingest.database import APPLICATION_NAME, Connection
 from sandherd.telemetry import logs
 
-_LOCK: Final = 0x5A4D_4849_5354  # any number that nothing else uses
+_LOCK_ID: Final = 0x5A4D_4849_5354  # any number that nothing else uses
 _FILE: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)(?:\.(before|after))?\.sql$")
 _FOUNDATION: Final = 5
 """The last number of a file without a kind."""
-_APPLIED: Final = "schema_migrations"
+_MIGRATIONS_TABLE: Final = "schema_migrations"
 """Applied migrations that a version must know: it refuses to start if this table has a number without a file."""
 _APPLIED_BEFORE: Final = "schema_migrations_before"
 """Applied migrations that a version need not know. A separate table, as the first versions refuse unknown numbers."""
@@ -41,9 +41,9 @@ create table if not exists {table} (
     applied_at timestamptz not null default now()
 );
 """
-    for table in (_APPLIED, _APPLIED_BEFORE)
+    for table in (_MIGRATIONS_TABLE, _APPLIED_BEFORE)
 )
-_CONNECTED: Final = """
+_CONNECTED_PROGRAMS: Final = """
 select application_name from pg_stat_activity where datname = current_database() and application_name like $1
 """
 _log: Final = logs.get("migrator")
@@ -78,7 +78,7 @@ class Migration:
     @property
     def table(self) -> str:
         """The table that records that it was applied."""
-        return _APPLIED_BEFORE if self.kind is MigrationKind.BEFORE else _APPLIED
+        return _APPLIED_BEFORE if self.kind is MigrationKind.BEFORE else _MIGRATIONS_TABLE
 
 
 @dataclass(frozen=True)
@@ -169,15 +169,19 @@ async def migrate_before(connection: Connection) -> list[int]:
     return done + await migrate(connection) if is_new and not await count_older(connection) else done
 
 
-async def _apply_next(connection: Connection, known: Sequence[Migration], numbers: Collection[int]) -> int | None:
+async def _apply_next(connection: Connection, migrations: Sequence[Migration], numbers: Collection[int]) -> int | None:
     """Apply the first missing migration of `numbers`, in one transaction. Returns its number; None if none is missing.
 
     The lock is that of the transaction, because a pooler may give each transaction another session.
     """
     async with connection.transaction():
-        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK_ID)
         await connection.execute(_CREATE_TABLES)
-        todo = [migration for migration in unapplied(known, await _applied(connection)) if migration.number in numbers]
+        todo = [
+            migration
+            for migration in unapplied(migrations, await _applied_migrations(connection))
+            if migration.number in numbers
+        ]
         if todo:
             await _apply(connection, todo[0])
     if todo:
@@ -187,7 +191,7 @@ async def _apply_next(connection: Connection, known: Sequence[Migration], number
 
 async def pending_migrations(connection: Connection) -> list[Migration]:
     """The migrations still to be applied, of both kinds. Raises `MigrationRefusedError`."""
-    return unapplied(read_migrations(), await _applied(connection))
+    return unapplied(read_migrations(), await _applied_migrations(connection))
 
 
 async def missing_migrations(connection: Connection) -> list[Migration]:
@@ -198,15 +202,15 @@ async def missing_migrations(connection: Connection) -> list[Migration]:
 
 async def count_older(connection: Connection) -> int:
     """The number of connections from an event-ingest of an older version."""
-    rows = await connection.fetch(_CONNECTED, f"{APPLICATION_NAME}%")
+    rows = await connection.fetch(_CONNECTED_PROGRAMS, f"{APPLICATION_NAME}%")
     numbers = (row["application_name"].removeprefix(APPLICATION_NAME).strip() for row in rows)
     last = read_migrations()[-1].number
     return sum(not number.isdecimal() or int(number) < last for number in numbers)
 
 
-async def _applied(connection: Connection) -> AppliedMigrations:
+async def _applied_migrations(connection: Connection) -> AppliedMigrations:
     return AppliedMigrations(
-        await _read_checksums(connection, _APPLIED), await _read_checksums(connection, _APPLIED_BEFORE)
+        await _read_checksums(connection, _MIGRATIONS_TABLE), await _read_checksums(connection, _APPLIED_BEFORE)
     )
 
 

@@ -28,7 +28,7 @@ NAMES: Final = ("events_of_activity", "events_of_views")
 _CHECK_SECONDS: Final = 3600.0
 LATE: Final = timedelta(hours=1)
 """How long after the end of a day its events may still be stored."""
-_LOCK: Final = 0x5A4D_494E_4458
+_LOCK_ID: Final = 0x5A4D_494E_4458
 _MISSING: Final = """
 select parent.relname as parent, part.relname as partition, own.relname as own,
     coalesce(own_index.indisvalid, false) as valid, pg_get_indexdef(parent.oid) as definition
@@ -52,15 +52,15 @@ where tree.inhparent = 'events'::regclass and part.relname ~ '^events_[0-9]{8}$'
     and not coalesce(own_index.indisvalid, false)
 order by part.relname desc
 """
-_PACKED: Final = "packed"
+_PACKED_COMMENT: Final = "packed"
 """The comment of an index that was rebuilt. It is set by the last statement, so an interrupted rebuild is repeated."""
-_UNPACKED: Final = f"""
+_UNPACKED_INDEXES: Final = f"""
 select own.relname as name from pg_inherits tree
 join pg_class part on part.oid = tree.inhrelid join pg_index on pg_index.indrelid = part.oid
 join pg_class own on own.oid = pg_index.indexrelid join pg_am on pg_am.oid = own.relam
 where tree.inhparent = 'events'::regclass and part.relname ~ '^events_[0-9]{{8}}$' and part.relname < $1
     and pg_am.amname = 'btree' and own.relname !~ '_cc(new|old)[0-9]*$'
-    and obj_description(own.oid, 'pg_class') is distinct from '{_PACKED}'
+    and obj_description(own.oid, 'pg_class') is distinct from '{_PACKED_COMMENT}'
 order by part.relname desc, own.relname
 """  # noqa: S608  # a constant
 _HAS_TERMS: Final = "select coalesce((select indisvalid from pg_index where indexrelid = to_regclass($1)), false)"
@@ -116,7 +116,7 @@ async def missing_term_indexes(connection: Connection, now: datetime) -> list[tu
 
 async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
     """The indexes of past days that have free space, each with the statements that rebuild it; the newest day first."""
-    rows = await connection.fetch(_UNPACKED, _today(now))
+    rows = await connection.fetch(_UNPACKED_INDEXES, _today(now))
     return [
         (
             name,
@@ -125,7 +125,7 @@ async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[
                 f"drop index concurrently if exists {name}_ccold",
                 f"alter index {name} set (fillfactor = 100)",
                 f"reindex index concurrently {name}",
-                f"comment on index {name} is '{_PACKED}'",
+                f"comment on index {name} is '{_PACKED_COMMENT}'",
             ],
         )
         for name in (row["name"] for row in rows)
@@ -174,7 +174,7 @@ def _today(now: datetime) -> str:
 class PartitionIndexes:
     """Creates missing indexes after the start, and once an hour: a day that has ended needs an index of words."""
 
-    lock: ClassVar[int] = _LOCK
+    lock: ClassVar[int] = _LOCK_ID
 
     def __init__(self, database: Database) -> None:
         self._database = database

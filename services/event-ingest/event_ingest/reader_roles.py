@@ -69,7 +69,7 @@ select 'it may change ' || c.oid::regclass from pg_class c
 where c.relnamespace = '{SCHEMA}'::regnamespace and c.relkind = 'v'
     and has_table_privilege($1, c.oid, 'insert, update, delete')
 """  # noqa: S608  # constant names
-_END: Final = """
+_END_SESSIONS: Final = """
 select pg_terminate_backend(a.pid) from pg_stat_activity a
 where a.datname = current_database() and a.usename in (select role::name from history_readers)
     and a.usename = coalesce($1::text::name, a.usename) and pg_has_role(current_user, a.usesysid, 'usage')
@@ -140,7 +140,7 @@ async def list_readers(connection: Connection) -> list[tuple[str, list[str]]]:
 
 async def end_readers(connection: Connection, role: str | None = None) -> None:
     """End the sessions of one reader, or of all readers: an open transaction would block changes of the tables."""
-    await connection.fetch(_END, role)
+    await connection.fetch(_END_SESSIONS, role)
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

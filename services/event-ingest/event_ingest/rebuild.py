@@ -23,8 +23,8 @@ from event_ingest.read_models import as_row
 from event_ingest.totals_recount import RECOUNT
 from event_ingest.verification import TABLES, Pair, ReadTable, Totals
 
-_PAGE: Final = 20
-_TRIES: Final = 60
+_PAGE_SIZE: Final = 20
+_MAX_TRIES: Final = 60
 # It locks the tables in the same order as batches do. Requests can still read the tables.
 _LOCK: Final = """
 set local lock_timeout = '1s';
@@ -55,7 +55,7 @@ async def rebuild_tables(connection: Connection, project: str | None = None) -> 
     If it is interrupted, each entity is rebuilt completely or not at all: run it again.
     """
     counts, position = RebuildCounts(), ("", "")
-    while pairs := await list_entities(connection, project, position, _PAGE):
+    while pairs := await list_entities(connection, project, position, _PAGE_SIZE):
         counts.entities += len(pairs)
         for pair in await _differing(connection, pairs):
             rebuilt = await _rebuild(connection, pair)
@@ -74,7 +74,7 @@ async def _differing(connection: Connection, pairs: Collection[Pair]) -> list[Pa
 
 async def _rebuild(connection: Connection, pair: Pair) -> bool:
     """Compute the rows of an entity again. Returns False and changes nothing if its events are not complete."""
-    for tries_left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_MAX_TRIES)):
         try:
             async with connection.transaction():
                 await connection.execute(_LOCK)

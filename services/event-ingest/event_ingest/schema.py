@@ -70,7 +70,7 @@ DAYS_AHEAD: Final = 7
 AUTOVACUUM: Final = "autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_freeze_min_age = 0"
 """How partitions are vacuumed. Rows are never updated, so the first vacuum may freeze them: they need not be written
 again years later. At the end of a day, at most a twentieth of its rows is not vacuumed."""
-_LOCK: Final = 0x5A4D_5041_5254
+_LOCK_ID: Final = 0x5A4D_5041_5254
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_MS: Final = 86_400_000
 _log: Final = logs.get("schema")
@@ -97,7 +97,7 @@ async def ensure_partitions(connection: Connection, now: datetime) -> list[date]
     created = []
     for day in required_days(now.astimezone(UTC).date()):
         async with connection.transaction():
-            await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+            await connection.execute("select pg_advisory_xact_lock($1)", _LOCK_ID)
             if not await connection.fetchval("select to_regclass($1) is not null", partition_name(day)):
                 await end_readers(connection)
                 await _create_partition(connection, day)

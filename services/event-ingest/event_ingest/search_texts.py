@@ -31,7 +31,7 @@ SEPARATORS: Final = (
 """The characters that separate words, besides spaces: punctuation, line ends, tabs, and quotation marks and dashes."""
 SNIPPET: Final = 240
 """Maximum characters of a snippet."""
-_BEFORE: Final = 80
+_CONTEXT_BEFORE: Final = 80
 """Maximum characters of a snippet before the first word that was found."""
 _DAY: Final = timedelta(days=1)
 _PREFIX: Final = "events_"
@@ -134,7 +134,7 @@ def token_query(groups: Sequence[Sequence[SearchTerm]]) -> str:
     """The words that a hit has, as a `tsquery`. Excluded phrases are left out: a hit may have their single words."""
     found = []
     for group in groups:
-        terms = [" & ".join(map(_quoted, term.tokens)) for term in group]
+        terms = [" & ".join(map(_quote, term.tokens)) for term in group]
         if not group[0].excluded:
             found.append("(" + " | ".join(f"({term})" for term in terms) + ")")
         elif not group[0].is_phrase:
@@ -156,10 +156,10 @@ def phrases(groups: Sequence[Sequence[SearchTerm]]) -> list[tuple[list[str], boo
 
 def search_marks(*alternatives: Sequence[str]) -> str:
     """The marks that a hit has, such as its project, as a `tsquery`: one mark of each list. Empty lists are ignored."""
-    return " & ".join(f"({' | '.join(map(_quoted, marks))})" for marks in alternatives if marks)
+    return " & ".join(f"({' | '.join(map(_quote, marks))})" for marks in alternatives if marks)
 
 
-def _quoted(mark: str) -> str:
+def _quote(mark: str) -> str:
     return "'" + mark.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
@@ -205,7 +205,7 @@ def snippet_of(text: str, tokens: Sequence[str]) -> tuple[str, list[TextMatch]]:
     """A part of a text around the first of these words, and the places of the words in this part."""
     pattern = _pattern(tokens)
     first = pattern.search(text)
-    start = max(0, first.start() - _BEFORE) if first else 0
+    start = max(0, first.start() - _CONTEXT_BEFORE) if first else 0
     snippet = text[start : start + SNIPPET]
     matches = [TextMatch(start=one.start(), end=one.end()) for one in pattern.finditer(snippet)]
     return snippet, matches[:_MAX_MATCHES]

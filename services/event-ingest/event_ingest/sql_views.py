@@ -46,7 +46,7 @@ _ID: Final = Column(
 )
 _PROJECT: Final = _text("project", "The project.")
 _SANDBOX: Final = _text("sandbox_id", "The sandbox.")
-_CREATED: Final = _time("created_at", "When the event was published, by the clock of its publisher.")
+_CREATED_AT: Final = _time("created_at", "When the event was published, by the clock of its publisher.")
 _STATE_AT: Final = _time("state_at", "When it entered its state.")
 _TURN: Final = _count("turn", "The turn of the agent.")
 
@@ -64,7 +64,7 @@ VIEWS: Final = (
             Column("sequence", "integer", "The number of the event among those of its source, from 1."),
             _count("stream_sequence", "The number of the event in the stream: the order of publication."),
             Column("size", "integer", "The size of the whole event in bytes."),
-            _CREATED,
+            _CREATED_AT,
             _time("stored_at", "When it was stored, by the clock of the database."),
         ),
     ),
@@ -147,7 +147,7 @@ VIEWS: Final = (
             _text("message_id", "The message to the agent."),
             _text("correlation_id", "The id that its message and its outcome have in common."),
             _text("approval_id", "The approval that a pause requests."),
-            _CREATED,
+            _CREATED_AT,
             _text("outcome", "`obeyed`, `ignored`, `undelivered` or `finished`; null: there is none yet."),
             Column("recovered", "boolean", "Whether the pattern that the rule found has ended since."),
             _time("outcome_at", "When the outcome was published."),
@@ -170,7 +170,7 @@ VIEWS: Final = (
             _text("diff", "The diff, or its beginning."),
             _TURN,
             _text("tool_use_id", "The call that changed it."),
-            _CREATED,
+            _CREATED_AT,
         ),
     ),
     View(
@@ -187,7 +187,7 @@ VIEWS: Final = (
             _count("cache_read_tokens", "Tokens read from the cache."),
             _count("cache_write_tokens", "Tokens written to the cache."),
             _count("cost_micro_usd", "The cost in micro-dollars."),
-            _CREATED,
+            _CREATED_AT,
         ),
     ),
     View(

@@ -21,13 +21,13 @@ from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import PurgeArtifacts, PurgeEvents
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.service.service import Service
-from sandherd.service.stream_usage import StreamFill, handled, read_fill
+from sandherd.service.stream_usage import StreamFill, acknowledged_sequence, read_fill
 from sandherd.telemetry import logs
 
 LEASE: Final = "event-ingest.room"
 EVENTS: Final = "EVENTS"
 ARTIFACTS: Final = "ARTIFACTS"
-_CHECK_INTERVAL: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 _UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("retention")
 
@@ -54,7 +54,7 @@ class StreamRetention:
                 _log.info("lease lost, purging stopped")
             except _UNAVAILABLE as error:
                 _log.warning("purge failed, retrying", error=repr(error))
-            await asyncio.sleep(_CHECK_INTERVAL)
+            await asyncio.sleep(_CHECK_SECONDS)
 
     async def purge_events(self) -> None:
         """Purge the oldest events that every durable consumer is done with, if the stream is nearly full."""
@@ -62,7 +62,7 @@ class StreamRetention:
         if not is_nearly_full(fill):
             return
         freed = 0
-        while (below := next_purge_sequence(fill, await handled(self._service.bus, fill))) is not None:
+        while (below := next_purge_sequence(fill, await acknowledged_sequence(self._service.bus, fill))) is not None:
             self._lease.check()
             result = await self._service.bus.ask(PurgeEvents(below=below), FLEET)
             freed += estimate_bytes(fill, result.messages)

@@ -24,7 +24,7 @@ from sandherd.contracts.subscriptions import STREAM
 from sandherd.service.service import Service
 from sandherd.telemetry import logs
 
-_INTERVAL: Final = 30.0
+_CHECK_SECONDS: Final = 30.0
 _PAGE: Final = 256
 """How many consumers the broker lists at once."""
 _UNAVAILABLE: Final = (
@@ -37,7 +37,7 @@ _UNAVAILABLE: Final = (
     TimeoutError,
     OSError,
 )
-_WARNED: Final = """
+_LAST_WARNING: Final = """
 select id, time from events where project = $1 and entity = $2 and type = $3 order by stream_sequence desc limit 1
 """
 _log: Final = logs.get("subscription_watch")
@@ -55,7 +55,7 @@ class SubscriptionWatch:
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        interval = min(_INTERVAL, self._service.settings.subscription_idle / 8)
+        interval = min(_CHECK_SECONDS, self._service.settings.subscription_idle / 8)
         while True:
             try:
                 await self.measure(datetime.now(UTC))
@@ -94,7 +94,7 @@ class SubscriptionWatch:
     async def _warn(self, reading: SubscriptionReading, now: datetime) -> None:
         """Publish the warning, unless one was published since the subscription was last read."""
         async with self._database.reading() as connection:
-            row = await connection.fetchrow(_WARNED, reading.project, reading.name, SubscriptionNeglected.type)
+            row = await connection.fetchrow(_LAST_WARNING, reading.project, reading.name, SubscriptionNeglected.type)
         if row is not None and row["time"] > reading.last_read_at:
             return
         await self._publish(reading, row["id"] if row is not None else None, now)

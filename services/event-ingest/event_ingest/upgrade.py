@@ -26,8 +26,8 @@ from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
 from sandherd.telemetry import logs
 
-_RETRY_INTERVAL: Final = 0.5
-_DEFAULT_WAIT: Final = 60.0
+_RETRY_SECONDS: Final = 0.5
+_DEFAULT_WAIT_SECONDS: Final = 60.0
 
 
 async def upgrade(url: str, timeout: float, *, after: bool) -> list[int]:
@@ -55,7 +55,7 @@ async def _wait_for_older(connection: Connection, timeout: float) -> None:
             raise MigrationRefusedError(
                 f"an older event-ingest still runs ({older} connections): upgrade it, then run this again"
             )
-        await asyncio.sleep(_RETRY_INTERVAL)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _connect(url: str, timeout: float) -> Connection:
@@ -69,7 +69,7 @@ async def _connect(url: str, timeout: float) -> Connection:
                 raise
         else:
             return connection
-        await asyncio.sleep(_RETRY_INTERVAL)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     migrate_parser.add_argument(
         "--wait",
         type=float,
-        default=_DEFAULT_WAIT,
+        default=_DEFAULT_WAIT_SECONDS,
         metavar="SECONDS",
         help="maximum time to wait for the database and for older versions [60]",
     )
@@ -113,7 +113,7 @@ async def _run(url: str, options: argparse.Namespace) -> str:
     if options.command == "migrate":
         done = await upgrade(url, options.wait, after=options.kind == "after")
         return f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n"
-    connection = await _connect(url, _DEFAULT_WAIT)
+    connection = await _connect(url, _DEFAULT_WAIT_SECONDS)
     try:
         if options.command == "rebuild":
             return await rebuild.run_command(connection, options)

@@ -67,7 +67,7 @@ def expected_rows(table: ReadTable, projected: Projections, pairs: Collection[Pa
 
 
 def compare_totals(
-    stored: Totals,
+    totals: Totals,
     counted: Totals,
 ) -> Iterator[HistoryDifference]:
     """The differences of the table `sources`.
@@ -75,23 +75,23 @@ def compare_totals(
     It is not a difference if fewer events are stored than `sources` states: it is not changed when days are dropped.
     """
     none = (0, 0, 0)
-    for key in sorted(stored.keys() | counted.keys()):
-        if stored.get(key, none)[0] > counted.get(key, none)[0]:
+    for key in sorted(totals.keys() | counted.keys()):
+        if totals.get(key, none)[0] > counted.get(key, none)[0]:
             continue
-        columns = zip(("stored", "highest", "sequence_sum"), stored.get(key, none), counted.get(key, none), strict=True)
+        columns = zip(("stored", "highest", "sequence_sum"), totals.get(key, none), counted.get(key, none), strict=True)
         for column, value, computed in columns:
             if value != computed:
                 yield _difference("sources", key, column, value, computed)
 
 
 def incomplete_pairs(
-    stored: Totals,
+    totals: Totals,
     counted: Totals,
 ) -> set[Pair]:
     """The entities that have fewer events stored than `sources` states, because days were dropped."""
     return {
         (project, entity)
-        for (project, source, entity), (number, *_) in stored.items()
+        for (project, source, entity), (number, *_) in totals.items()
         if number > counted.get((project, source, entity), (0,))[0]
     }
 

@@ -34,9 +34,9 @@ SETTLED_MS: Final = 60_000
 publication is indexed while it is stored, which takes four times as long."""
 _WORK_SHARE: Final = 0.1
 """The maximum share of the time in which segments are created: each reads the whole partition twice."""
-_LONGEST_REST: Final = 600.0
+_MAX_PAUSE_SECONDS: Final = 600.0
 """Maximum time between two checks, in seconds: a check may also take long because it waits for other transactions."""
-_LOCK: Final = 0x5A4D_5345_474D
+_LOCK_ID: Final = 0x5A4D_5345_474D
 _SEGMENTS: Final = f"""
 select own.relname as name, own_index.indisvalid as valid
 from pg_inherits tree join pg_index own_index on own_index.indrelid = tree.inhrelid
@@ -81,13 +81,13 @@ async def create_segments(connection: Connection, now: datetime, minimum: int = 
     for day in sorted({(now.astimezone(UTC) - LATE).date(), now.astimezone(UTC).date()}, reverse=True):
         found = await read_segments(connection)
         own = [one for one in found.valid if one.partition == partition_name(day)]
-        if (new := await _next(connection, day, own, now, minimum)) is not None:
+        if (new := await _next_step(connection, day, own, now, minimum)) is not None:
             await connection.execute(new.statement)
             _log.info("partition index created", index=new.name)
     await _drop(connection, await _useless(connection))
 
 
-async def _next(
+async def _next_step(
     connection: Connection, day: date, own: Sequence[WordSegment], now: datetime, minimum: int
 ) -> WordSegment | None:
     """The segment to create for a day, which may replace existing ones; None if too few events are in no segment."""
@@ -131,13 +131,13 @@ async def _is_indexed_now(connection: Connection, partition: str) -> bool:
 
 def rest_after(work: float) -> float:
     """How long to wait until the next check, after a check that took `work` seconds. Pure."""
-    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _LONGEST_REST)
+    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _MAX_PAUSE_SECONDS)
 
 
 class WordSegments(PartitionIndexes):
     """Creates segments, once a minute or less often. It runs in every replica, of which one creates them at a time."""
 
-    lock = _LOCK
+    lock = _LOCK_ID
 
     def __init__(self, database: Database, minimum: int = MIN_EVENTS) -> None:
         """`minimum` is the number of events in no segment from which on a segment is created."""

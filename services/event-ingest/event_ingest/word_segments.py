@@ -24,7 +24,7 @@ NAME: Final = "^events_[0-9]{8}_words_[0-9a-f]{12}_[0-9a-f]{12}_[0-9]+$"
 _NAME: Final = re.compile(r"(events_\d{8})_words_([0-9a-f]{12})_([0-9a-f]{12})_(\d+)")
 _TIME_SHIFT: Final = 80
 """A UUIDv7 begins with 48 bits of milliseconds."""
-_LAST: Final = UUID("ffffffff-ffff-ffff-ffff-ffffffffffff")
+_LAST_ID: Final = UUID("ffffffff-ffff-ffff-ffff-ffffffffffff")
 _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
 
 
@@ -94,9 +94,9 @@ def id_ranges(segments: Sequence[WordSegment], start: UUID | None, before: UUID 
 
     Segments may overlap, and leave gaps.
     """
-    top = _LAST if before is None else before
+    top = _LAST_ID if before is None else before
     while start is None or start < top:
-        shown = None if top == _LAST else top
+        shown = None if top == _LAST_ID else top
         covering = [one for one in segments if one.first < top <= one.end]
         if covering:
             widest = min(covering, key=lambda one: one.first)

@@ -1,4 +1,4 @@
-"""Who may use the API: access tokens, read from the spawner's bucket at each use, and what their roles permit."""
+"""Access to the API: access tokens, read from the spawner's bucket at each use, and what each role permits."""
 
 import hashlib
 import re
@@ -19,8 +19,8 @@ from sandherd.contracts.records import AccessRole, SharedAccessToken, TokenKind
 
 _FORM: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
 _PREFIXES: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
-"""The prefix of the text of each kind, so that no kind can be used as another one."""
-RANK: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
+"""By kind: the prefix of its texts, so that a text of one kind can't be used as another kind."""
+ROLE_RANKS: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
 """The rank of each role; a role with a higher rank permits more."""
 
 
@@ -87,7 +87,7 @@ def caller_of(record: SharedAccessToken | None, credential: PresentedCredential,
 
 def check_role(caller: Caller, needed: AccessRole) -> None:
     """Raise `AccessError` unless the caller has the needed role or a higher one."""
-    if RANK[caller.role] < RANK[needed]:
+    if ROLE_RANKS[caller.role] < ROLE_RANKS[needed]:
         text = f"this needs a token with the role {needed}; {caller.token} has {caller.role}"
         remedy = f"create one with `sandherd tokens create NAME --role {needed}`"
         raise AccessError(problem_of(Code.REFUSED, text, remedy=remedy), 403)
@@ -115,7 +115,7 @@ class TokenReader:
     async def check(self, caller: Caller) -> None:
         """Raise `AccessError` if the caller's token was revoked or has expired.
 
-        If it can't be read now, it counts as not revoked.
+        If the token can't be read now, it counts as not revoked.
         """
         credential = PresentedCredential(caller.kind, caller.project, caller.digest)
         try:

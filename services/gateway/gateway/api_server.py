@@ -21,10 +21,10 @@ SOCKET: Final = "sandherd.socket"
 """The key of a WebSocket's connection in its ASGI scope."""
 MAX_MESSAGE: Final = 64 * 1024
 """Maximum size of a message from the client of a WebSocket, in bytes."""
-_EXCHANGE: Final = 20.0
-"""How long a request and its response may take, in seconds; streams of events have no such limit."""
-_PING: Final = 20.0
-"""Seconds between two pings of a WebSocket; also the time within which a ping has to be answered."""
+_EXCHANGE_SECONDS: Final = 20.0
+"""Maximum seconds for a request and its response. Streams of events have no such limit."""
+_PING_SECONDS: Final = 20.0
+"""Seconds between two pings of a WebSocket, and maximum seconds until the reply to a ping."""
 
 
 class ApiConnection(BoundedConnection):
@@ -113,15 +113,15 @@ class ApiServer:
 
     def _config(self) -> uvicorn.Config:
         loop = asyncio.get_running_loop()
-        limits = ConnectionLimits(usual=2048, exchange=_EXCHANGE).within(open_files())
+        limits = ConnectionLimits(usual=2048, exchange=_EXCHANGE_SECONDS).within(open_files())
         table = OpenConnections(limits, loop.time, loop.call_soon, self._dropped)
         return uvicorn.Config(
             self._application,
             http=partial(ApiConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
             ws=SocketConnection,
             ws_max_size=MAX_MESSAGE,
-            ws_ping_interval=_PING,
-            ws_ping_timeout=_PING,
+            ws_ping_interval=_PING_SECONDS,
+            ws_ping_timeout=_PING_SECONDS,
             ws_per_message_deflate=False,
             lifespan="off",
             proxy_headers=False,

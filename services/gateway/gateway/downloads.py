@@ -11,13 +11,13 @@ from gateway.request_guard import Receive, Scope, Send
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code, Problem
 
-SPACE: Final = 256 * 1024 * 1024
+MAX_BYTES: Final = 256 * 1024 * 1024
 """Maximum total size in bytes of the files that a replica is sending. Each file is in its temporary folder, complete.
 """
-SHARE: Final = SPACE // 2
+MAX_BYTES_OF_PROJECT: Final = MAX_BYTES // 2
 """Maximum total size in bytes of the files of one project, and so of one file."""
-_PIECE: Final = 64 * 1024
-_WAIT: Final = 5.0
+_PIECE_BYTES: Final = 64 * 1024
+_WAIT_SECONDS: Final = 5.0
 
 
 class DownloadSpace:
@@ -32,13 +32,13 @@ class DownloadSpace:
 
         Raises `HerdError`: `too_large`, or `busy` while other files are sent.
         """
-        if size > SHARE:
-            text = f"the artifact has {size} bytes; over HTTP it may have {SHARE}"
+        if size > MAX_BYTES_OF_PROJECT:
+            text = f"the artifact has {size} bytes; over HTTP it may have {MAX_BYTES_OF_PROJECT}"
             raise HerdError.of(Code.TOO_LARGE, text, remedy="get it with `sandherd artifacts get`")
-        if self._used[project] + size > SHARE or self._used.total() + size > SPACE:
+        if self._used[project] + size > MAX_BYTES_OF_PROJECT or self._used.total() + size > MAX_BYTES:
             text = "other artifacts are being downloaded"
             remedy = "retry after the time in Retry-After"
-            raise HerdError(Problem(code=Code.BUSY, message=text, remedy=remedy, retry_after_seconds=_WAIT))
+            raise HerdError(Problem(code=Code.BUSY, message=text, remedy=remedy, retry_after_seconds=_WAIT_SECONDS))
         self._used[project] += size
         try:
             yield
@@ -62,5 +62,5 @@ class FileResponse(StreamingResponse):
 
 async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
     file.seek(0)
-    while piece := file.read(_PIECE):
+    while piece := file.read(_PIECE_BYTES):
         yield piece

@@ -24,7 +24,7 @@ HEARTBEAT: Final = 15.0
 RETRY_MS: Final = 1000
 STALL: Final = 30.0
 """Seconds after which a client that does not read is disconnected, also while stored events are sent."""
-_CLOSING: Final = 5.0
+_CLOSING_SECONDS: Final = 5.0
 """Seconds that the end of a stream may take: a client that does not read would otherwise keep the connection."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -37,13 +37,13 @@ def message(event: str, identifier: str, data: str) -> bytes:
     return f"event: {event}\nid: {identifier}\ndata: {data}\n\n".encode()
 
 
-def framed(frame: EventFrame, epoch: str) -> bytes:
+def message_of_frame(frame: EventFrame, epoch: str) -> bytes:
     """The message of an event."""
     return message(frame.type, cursor(epoch, frame.sequence), frame.document)
 
 
 class EventStreams:
-    """What all streams of events of a replica share. They end when `stopping` is set."""
+    """The common data of all streams of events of a replica. They end when `stopping` is set."""
 
     def __init__(
         self, feeds: LiveFeeds, tokens: TokenReader, meters: Meters, beat: float = HEARTBEAT, stall: float = STALL
@@ -122,7 +122,7 @@ class EventStreamResponse(Response):
             self._streams.meters.count("sandherd_gateway_streams_dropped_total")
             connection.abort()  # a response that is not read would otherwise wait for its client
         else:
-            connection.extend(_CLOSING)
+            connection.extend(_CLOSING_SECONDS)
 
     async def _watch(self, source: EventSource) -> None:
         """Return when the stream ends or the token is not valid any more. Until then, request heartbeats.
@@ -156,7 +156,7 @@ class EventStreamResponse(Response):
         async for frame in source.frames(start.after, self._end_slow):
             if frame is not None and source.is_live:
                 self._measure(frame)
-            await self._write(connection, send, b": heartbeat\n\n" if frame is None else framed(frame, epoch))
+            await self._write(connection, send, b": heartbeat\n\n" if frame is None else message_of_frame(frame, epoch))
 
     async def _write(self, connection: ApiConnection, send: Send, body: bytes) -> None:
         """Send a part of the body. If the client does not read it, end the stream, and wait for the end."""

@@ -69,7 +69,7 @@ class FrameQueue:
 
 
 def end_slowest(clients: Collection[FrameQueue]) -> None:
-    """End the longest queues until what waits for these clients fits into `FEED_BYTES`.
+    """End the longest queues until the documents that wait for these clients have at most `FEED_BYTES` in total.
 
     Queues of the same entity have the same documents and differ in their first event. So only the longest of them
     counts.

@@ -24,13 +24,13 @@ from sandherd.contracts.headers import SEQUENCE_HEADER
 from sandherd.contracts.streams import live_subject
 from sandherd.telemetry import logs
 
-_SMALL_BATCH: Final = 64 * 1024
+_SMALL_BATCH_BYTES: Final = 64 * 1024
 STREAMS: Final = 1500
 """Maximum number of streams of one project at a replica, so that connections remain for other projects."""
 _POLL: Final = 5.0
 """Seconds without a live message after which the stream is read nevertheless, because live messages may be lost."""
-_RETRY: Final = 0.5
-_LAG: Final = 0.02
+_RETRY_SECONDS: Final = 0.5
+_LAG_SECONDS: Final = 0.02
 _CHECK_EVERY: Final = 16
 """The size of all queues is checked at every event whose sequence is a multiple of this number."""
 _log: Final = logs.get("live")
@@ -85,10 +85,10 @@ class ProjectFeed:
     async def _run(self) -> None:
         while True:
             try:
-                await self._read()
+                await self._read_new()
             except NO_REPLY as error:
                 _log.warning("events not read, retrying", project=self._project, error=repr(error))
-                await asyncio.sleep(_RETRY)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     def _offer(self, frame: EventFrame) -> None:
         for client in self.clients:
@@ -96,7 +96,7 @@ class ProjectFeed:
         if frame.sequence % _CHECK_EVERY == 0:
             end_slowest(self.clients)
 
-    async def _read(self) -> None:
+    async def _read_new(self) -> None:
         """Read new events. If there are none, wait for a live message."""
         self._wake.clear()
         found = await self._reader.batch(subject_of(self._project, None), self._next)
@@ -108,7 +108,7 @@ class ProjectFeed:
                 self._offer(frame)
         if not found:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LAG if self._seen >= self._next else _POLL):
+                async with asyncio.timeout(_LAG_SECONDS if self._seen >= self._next else _POLL):
                     await self._wake.wait()
 
 
@@ -190,19 +190,19 @@ class EventSource:
 
     async def _history(self, before: int | None) -> AsyncIterator[EventFrame]:
         """The stored events after the position, up to the sequence `before`."""
-        while batch := await self._stored(before):
+        while batch := await self._read_stored(before):
             for stored in batch:
                 self._position = stored.sequence
                 if (frame := frame_of(stored)) is not None:
                     yield frame
 
-    async def _stored(self, before: int | None) -> list[StoredMessage]:
+    async def _read_stored(self, before: int | None) -> list[StoredMessage]:
         """The next stored events; retried until the broker responds."""
         while True:
             try:
-                share = max(_SMALL_BATCH, FEED_BYTES // max(1, self._feed.users))
+                share = max(_SMALL_BATCH_BYTES, FEED_BYTES // max(1, self._feed.users))
                 found = await self._reader.batch(self._subject, self._position + 1, share)
             except NO_REPLY:
-                await asyncio.sleep(_RETRY)
+                await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return [stored for stored in found if before is None or stored.sequence < before]

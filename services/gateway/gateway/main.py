@@ -32,7 +32,7 @@ class Gateway:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.api = ApiServer(self._guarded(), self._count_dropped)
+        self.api = ApiServer(self._guard(), self._count_dropped)
         self._serving = False
         service.health.add("api", lambda: None if self._serving else "not served yet")
 
@@ -75,7 +75,7 @@ class Gateway:
 
         return OidcSignIn(self._service.settings)
 
-    def _guarded(self) -> RequestGuard:
+    def _guard(self) -> RequestGuard:
         settings = self._service.settings
         return RequestGuard(
             application(lambda: self._backend),

@@ -83,18 +83,18 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        hardened = self._hardened(scope, send)
+        hardened = self._with_security_headers(scope, send)
         if scope["type"] == "websocket":
             await (await self._checked_socket(scope) or self._inner)(scope, receive, hardened)
             return
         is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
-        response, body = await (self._webhook if is_webhook else self._checked)(scope, receive)
+        response, body = await (self._webhook if is_webhook else self._response_without_route)(scope, receive)
         if response is not None:
             await response(scope, receive, hardened)
             return
-        await self._inner(scope, _replayed(body, receive), hardened)
+        await self._inner(scope, _replay(body, receive), hardened)
 
-    def _hardened(self, scope: Scope, send: Send) -> Send:
+    def _with_security_headers(self, scope: Scope, send: Send) -> Send:
         """A `send` that adds the headers of every response, also to one that refuses a WebSocket."""
         begun, number = time.monotonic(), new_name("req")
         scope[REQUEST] = number
@@ -109,7 +109,7 @@ class RequestGuard:
 
         return hardened
 
-    async def _checked(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+    async def _response_without_route(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
         """The response to a request that no route handles: a refusal, a page, the health check.
 
         Otherwise None and the body.
@@ -122,7 +122,7 @@ class RequestGuard:
         if is_page(scope["path"]):
             return self._pages.response(scope["method"], scope["path"], headers), b""
         try:
-            caller = await self._authenticated(scope, headers)
+            caller = await self._authenticate(scope, headers)
         except AccessError as error:
             more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             return problem_response(error.problem, error.status, more), b""
@@ -168,7 +168,7 @@ class RequestGuard:
         excess = self._rates.excess(caller.digest, time.monotonic())
         return problem_response(too_often(excess), 429) if excess else None
 
-    async def _authenticated(self, scope: Scope, headers: Headers) -> Caller | None:
+    async def _authenticate(self, scope: Scope, headers: Headers) -> Caller | None:
         """The caller, who is also stored in the scope; None for a public request. Raises `AccessError`."""
         if (scope["method"], scope["path"]) in _PUBLIC:
             if scope["method"] != "GET":
@@ -199,7 +199,7 @@ def too_often(excess: float) -> Problem:
 async def _content(length: str, receive: Receive, limit: int) -> tuple[Response | None, bytes]:
     """The refusal of a body and no body, or None and the body."""
     try:
-        body = await _read(length, receive, limit)
+        body = await _read_body(length, receive, limit)
     except EOFError:
         text = "the connection ended within the body"
         return problem_response(problem_of(Code.INVALID_JSON, text, remedy="send it again")), b""
@@ -209,7 +209,7 @@ async def _content(length: str, receive: Receive, limit: int) -> tuple[Response 
     return None, body
 
 
-async def _read(length: str, receive: Receive, limit: int) -> bytes | None:
+async def _read_body(length: str, receive: Receive, limit: int) -> bytes | None:
     """The body of a request; None if it is too large. Raises `EOFError` if it is incomplete."""
     if length.isdigit() and int(length) > limit:
         return None
@@ -225,7 +225,7 @@ async def _read(length: str, receive: Receive, limit: int) -> bytes | None:
             return bytes(body)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that returns the body once, and then what the connection receives: its end."""
     left = [body]
 

@@ -1,4 +1,4 @@
-"""What the routes of the API permit: the methods of a path, and the parameters of a query. Others are refused."""
+"""The methods and query parameters that the routes of the API permit. Others are refused."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -12,7 +12,7 @@ from gateway.routes.route_replies import PREFIX
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
-_SHOWN: Final = 64
+_MAX_SHOWN_LENGTH: Final = 64
 
 
 def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
@@ -25,12 +25,14 @@ def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
 
 
 def check_query(request: Request) -> None:
-    """Raise `HerdError` for an unknown query parameter: if a filter is ignored, the response has too much."""
+    """Raise `HerdError` for an unknown query parameter: if a filter were ignored, the response would have too much."""
     route = request.scope["route"]
     known = _names_of(tuple(route.dependant.query_params))
     for name in request.query_params:
         if name not in known:
-            shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name[:_SHOWN])
+            shown = "".join(
+                char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name[:_MAX_SHOWN_LENGTH]
+            )
             text = f"{shown}: there is no such parameter"
             raise HerdError.of(Code.INVALID_FIELD, text, field=shown or None, remedy="see docs/openapi.json")
 

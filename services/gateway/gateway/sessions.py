@@ -34,7 +34,7 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 @dataclass(frozen=True)
 class Backend:
-    """What the routes of a running gateway use."""
+    """The parts of a running gateway that its routes use."""
 
     bus: Bus
     streams: EventStreams
@@ -43,7 +43,7 @@ class Backend:
     deliveries: RecentDeliveries
     webhook_secrets: Path | None
     examine: Callable[[], Awaitable[Examination]]
-    """Returns the health of this gateway: a service can't send a request over the broker to itself."""
+    """Returns the health of this gateway. It is a function, because a service can't send itself a request."""
     sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
     """Limits the rate of sign-ins with the same token or code."""
     oidc: "OidcSignIn | None" = None
@@ -109,7 +109,7 @@ def _session(needed: AccessRole) -> Callable[..., Session]:
         check_role(caller, needed)
         path = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
         parts = None if key is None else (caller.project, caller.token, request.method, path, key)
-        # The id depends on the content, too: the broker drops a command whose id it already has. A request with the
+        # The id also depends on the content: the broker drops a command whose id it already has. A request with the
         # same key and another content must reach the service, which refuses it.
         first = None if parts is None else command_id(*parts, request.scope[CONTENT])
         return Session(backend, caller, herd_of(backend, caller, request.scope[REQUEST], first), parts)

@@ -1,7 +1,7 @@
-"""WebSockets: who may open one, how many there may be, and how each of them ends.
+"""WebSockets: their authentication, their maximum number, and their end.
 
 A WebSocket is authenticated like a request. A program that can't send the header sends its token in the first message,
-within `SIGN_IN` seconds, and never in the URL. A page of another origin is always refused.
+within `SIGN_IN_SECONDS` seconds, and never in the URL. A page of another origin is always refused.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.records import AccessRole
 
-SIGN_IN: Final = 10.0
-"""Seconds within which the first message has to have a token, if the request has none."""
-SHARE: Final = 200
+SIGN_IN_SECONDS: Final = 10.0
+"""If a request has no token, the first message must have one within this time, in seconds."""
+MAX_SOCKETS_OF_PROJECT: Final = 200
 """Maximum number of sockets of one project at a replica."""
-UNKNOWN: Final = 64
+MAX_UNAUTHENTICATED: Final = 64
 """Maximum number of sockets at a replica that are not authenticated yet."""
-UNAUTHENTICATED: Final = 4401
-TRY_LATER: Final = 1013
-RESTART: Final = 1012
-_UNSUITABLE: Final = 1008
+CLOSE_UNAUTHENTICATED: Final = 4401
+CLOSE_TRY_LATER: Final = 1013
+CLOSE_RESTART: Final = 1012
+_CLOSE_UNSUITABLE: Final = 1008
 
 
 class SocketEndError(Exception):
@@ -51,7 +51,7 @@ class SocketEndError(Exception):
 class SocketTable:
     """The number of open sockets of a replica: for each project, and of those that are not authenticated yet."""
 
-    def __init__(self, share: int = SHARE, unknown: int = UNKNOWN) -> None:
+    def __init__(self, share: int = MAX_SOCKETS_OF_PROJECT, unknown: int = MAX_UNAUTHENTICATED) -> None:
         self._open: Counter[str | None] = Counter()
         self._share = share
         self._unknown = unknown
@@ -101,7 +101,7 @@ class Socket:
         except TimeoutError:
             self._streams.meters.count("sandherd_gateway_streams_dropped_total")
             self._websocket.scope[SOCKET].abort()
-            raise SocketEndError(TRY_LATER, "the client reads too slowly") from None
+            raise SocketEndError(CLOSE_TRY_LATER, "the client reads too slowly") from None
 
     async def receive(self) -> "dict[str, Any] | bytes":
         """The next message: a JSON object, or bytes. Raises `SocketEndError` or `WebSocketDisconnect`."""
@@ -129,11 +129,11 @@ class Socket:
             try:
                 await self._streams.tokens.check(self.caller)
             except AccessError as error:
-                raise SocketEndError(UNAUTHENTICATED, str(error)) from None
+                raise SocketEndError(CLOSE_UNAUTHENTICATED, str(error)) from None
 
     async def _wait_for_stop(self) -> None:
         await self._streams.stopping.wait()
-        raise SocketEndError(RESTART, "the gateway stops")
+        raise SocketEndError(CLOSE_RESTART, "the gateway stops")
 
 
 def document_of(text: str) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def document_of(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise SocketEndError(_UNSUITABLE, "a text message has to be a JSON object")
+        raise SocketEndError(_CLOSE_UNSUITABLE, "a text message has to be a JSON object")
     return found
 
 
@@ -183,7 +183,7 @@ async def serve(
             raise
         code, reason = _code_of(error), error.problem.message[:120]
     except NO_REPLY as error:
-        code, reason = TRY_LATER, f"the broker does not respond: {type(error).__name__}"
+        code, reason = CLOSE_TRY_LATER, f"the broker does not respond: {type(error).__name__}"
     with suppress(RuntimeError, WebSocketDisconnect):  # the client has closed it meanwhile
         await websocket.close(code, reason)
 
@@ -191,7 +191,7 @@ async def serve(
 async def _signed_in(websocket: WebSocket, streams: EventStreams) -> Caller:
     """The caller with the token in the first message, `{"type": "authenticate", "token": …}`. Raises `AccessError`."""
     try:
-        async with asyncio.timeout(SIGN_IN):
+        async with asyncio.timeout(SIGN_IN_SECONDS):
             message = await websocket.receive()
     except TimeoutError:
         raise unauthorized("no token was received in time") from None
@@ -203,8 +203,10 @@ async def _signed_in(websocket: WebSocket, streams: EventStreams) -> Caller:
 
 def _code_of(error: AccessError | HerdError) -> int:
     if isinstance(error, AccessError):
-        return UNAUTHENTICATED if error.status == 401 else 4403
-    return {Code.NOT_FOUND: 4404, Code.BUSY: TRY_LATER, Code.UNAVAILABLE: TRY_LATER}.get(error.problem.code, 4400)
+        return CLOSE_UNAUTHENTICATED if error.status == 401 else 4403
+    return {Code.NOT_FOUND: 4404, Code.BUSY: CLOSE_TRY_LATER, Code.UNAVAILABLE: CLOSE_TRY_LATER}.get(
+        error.problem.code, 4400
+    )
 
 
 class EventsHandler:
@@ -237,7 +239,7 @@ class EventsHandler:
     async def _wait_for_overflow(self) -> None:
         await self._slow.wait()
         self._streams.meters.count("sandherd_gateway_streams_dropped_total")
-        raise SocketEndError(TRY_LATER, "the client reads too slowly: connect again with the last position")
+        raise SocketEndError(CLOSE_TRY_LATER, "the client reads too slowly: connect again with the last position")
 
     async def _ignore(self, socket: Socket) -> None:
         """Read what the client sends, which is ignored, until it disconnects."""

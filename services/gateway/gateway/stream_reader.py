@@ -1,4 +1,4 @@
-"""Reads EVENTS from a sequence on, for one project or one of its sandboxes: in order, without a gap.
+"""Reads EVENTS from a sequence number on, for one project or one of its sandboxes, in order and without gaps.
 
 Stored messages are read by direct reads. In a cluster, a server that lags behind may reply. It returns fewer events,
 but never others. Only the leader's reply shows that there are no more events.
@@ -23,7 +23,7 @@ from sandherd.contracts.subjects import PREFIX
 
 STREAM: Final = "EVENTS"
 assert STREAM in BY_STREAM
-BATCH: Final = 200
+BATCH_SIZE: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
 """The errors that a read raises while the broker is unavailable."""
@@ -42,7 +42,7 @@ class EventFrame:
 
 @dataclass(frozen=True)
 class StreamState:
-    """The sequences that the stream has. `epoch` differs from that of every earlier stream of this name."""
+    """The first and last sequence number of the stream. `epoch` differs from those of earlier streams of this name."""
 
     epoch: str
     first: int
@@ -54,13 +54,13 @@ def subject_of(project: str, entity: str | None) -> str:
     return f"{PREFIX}.event.{project}.{entity or '*'}.>"
 
 
-def frame_of(stored: StoredMessage) -> EventFrame | None:
+def frame_of(stored_message: StoredMessage) -> EventFrame | None:
     """The frame of a stored message; None for an invalid one, which the history refuses, too."""
-    event = decoder.from_live(stored.subject, stored.data)
+    event = decoder.from_live(stored_message.subject, stored_message.data)
     if event is None:
         return None
     document = event.model_dump_json(exclude_none=True)
-    return EventFrame(stored.sequence, event.subject, event.type, document, stored.at)
+    return EventFrame(stored_message.sequence, event.subject, event.type, document, stored_message.at)
 
 
 class StreamReader:
@@ -98,7 +98,7 @@ class StreamReader:
         """The next events from the sequence `first` on, of about `max_bytes`; empty only if there are none."""
         size = min(max_bytes, BATCH_BYTES)
         while True:
-            found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH, max_bytes=size)
+            found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH_SIZE, max_bytes=size)
             if found or not self._bus.clustered:
                 return found
             try:

@@ -13,20 +13,20 @@ from starlette.websockets import WebSocketDisconnect
 
 from gateway.request_models import part_of
 from gateway.sockets import Socket, SocketEndError
-from sandherd.client.errors import made
+from sandherd.client.errors import validated
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes.execution import Execution, exit_status
 from sandherd.contracts.model import Count, Model
 from sandherd.contracts.names import SafeName, new_name
 from sandherd.contracts.requests import INPUT_BYTES, Exec, ExecInput, InputAccepted, TerminalSize
 
-_REST: Final = 0.1
+_PAUSE_SECONDS: Final = 0.1
 """Seconds until input that the program has not read is sent again."""
 _FIRST_SECONDS: Final = 15.0
-_LONGEST: Final = 86_400
-_REFUSED: Final = 4400
+_MAX_TIMEOUT_SECONDS: Final = 86_400
+_CLOSE_REFUSED: Final = 4400
 _TERM: Final = {"TERM": "xterm-256color"}
-_OTHERS: Final = frozenset({"sandbox", "exec", "stdin", "wait_seconds", "terminal", "timeout_seconds"})
+_UNUSED_FIELDS: Final = frozenset({"sandbox", "exec", "stdin", "wait_seconds", "terminal", "timeout_seconds"})
 
 
 class Attach(Model):
@@ -53,13 +53,13 @@ class Detach(Model):
 Start: Any = part_of(
     Exec,
     "Start",
-    without=_OTHERS,
+    without=_UNUSED_FIELDS,
     type=(Literal["start"], ...),
     size=(TerminalSize, TerminalSize(rows=24, columns=80)),
-    timeout_seconds=(Annotated[int, Field(ge=1, le=_LONGEST)], _LONGEST),
+    timeout_seconds=(Annotated[int, Field(ge=1, le=_MAX_TIMEOUT_SECONDS)], _MAX_TIMEOUT_SECONDS),
 )
-_First: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Start | Attach, Field(discriminator="type")])
-_Later: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Resize | Detach, Field(discriminator="type")])
+_FirstMessage: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Start | Attach, Field(discriminator="type")])
+_LaterMessage: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Resize | Detach, Field(discriminator="type")])
 
 
 class TerminalHandler:
@@ -72,13 +72,13 @@ class TerminalHandler:
 
     async def __call__(self, socket: Socket) -> None:
         """Start a command or attach to one, then serve it until it ends or the client detaches."""
-        first = _parsed(_First, await socket.receive())
-        execution = await (self._attached(first) if isinstance(first, Attach) else self._started(first))
+        first = _parse(_FirstMessage, await socket.receive())
+        execution = await (self._attach(first) if isinstance(first, Attach) else self._start(first))
         await socket.send({"type": "started", "exec": execution.name})
         await socket.run(self._output(socket, execution), self._input(socket, execution))
 
-    async def _started(self, start: Any) -> Execution:
-        request = made(
+    async def _start(self, start: Any) -> Execution:
+        request = validated(
             Exec,
             sandbox=self._sandbox,
             exec=new_name("exc"),
@@ -91,7 +91,7 @@ class TerminalHandler:
         )
         return await Execution.start(self._herd.connection, request)
 
-    async def _attached(self, attach: Attach) -> Execution:
+    async def _attach(self, attach: Attach) -> Execution:
         execution = Execution(self._herd.connection, self._sandbox, attach.exec, offset=attach.offset)
         state = await execution.poll(wait=0)
         if state.state == "running":
@@ -116,7 +116,7 @@ class TerminalHandler:
                 if isinstance(message, bytes):
                     await self._write(execution, message)
                     continue
-                found = _parsed(_Later, message)
+                found = _parse(_LaterMessage, message)
                 if isinstance(found, Detach):
                     return
                 await execution.write(b"", offset=self._accepted, size=found.size)
@@ -127,15 +127,15 @@ class TerminalHandler:
             accepted = await execution.write(piece, offset=self._accepted)
             data = data[accepted - self._accepted :]
             if accepted < self._accepted + len(piece):
-                await asyncio.sleep(_REST)
+                await asyncio.sleep(_PAUSE_SECONDS)
             self._accepted = accepted
 
 
-def _parsed(adapter: TypeAdapter[Any], message: dict[str, Any] | bytes) -> Any:
+def _parse(adapter: TypeAdapter[Any], message: dict[str, Any] | bytes) -> Any:
     """The validated message. Raises `SocketEndError` with the fault, but without the invalid value."""
     try:
         return adapter.validate_python(message)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part)[:40] for part in first["loc"])
-        raise SocketEndError(_REFUSED, f"{place}: {first['msg']}") from None
+        raise SocketEndError(_CLOSE_REFUSED, f"{place}: {first['msg']}") from None

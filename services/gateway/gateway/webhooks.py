@@ -28,8 +28,8 @@ MAX_WEBHOOK: Final = 2 * 1024 * 1024
 TOLERANCE: Final = timedelta(minutes=5)
 """The maximum difference between a signed timestamp and the present time."""
 _MAX_SECRET: Final = 4096
-_REMEMBERED: Final = 4096
-_LISTED: Final = 50
+_MAX_REMEMBERED: Final = 4096
+_MAX_LISTED: Final = 50
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _BRANCH: Final = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]{1,200}")
 _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
@@ -37,14 +37,14 @@ _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 @dataclass(frozen=True)
 class PayloadPaths:
-    """The paths in a forge's payload to what has changed. A list on a path stands for all of its entries."""
+    """The paths of the used values in a forge's payload. A list on a path stands for all of its entries."""
 
     urls: tuple[str, ...]
     numbers: tuple[str, ...]
     branches: tuple[str, ...]
     commits: tuple[str, ...]
     delivery: tuple[str, ...]
-    """The headers with the id of a delivery."""
+    """The headers that may have the id of a delivery."""
 
 
 _CHECKS: Final = ("check_run", "check_suite", "workflow_run")
@@ -109,45 +109,45 @@ def secret_of(folder: Path | None, name: str) -> str:
 
 
 def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
-    """The pull requests that a webhook is about; None if it is about none. Raises `ValueError` if it is not JSON."""
+    """The changed pull requests that a webhook names. None if it names none. Raises `ValueError` if it is not JSON."""
     try:
         payload = json.loads(body)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     places = PLACES[forge]
     urls = [url for url in _texts(payload, places.urls) if _URL.fullmatch(url)]
-    numbers = [one for one in _all(payload, places.numbers) if type(one) is int and 0 < one < 2**53]
+    numbers = [one for one in _values_at(payload, places.numbers) if type(one) is int and 0 < one < 2**53]
     branches = [name for name in _texts(payload, places.branches) if _BRANCH.fullmatch(name)]
     commits = [name for name in _texts(payload, places.commits) if _COMMIT.fullmatch(name)]
     if not urls or not (numbers or branches or commits):
         return None
     try:
         return CheckPullRequests(
-            repositories=urls[:_LISTED],
-            numbers=numbers[:_LISTED],
-            branches=branches[:_LISTED],
-            commits=commits[:_LISTED],
+            repositories=urls[:_MAX_LISTED],
+            numbers=numbers[:_MAX_LISTED],
+            branches=branches[:_MAX_LISTED],
+            commits=commits[:_MAX_LISTED],
         )
     except ValidationError:
         return None  # no task can have such a URL or branch
 
 
 def _texts(payload: Any, paths: tuple[str, ...]) -> list[str]:
-    return [one for one in _all(payload, paths) if isinstance(one, str)]
+    return [one for one in _values_at(payload, paths) if isinstance(one, str)]
 
 
-def _all(payload: Any, paths: tuple[str, ...]) -> list[Any]:
-    """The different texts and numbers at these paths, at most 50 of each path."""
+def _values_at(payload: Any, paths: tuple[str, ...]) -> list[Any]:
+    """The texts and numbers at these paths, without repetitions, at most 50 of each path."""
     found: dict[Any, None] = {}
     for path in paths:
         values = (one for one in _values(payload, path.split(".")) if type(one) in (str, int))
-        found |= dict.fromkeys(islice(values, _LISTED))
+        found |= dict.fromkeys(islice(values, _MAX_LISTED))
     return list(found)
 
 
 def _values(node: Any, path: list[str]) -> Iterator[Any]:
     if isinstance(node, list):
-        for one in node[:_LISTED]:
+        for one in node[:_MAX_LISTED]:
             yield from _values(one, path)
     elif not path:
         yield node
@@ -158,7 +158,7 @@ def _values(node: Any, path: list[str]) -> Iterator[Any]:
 class RecentDeliveries:
     """The last deliveries that were handled by this replica, by the hash of their webhook and id."""
 
-    def __init__(self, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, remembered: int = _MAX_REMEMBERED) -> None:
         self._handled: OrderedDict[bytes, None] = OrderedDict()
         self._remembered = remembered
 
@@ -173,7 +173,7 @@ class RecentDeliveries:
         return key in self._handled
 
     def add(self, key: bytes) -> None:
-        """Record that a delivery was handled; the oldest records are dropped."""
+        """Record that a delivery was handled. The oldest records are dropped."""
         self._handled[key] = None
         while len(self._handled) > self._remembered:
             self._handled.popitem(last=False)

@@ -35,7 +35,7 @@ from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = GUARDIAN
 MESSAGE_EXPIRES: Final = 300
-"""Seconds that a message waits for its agent. An older message would no longer relate to what the agent does."""
+"""Seconds after which an undelivered message expires, because it no longer relates to what the agent does."""
 _MAX_TEXT: Final = 2000
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 

@@ -18,18 +18,18 @@ from sandherd.telemetry import logs
 
 _POLL: Final = 0.5
 """Seconds between two reads."""
-_BATCH: Final = 500
+_BATCH_SIZE: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _EMPTY_READS: Final = 3
 """Number of empty reads after which missing revisions count as expired. One empty read is not enough, because a replica
 of the stream may lag behind its leader."""
-_EMPTY_PAUSE: Final = 0.1
+_EMPTY_PAUSE_SECONDS: Final = 0.1
 FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 _log: Final = logs.get("budgets")
 
 
 class BucketEntry(NamedTuple):
-    """An entry of a bucket. `value` is None if it was deleted or has expired."""
+    """An entry of a bucket. `value` is None if the entry was deleted or has expired."""
 
     key: str
     value: bytes | None
@@ -51,7 +51,7 @@ class BucketReader:
         """The next entries; empty if there are none. Raises one of `FAULTS`."""
         subject = f"{self._prefix}{self._keys}"
         batch = await read_batch(
-            self._bus, self.stream, subject, first=self.position + 1, limit=_BATCH, max_bytes=_BATCH_BYTES
+            self._bus, self.stream, subject, first=self.position + 1, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
         )
         if batch:
             self.position = batch[-1].sequence
@@ -75,7 +75,7 @@ class BucketReader:
 class BucketWatch:
     """Calls `on_entry` with the key, the value and the revision of each entry, and again for each change.
 
-    An entry that expires is not reported, nor a deletion whose delete marker has expired.
+    The expiry of an entry is not reported. A deletion is not reported if its delete marker has expired.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class BucketWatch:
         """Follow until cancelled."""
         while True:
             try:
-                while await self._read():
+                while await self._read_batch():
                     pass
             except FAULTS as error:
                 _log.warning("bucket not read, retrying", stream=self._reader.stream, error=repr(error))
@@ -107,15 +107,15 @@ class BucketWatch:
 
         Raises one of `FAULTS`.
         """
-        at, last = await self._end()
+        at, last = await self._read_end()
         empty = 0
         while self._reader.position < last and empty < _EMPTY_READS:
-            if not await self._read():
+            if not await self._read_batch():
                 empty += 1
-                await asyncio.sleep(_EMPTY_PAUSE)
+                await asyncio.sleep(_EMPTY_PAUSE_SECONDS)
         return at
 
-    async def _end(self) -> tuple[datetime, int]:
+    async def _read_end(self) -> tuple[datetime, int]:
         """The broker's time, and the last revision in the bucket."""
         reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{self._reader.stream}", timeout=2)
         info: dict[str, Any] = json.loads(reply.data)
@@ -123,7 +123,7 @@ class BucketWatch:
             raise nats.errors.Error(str(info["error"].get("description")))
         return datetime.fromisoformat(info["ts"]).astimezone(UTC), int(info["state"]["last_seq"])
 
-    async def _read(self) -> int:
+    async def _read_batch(self) -> int:
         """Report the next entries. Returns their number."""
         async with self._one_at_a_time:
             batch = await self._reader.next_batch()

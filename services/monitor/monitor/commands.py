@@ -32,7 +32,7 @@ class MonitorCommands:
         self._rules = rules
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        """Handle one command. Raises `ContractError` for one that breaks the contract."""
+        """Handle one command. Raises `ContractError` for a command that breaks the contract."""
         command: Envelope[Any] = read_command(delivery.subject, delivery.data)
         data: MuteRule | UnmuteRule = command.data
         record = await read_record(self._bus, SharedSandboxRecord, command.project, data.sandbox)
@@ -61,7 +61,7 @@ class MonitorCommands:
 
 
 def refusal(data: MuteRule | UnmuteRule, rules: RuleSet, *, known: bool) -> Problem | None:
-    """The reason for which a command is refused; None if it is carried out. `known`: whether the sandbox exists."""
+    """The reason why a command is refused. None if it is carried out. `known` is whether the sandbox exists."""
     names = [rule.name for rule in rules.guardian]
     if data.rule not in names:
         text = f"there is no guardian rule {data.rule} here; there are {', '.join(names)}"

@@ -17,7 +17,7 @@ from sandherd.contracts.constraints import Constraints
 from sandherd.shell.programs import MAX_CHARS, RunProgram, programs_of
 
 _NONE: Final = Constraints()
-_SHOWN: Final = 120
+_MAX_SHOWN_LENGTH: Final = 120
 _COMMANDS: Final = ("command", "cmd", "argv")
 _TRIGGERS: Final = re.compile(
     r"\brm\b|-delete\b|\bpush\b|--no-verify|hooksPath|\bcommit\b[^\n]{0,200}\s-[a-zA-Z]{0,5}n"
@@ -70,9 +70,9 @@ def forbidden_edit(path: str, constraints: Constraints | None) -> Violation | No
 
 
 def forbidden_call(
-    tool: str, tool_input: Mapping[str, Any], constraints: Constraints | None, place: ShellLocation
+    tool: str, tool_input: Mapping[str, Any], constraints: Constraints | None, shell_location: ShellLocation
 ) -> Violation | None:
-    """The constraint that a call breaks, if any. `place` is the working directory of its shell."""
+    """The constraint that a call breaks, if any. `shell_location` is the working directory of its shell."""
     used = constraints or _NONE
     if "credentials" not in used.permitted and (path := _read_path(tool, tool_input)) is not None:
         return Violation("credentials", one_line(path))
@@ -80,8 +80,8 @@ def forbidden_call(
     if command is None or not _may_be_forbidden(command, used):
         return None
     if isinstance(folder := tool_input.get("workdir") or tool_input.get("cwd"), str):
-        place = after_cd(place, folder)
-    return next(_violations(programs_of(tool_input), used, place), None)
+        shell_location = after_cd(shell_location, folder)
+    return next(_violations(programs_of(tool_input), used, shell_location), None)
 
 
 def _may_be_forbidden(command: Any, constraints: Constraints) -> bool:
@@ -94,15 +94,17 @@ def _may_be_forbidden(command: Any, constraints: Constraints) -> bool:
     return any("*" in name or "?" in name or name in text for name in map(_program, constraints.commands))
 
 
-def _violations(programs: list[RunProgram], constraints: Constraints, place: ShellLocation) -> Iterator[Violation]:
+def _violations(
+    programs: list[RunProgram], constraints: Constraints, shell_location: ShellLocation
+) -> Iterator[Violation]:
     for program in programs:
         name, arguments = program.name, program.argv[1:]
         if name in {"cd", "pushd"}:
-            place = after_cd(place, arguments[0] if arguments else "~")
+            shell_location = after_cd(shell_location, arguments[0] if arguments else "~")
             continue
         if not {"--help", "--dry-run"}.isdisjoint(arguments):
             continue
-        found = _default_violation(name, arguments, place)
+        found = _default_violation(name, arguments, shell_location)
         if found is not None and found not in constraints.permitted:
             yield Violation(found, one_line(" ".join(program.argv)))
         for pattern in constraints.commands:
@@ -110,11 +112,13 @@ def _violations(programs: list[RunProgram], constraints: Constraints, place: She
                 yield Violation(f"command {pattern}", one_line(" ".join(program.argv)))
 
 
-def _default_violation(name: str, arguments: tuple[str, ...], place: ShellLocation) -> str | None:
+def _default_violation(name: str, arguments: tuple[str, ...], shell_location: ShellLocation) -> str | None:
     """The default constraint that a program breaks, if any."""
     if name == "git":
         return _git_violation(_git_arguments(arguments), arguments)
-    if _deletes(name, arguments) and any(deleted_outside(place, path) for path in _deleted(name, arguments)):
+    if _deletes(name, arguments) and any(
+        deleted_outside(shell_location, path) for path in _deleted_paths(name, arguments)
+    ):
         return "recursive_deletion"
     if name in _READERS and any(map(is_credential, _read_files(name, arguments))):
         return "credentials"
@@ -160,7 +164,7 @@ def _deletes(name: str, arguments: tuple[str, ...]) -> bool:
     )
 
 
-def _deleted(name: str, arguments: tuple[str, ...]) -> list[str]:
+def _deleted_paths(name: str, arguments: tuple[str, ...]) -> list[str]:
     """The paths that a command deletes; for `find`, its starting points."""
     if name != "find":
         return _files(arguments)
@@ -196,7 +200,7 @@ def _read_path(tool: str, tool_input: Mapping[str, Any]) -> str | None:
 
 def one_line(text: str) -> str:
     """The beginning of a text from a sandbox, as one line without control characters."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:_SHOWN])
+    return "".join(sign if sign.isprintable() else " " for sign in text[:_MAX_SHOWN_LENGTH])
 
 
 @lru_cache(1024)

@@ -78,7 +78,7 @@ class Enforcement:
             )
             self._meters.count("sandherd_rules_disabled_total", rule=rule)
 
-    def _decided(self, key: Key, decide: Callable[[SandboxActivity], ResultT]) -> ResultT | None:
+    def _decide_for(self, key: Key, decide: Callable[[SandboxActivity], ResultT]) -> ResultT | None:
         """The result of `decide` for the state of a sandbox; None if the sandbox is not watched any more.
 
         A rule that raises an error is disabled for the sandbox, and `decide` is called again.
@@ -92,7 +92,7 @@ class Enforcement:
 
     async def _end(self, key: Key, now: datetime, watching_since: datetime) -> None:
         rules = self.herd.rules
-        finding = self._decided(key, lambda state: housekeeping_findings.find(state, now, rules, watching_since))
+        finding = self._decide_for(key, lambda state: housekeeping_findings.find(state, now, rules, watching_since))
         state = self.herd.live.get(key)
         if state is None or finding is None or not await self._is_confirmed(state, finding, now):
             return
@@ -130,7 +130,7 @@ class Enforcement:
 
     async def _steer(self, key: Key, now: datetime) -> None:
         rules, ids = self.herd.rules, self._bus.ids
-        decision = self._decided(key, lambda state: guardian.steer(state, now, rules, ids))
+        decision = self._decide_for(key, lambda state: guardian.steer(state, now, rules, ids))
         state = self.herd.live.get(key)
         if state is None or decision is None:
             return
@@ -165,7 +165,7 @@ class Enforcement:
         """Request that the model assesses a soft pattern, if there is one."""
         if self._assessor is None:
             return
-        pattern = self._decided(key, lambda state: guardian.suspicion(state, now, self.herd.rules))
+        pattern = self._decide_for(key, lambda state: guardian.suspicion(state, now, self.herd.rules))
         state = self.herd.live.get(key)
         if pattern is not None and state is not None:
             self._assessor.suggest(Suspicion(key, pattern, now, state.assessed_through.get(pattern.rule, 0)))
@@ -186,7 +186,7 @@ class Enforcement:
             self._meters.count("sandherd_assessments_total", rule=rule, verdict=assessment.verdict or "none")
 
     async def _publish_outcome(self, key: Key, now: datetime) -> None:
-        outcome = self._decided(key, lambda state: guardian.outcome(state, self.herd.rules))
+        outcome = self._decide_for(key, lambda state: guardian.outcome(state, self.herd.rules))
         state = self.herd.live.get(key)
         if state is None or state.steering is None or outcome is None:
             return

@@ -25,7 +25,7 @@ class RuleFailedError(Exception):
     def __init__(self, rule: str, step: str, error: Exception) -> None:
         last = extract_tb(error.__traceback__)[-1]
         self.rule = rule
-        # Only the class: its text may contain what a sandbox has published.
+        # The text of the error is omitted, because it may contain what a sandbox has published.
         self.reason = f"{step}: {type(error).__name__} ({PurePath(last.filename).name}:{last.lineno})"
         super().__init__(f"{rule}: {self.reason}")
 
@@ -106,12 +106,12 @@ def pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None
 
 
 def reached(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
-    """The highest step that a pattern's count reaches; None below the first. Raises `RuleFailedError`."""
+    """The highest step whose threshold a pattern's count reaches. None if it reaches none. Raises `RuleFailedError`."""
     return call(rule, "step", rule.step, pattern, rules.thresholds[rule.name])
 
 
 def call(rule: AnyRule, step: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """Calls a method of a rule. Raises `RuleFailedError` if that raises an error."""
+    """Call a method of a rule. Raises `RuleFailedError` if the method raises an error."""
     try:
         return method(*arguments)
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
@@ -125,7 +125,7 @@ def disabled(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivit
 
 
 def part_of(state: SandboxActivity, rule: AnyRule, rules: RuleSet) -> Any:
-    """The rule's part of the state; a new part if the rule has folded nothing yet, and None if it has no part."""
+    """The rule's part of the state. A new part if the rule has folded nothing yet; None for a rule without a part."""
     part = state.parts.get(rule.name)
     return rules.new_parts.get(rule.name) if part is None else part
 

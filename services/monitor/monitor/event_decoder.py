@@ -1,4 +1,4 @@
-"""Decodes messages of the EVENTS stream for the monitor. It parses only bodies that the facts or a rule need."""
+"""Decodes messages of the stream EVENTS for the monitor. It parses only the bodies that the facts or a rule need."""
 
 from datetime import datetime
 from typing import Final
@@ -31,7 +31,7 @@ ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskC
 """The spawner's events that end an attempt, even if its agent still runs. They are read as events of the attempt's
 sandbox."""
 
-_SMALLEST: Final = 100
+_MIN_EVENT_BYTES: Final = 100
 """Minimum size of an envelope, in bytes."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
@@ -47,7 +47,7 @@ READ: Final = frozenset(
 
 
 def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
-    """The event, or None if it is not about a watched entity.
+    """The event in a message. None if the event is not about a watched entity.
 
     event-ingest stores events that break the contract in DEAD. Here, such an event only shows that the sandbox runs,
     because the broker has checked nothing but its subject.
@@ -76,11 +76,11 @@ def _is_junk(document: bytes) -> bool:
 
     It is not parsed.
     """
-    return len(document) < _SMALLEST or document[:1] != b"{" or document[-1:] != b"}"
+    return len(document) < _MIN_EVENT_BYTES or document[:1] != b"{" or document[-1:] != b"}"
 
 
 def _attempt_end(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
-    """The end of an attempt, as an event of its sandbox; None if it had no sandbox."""
+    """The end of an attempt, as an event of its sandbox. None if the attempt had no sandbox."""
     try:
         event = read_event(subject, document)
     except ContractError:

@@ -57,13 +57,13 @@ class ObservedEvent:
     size: int = 0
     """Size of the whole event, in bytes."""
     junk: bool = False
-    """Whether it is not a valid event, although its subject is one."""
+    """Whether the message is no valid event, although it has the subject of an event."""
     sequence: int = 0
-    """Its sequence number among the events of its source; 0 if it is not known."""
+    """The event's sequence number among the events of its source; 0 if it is not known."""
 
     @property
     def is_of_agent(self) -> bool:
-        """Whether a worker publishes it, about its agent."""
+        """Whether a worker has published the event, about its agent."""
         return self.type.startswith("agent.")
 
 
@@ -78,20 +78,20 @@ class Call:
     begun_at: datetime
     digest: str | None = None
     whole: bool = False
-    """Whether it is the agent's whole program, which may take as long as its sandbox may live."""
+    """Whether the call is the agent's whole program, which may take as long as its sandbox lives."""
     by_user: bool = False
-    """Whether it is a command that a user runs in the sandbox, with a time limit of its own."""
+    """Whether the call is a command that a user runs in the sandbox. It has its own time limit."""
     waits: bool = False
-    """Whether it is an approval, which has its own timeout."""
+    """Whether the call is an approval. It has its own timeout."""
     number: int = 0
-    """The stream sequence of the event that began it."""
+    """The stream sequence of the event with which the call began."""
     batch: int = 0
     """The `number` of the first call of its batch. Calls of one agent form a batch if each begins while an earlier one
     is in flight, as the calls of one response of a model do."""
     parent: str | None = None
-    """The call of the sub-agent that made it."""
+    """The call that started the sub-agent which makes this call."""
     polls: bool = False
-    """Whether it is known to wait for something, or to check progress."""
+    """Whether the call is known to wait for something, or to check progress."""
     delegated: bool = False
     """Whether a sub-agent carries it out. The calls of that sub-agent then show that this call is not stuck."""
 
@@ -107,7 +107,7 @@ class EndedCall:
     digest: str
     """A digest of the agent or sub-agent, the tool, and the input without irrelevant fields."""
     result: str
-    """The digest of its result, without parts that vary by chance."""
+    """The digest of the call's result, without parts that vary by chance."""
     id: UUID | None
     """The id of the event that ended the call."""
     number: int
@@ -139,7 +139,7 @@ class EndedCall:
 
     @property
     def ids(self) -> tuple[UUID, ...]:
-        """The id of the event that ended it, as evidence."""
+        """The id of the event that ended the call, as evidence."""
         return () if self.id is None else (self.id,)
 
     @property
@@ -166,7 +166,7 @@ class Facts:
     """The stream sequence of the last event that was folded in."""
     started_at: datetime
     last_sign_at: datetime
-    """When its worker last published an event, or the spawner last published that the sandbox still runs."""
+    """When the sandbox's worker last published an event, or the spawner last published that the sandbox runs."""
     last_heartbeat_at: datetime | None = None
     last_work_at: datetime | None = None
     last_message_at: datetime | None = None
@@ -175,9 +175,9 @@ class Facts:
     """Number of events in the sandbox's disk spool that the broker had not stored, by its last heartbeat."""
     finished_at: datetime | None = None
     turn: int = 0
-    """The last turn of its agent."""
+    """The last turn of the sandbox's agent."""
     task_kind: TaskKind | None = None
-    """The kind of its work, if the submitter states it."""
+    """The kind of the task's work, if the submitter states it."""
     episode_at: datetime | None = None
     """When its episode began, which is when the last message of a user was delivered; None for the first episode, which
     begins with the text of the task."""
@@ -191,14 +191,14 @@ class Facts:
     contents: tuple[str, ...] = ()
     """Digests of the last contents of files, newest last."""
     answered_at: datetime | None = None
-    """When one of its approvals was last answered or expired."""
+    """When an approval of the sandbox was last answered or expired."""
     alone: bool = False
     """Whether the sandbox runs no task. It exists for the user who requested it, until its time to live ends."""
     expires_at: datetime | None = None
-    """When its time to live ends; the spawner ends the sandbox then."""
+    """When the sandbox's time to live ends, and the spawner ends it."""
     paused: bool = False
     resumed_at: datetime | None = None
-    """When it was last resumed; all waiting times start again then."""
+    """When the sandbox was last resumed. All waiting times start again then."""
     stopping: bool = False
     ended: bool = False
     taskid: str | None = None

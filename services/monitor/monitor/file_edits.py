@@ -17,7 +17,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.records import MAX_EDITS, MAX_RANGES
 
 MAX_BYTES: Final = 6 * 1024
-"""Maximum size of all edits of a sandbox, in bytes; the oldest are dropped."""
+"""Maximum size of all edits of a sandbox, in bytes. If there are more, the oldest are dropped."""
 MAX_PATH: Final = 512
 """Maximum size of a path, in bytes. A file with a longer path is left out."""
 _MAX_LINE: Final = 2**32 - 1
@@ -35,15 +35,15 @@ class FileEdit:
 
     path: str
     digest: bytes | None
-    """The SHA-256 of its content."""
+    """The SHA-256 of the file's content."""
     ranges: tuple[Range, ...]
     at: datetime
     count: int
 
 
-def folded(packed: bytes, seen: ObservedEvent) -> bytes:
+def folded(packed: bytes, event: ObservedEvent) -> bytes:
     """The edits after an event; the same object if the event is not an edit."""
-    data = seen.data
+    data = event.data
     if not isinstance(data, AgentFileEdited):
         return packed
     edits = {edit.path: edit for edit in unpacked(packed)}
@@ -52,7 +52,7 @@ def folded(packed: bytes, seen: ObservedEvent) -> bytes:
     digest = bytes.fromhex(data.content_sha256) if data.content_sha256 else None
     found = merged((*(before.ranges if before else ()), *ranges_of(data.full_diff or data.diff_preview)))
     count = min(_MAX_COUNT, before.count + 1 if before else 1)
-    edits[data.file_path] = FileEdit(data.file_path, digest, found, seen.at, count)
+    edits[data.file_path] = FileEdit(data.file_path, digest, found, event.at, count)
     return pack(edits.values())
 
 
@@ -93,7 +93,7 @@ def unpacked(packed: bytes) -> Iterator[FileEdit]:
 def ranges_of(diff: str) -> Iterator[Range]:
     """The lines that a unified diff changes, by their numbers in the new text.
 
-    Where lines are only removed, it is the line before them.
+    If lines are only removed, the line before them counts as changed.
     """
     line: int | None = None
     added: list[int] = []

@@ -10,7 +10,7 @@ _FOLDERS: Final = frozenset(
     | {"log", "logs", "tmp"}
 )
 _LOCKS: Final = frozenset({"package-lock.json", "pnpm-lock.yaml", "go.sum", "bun.lockb", "npm-shrinkwrap.json"})
-_GENERATED: Final = re.compile(
+_GENERATED_FILES: Final = re.compile(
     r".*\.(?:lock|log|out|tmp|bak|orig|rej|pid|map|snap|pyc|class|o|so|db|sqlite3?|cache|coverage|tsbuildinfo|egg-info)"
     r"|\.coverage|(?:coverage|junit|report).*\.(?:xml|json|html)|.*\.min\.(?:js|css)|.*(?:_pb2(?:_grpc)?\.pyi?|\.pb\.go|\.g\.dart|_generated\.\w+|\.generated\.\w+)"
 )
@@ -30,7 +30,7 @@ def is_generated(path: str) -> bool:
     *folders, name = path.split("/")
     if name in _LOCKS or any(folder in _FOLDERS or _is_hidden(folder) for folder in folders):
         return True
-    return _GENERATED.fullmatch(name) is not None
+    return _GENERATED_FILES.fullmatch(name) is not None
 
 
 def is_documentation(path: str) -> bool:

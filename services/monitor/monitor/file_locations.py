@@ -22,7 +22,7 @@ _SYSTEM: Final = re.compile(
 )
 _HOMES: Final = re.compile(r"^(?:~|/root|/home/[^/]+|/Users/[^/]+)(?:/[^/]+)?$")
 """A user's home, or a folder directly in it. A deeper folder may be a work tree."""
-_UNKNOWN: Final = re.compile(r"[$`]")
+_SHELL_EXPANSION: Final = re.compile(r"[$`]")
 _CREDENTIALS: Final = re.compile(
     r"(?:^|/)(?:\.ssh/(?:id_[^/.]+|[^/]+\.pem|[^/]+_rsa|[^/]+_ed25519|identity|\*)|\.netrc|\.git-credentials"
     r"|\.aws/(?:credentials|sso/cache/[^/]+|cli/cache/[^/]+)|\.azure/(?:accessTokens\.json|msal_token_cache[^/]*)"
@@ -49,36 +49,42 @@ class ShellLocation:
     depth: int = 0
 
 
-def after_cd(place: ShellLocation, folder: str) -> ShellLocation:
+def after_cd(shell_location: ShellLocation, folder: str) -> ShellLocation:
     """The working directory after `cd folder`."""
     path = _HOME.sub("~", folder)
-    if path == "-" or _UNKNOWN.search(path):
-        return ShellLocation(place.work_tree, "", MAX_DEPTH)
+    if path == "-" or _SHELL_EXPANSION.search(path):
+        return ShellLocation(shell_location.work_tree, "", MAX_DEPTH)
     if path.startswith(("/", "~")):
         path = normpath(path)
-        inside = _inside(place.work_tree, path)
-        return ShellLocation(place.work_tree, path) if inside is None else ShellLocation(place.work_tree, "", inside)
-    if place.folder:
-        return after_cd(place, f"{place.folder}/{path}")
-    return ShellLocation(place.work_tree, "", min(MAX_DEPTH, place.depth + _depth_change(path)))
+        inside = _depth_in_work_tree(shell_location.work_tree, path)
+        return (
+            ShellLocation(shell_location.work_tree, path)
+            if inside is None
+            else ShellLocation(shell_location.work_tree, "", inside)
+        )
+    if shell_location.folder:
+        return after_cd(shell_location, f"{shell_location.folder}/{path}")
+    return ShellLocation(shell_location.work_tree, "", min(MAX_DEPTH, shell_location.depth + _depth_change(path)))
 
 
-def deleted_outside(place: ShellLocation, path: str) -> bool:
+def deleted_outside(shell_location: ShellLocation, path: str) -> bool:
     """Whether this path is certainly outside the work tree, or the whole work tree.
 
     False for temporary folders and caches.
     """
-    if _TEMPORARY.match(path) or _UNKNOWN.search(path := _HOME.sub("~", path)):
+    if _TEMPORARY.match(path) or _SHELL_EXPANSION.search(path := _HOME.sub("~", path)):
         return False
     if not path.startswith(("/", "~")):
-        if not place.folder:
-            return place.depth + _lowest(path) < 0
-        path = f"{place.folder}/{path}"
+        if not shell_location.folder:
+            return shell_location.depth + _lowest(path) < 0
+        path = f"{shell_location.folder}/{path}"
     path = normpath(path)
     path = re.sub(r"^//", "/", path)
     if _TEMPORARY.match(path) or _CACHES.match(path):
         return False
-    return not _inside(place.work_tree, path) if place.work_tree else _is_known_outside(path)
+    return (
+        not _depth_in_work_tree(shell_location.work_tree, path) if shell_location.work_tree else _is_known_outside(path)
+    )
 
 
 def is_credential(path: str) -> bool:
@@ -96,7 +102,7 @@ def _is_known_outside(path: str) -> bool:
     return path == "/" or path.count("/") == 1 or _HOMES.match(path) is not None
 
 
-def _inside(work_tree: str, path: str) -> int | None:
+def _depth_in_work_tree(work_tree: str, path: str) -> int | None:
     """The depth of an absolute path in the work tree; None if it is outside.
 
     If the work tree is not known, it is `MAX_DEPTH`, or None for a path that is certainly outside.

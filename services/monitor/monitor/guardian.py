@@ -19,7 +19,7 @@ from sandherd.contracts.events.monitor import InterventionStep, SteeringStep
 from sandherd.contracts.names import DerivedIds
 
 RESEND_AFTER: Final = 10.0
-"""Seconds that a service has to carry out a command before it is sent again."""
+"""Seconds in which a service must carry out a command. After that, the command is sent again."""
 CLEAR_AFTER: Final = 10
 """The agent counts as recovered after this number of turns without the pattern, or of observations of the rule (such as
 calls) without it, which may be within one turn."""
@@ -89,7 +89,7 @@ def _may_act(rule: AnyGuardianRule, state: SandboxActivity, rules: RuleSet) -> b
 
 
 def suspicion(state: SandboxActivity, now: datetime, rules: RuleSet) -> Pattern | None:
-    """A soft pattern that is to be assessed, once in an episode. Raises `RuleFailedError`."""
+    """A soft pattern that must be assessed. Each is assessed once in an episode. Raises `RuleFailedError`."""
     if state.ended or state.stopping or state.paused or state.finished_at is not None:
         return None
     for active in rules.assessed:
@@ -233,7 +233,7 @@ def _next_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand
 
 
 def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
-    """The next command, if it was not sent yet, or not carried out within `RESEND_AFTER`, so that it may be lost."""
+    """The next command, if it was not sent yet, or was not carried out within `RESEND_AFTER` and may be lost."""
     found = next_command(state)
     if found is None or state.steering is None:
         return None

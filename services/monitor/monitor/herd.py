@@ -26,7 +26,7 @@ class Herd:
         self,
         position: int = 0,
         live: Iterable[SandboxActivity] = (),
-        ended: Iterable[Key] = (),
+        ended_keys: Iterable[Key] = (),
         pending: Iterable[Notice] = (),
         unwritten: Iterable[SandboxActivity] = (),
         *,
@@ -37,37 +37,37 @@ class Herd:
         self.position = position
         """The stream sequence of the last event that was read."""
         self.live: dict[Key, SandboxActivity] = {state.key: state for state in live}
-        self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended)
+        self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended_keys)
         """Sandboxes that ended recently, so that a late event does not add them again."""
         self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
-        """Notices that are not published yet, by the id of the event that caused each."""
+        """By the id of the event that caused it: a notice that is not published yet."""
         self.changed: set[Key] = set(self.live)
         """Live sandboxes whose summary may have changed since it was written."""
         self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
-        """Sandboxes that have ended, and whose last summary is not written yet."""
+        """Ended sandboxes whose last summary is not written yet."""
         self.allowance = allowance or TokenAllowance()
         """The tokens that the model for assessments has used."""
         self.failures: list[tuple[Key, str]] = []
         """The rules that were disabled and are to be reported, each with its sandbox."""
 
-    def fold(self, seen: ObservedEvent) -> SandboxActivity | None:
+    def fold(self, event: ObservedEvent) -> SandboxActivity | None:
         """Fold one event in. Returns the state after it, or None if it is not about a watched sandbox."""
-        if not seen.is_of_agent:
-            notices.fold(self.notices, seen)
-            if isinstance(seen.data, MonitorFindingAssessed):
-                self.allowance = self.allowance.with_used(seen.data.tokens, seen.at)
-        key = seen.project, seen.entity
+        if not event.is_of_agent:
+            notices.fold(self.notices, event)
+            if isinstance(event.data, MonitorFindingAssessed):
+                self.allowance = self.allowance.with_used(event.data.tokens, event.at)
+        key = event.project, event.entity
         if key in self.ended:
             return None
         before = self.live.get(key)
-        state = fold(before, seen, self.rules)
+        state = fold(before, event, self.rules)
         if state is None:
             return None
-        if seen.type != AgentHeartbeat.type:
+        if event.type != AgentHeartbeat.type:
             self.changed.add(key)
         return self._store(key, before, state)
 
-    def fold_own(self, key: Key, seen: ObservedEvent) -> None:
+    def fold_own(self, key: Key, event: ObservedEvent) -> None:
         """Fold in an event that the monitor has just published.
 
         When it is read from the stream, it has no further effect.
@@ -75,7 +75,7 @@ class Herd:
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
-            self._store(key, state, step(state, seen, self.rules))
+            self._store(key, state, step(state, event, self.rules))
 
     def replace(self, state: SandboxActivity) -> None:
         """Replace the state of a sandbox that is still watched."""

@@ -15,7 +15,7 @@ from sandherd.contracts.events.monitor import SteeringStep
 
 STEPS: Final[tuple[SteeringStep, ...]] = get_args(SteeringStep)
 """All steps, weakest first."""
-_OBEYED: Final = frozenset({"obeyed", "recovered"})
+_SUCCESSFUL_OUTCOMES: Final = frozenset({"obeyed", "recovered"})
 
 
 def rank(step: SteeringStep) -> int:
@@ -42,7 +42,7 @@ def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: 
     if pattern.of:
         return _after_ignored(steps, last)
     if last is None:
-        return _weaker(reached, _first(steps))
+        return _weaker(reached, _first_step(steps))
     above = [step for step in steps if rank(step) > rank(last.step)]
     passed = [step for step in steps if rank(step) <= rank(last.step)]
     allowed = above[0] if above and last.outcome == "ignored" else (passed or list(steps))[-1 if passed else 0]
@@ -66,7 +66,7 @@ def last_against(state: SandboxActivity, pattern: Pattern) -> Intervention | Non
     for one in reversed(state.interventions):
         if (one.watched, one.pattern) == (watched, pattern.key):
             before = state.episode_at is not None and one.decided_at < state.episode_at
-            return None if before or one.outcome in _OBEYED else one
+            return None if before or one.outcome in _SUCCESSFUL_OUTCOMES else one
     return None
 
 
@@ -77,7 +77,7 @@ def _after_ignored(steps: tuple[SteeringStep, ...], last: Intervention | None) -
     return next((step for step in steps if rank(step) > rank(last.step)), None)
 
 
-def _first(steps: tuple[SteeringStep, ...]) -> SteeringStep:
+def _first_step(steps: tuple[SteeringStep, ...]) -> SteeringStep:
     return next((step for step in steps if step != "observe"), steps[0])
 
 

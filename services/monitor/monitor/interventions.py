@@ -51,31 +51,31 @@ def is_of_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
     return data.message_type == "guardian_nudge" or any(one.message == data.message_id for one in state.interventions)
 
 
-def delivered(state: SandboxActivity, seen: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:
+def delivered(state: SandboxActivity, event: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:
     """The state after an event of the intervention's message, or of a user's instruction; None for another message."""
     steering = state.steering
     if steering is None:
         return None
     if data.message_id == steering.message:
-        return state.changed(steering=_delivery_progress(steering, seen, data, state.turn))
+        return state.changed(steering=_delivery_progress(steering, event, data, state.turn))
     if data.message_id == steering.instruction_message and isinstance(data, MessageQueued | MessageRejected):
         return state.changed(steering=replace(steering, instructed=True, sent_at=None))
     return None
 
 
-def _delivery_progress(steering: Steering, seen: ObservedEvent, data: MessageEvent, turn: int) -> Steering:
+def _delivery_progress(steering: Steering, event: ObservedEvent, data: MessageEvent, turn: int) -> Steering:
     if isinstance(data, MessageQueued):
         return replace(steering, taken=True)
     if isinstance(data, MessageAcknowledged):
         if steering.received_at is not None:
             return steering
-        return replace(steering, taken=True, received_at=seen.at, clear_turn=turn)
+        return replace(steering, taken=True, received_at=event.at, clear_turn=turn)
     if isinstance(data, MessageRejected | MessageExpired):
         return replace(steering, taken=True, outcome=steering.outcome or "undelivered")
     return steering
 
 
-def cut_short(state: SandboxActivity, seen: ObservedEvent, *, ended: bool) -> Steering | None:
+def cut_short(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> Steering | None:
     """The intervention after its agent or its sandbox has ended.
 
     If the agent was not resumed from a pause, the pause first has to be cancelled and its approval withdrawn, unless
@@ -86,7 +86,7 @@ def cut_short(state: SandboxActivity, seen: ObservedEvent, *, ended: bool) -> St
         return steering
     if not ended and steering.step == "pause" and steering.received_at is None:
         return replace(steering, sent_at=None)
-    did_otherwise = seen.type == AgentCompleted.type and steering.received_at is not None and steering.others > 0
+    did_otherwise = event.type == AgentCompleted.type and steering.received_at is not None and steering.others > 0
     return replace(steering, outcome="obeyed" if did_otherwise else "finished")
 
 
@@ -104,7 +104,7 @@ def paused(state: SandboxActivity) -> Steering | None:
     return replace(steering, taken=True, sent_at=None)
 
 
-def resumed(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+def resumed(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     """The state after its sandbox was resumed: by the answer to a pause, or by a user, which counts as the answer.
 
     The user who resumes the agent knows the pattern, so a new episode begins and the count starts again.
@@ -114,8 +114,8 @@ def resumed(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> Sand
         return state
     if state.finished_at is not None:
         return state
-    continued = replace(steering, received_at=seen.at, clear_turn=state.turn, sent_at=None)
-    return evaluation.new_episode(state.changed(steering=continued), rules, seen.at)
+    continued = replace(steering, received_at=event.at, clear_turn=state.turn, sent_at=None)
+    return evaluation.new_episode(state.changed(steering=continued), rules, event.at)
 
 
 def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
@@ -132,10 +132,10 @@ def answered(state: SandboxActivity, data: ApprovalEvent) -> SandboxActivity:
     steering = state.steering
     if steering is None or steering.approval is None or data.approval_id != steering.approval or steering.closed:
         return state
-    return state.changed(steering=_answered(steering, data))
+    return state.changed(steering=_with_answer(steering, data))
 
 
-def _answered(steering: Steering, data: ApprovalEvent) -> Steering:
+def _with_answer(steering: Steering, data: ApprovalEvent) -> Steering:
     if isinstance(data, ApprovalRequested):
         return replace(steering, requested=True, sent_at=None)
     closed = replace(steering, requested=True, closed=True, sent_at=None)
@@ -172,7 +172,7 @@ def assessed_or_muted(
 
 
 def decided(
-    state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
+    state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
 ) -> SandboxActivity:
     """The state after a decision to intervene; unchanged if it is already known.
 
@@ -191,7 +191,7 @@ def decided(
         text=data.message,
         rule=data.rule,
         number=data.intervention_number,
-        decided_at=seen.at,
+        decided_at=event.at,
         pattern=key,
         evidence=ids_of(data.evidence or ()),
         step=data.step,
@@ -242,7 +242,7 @@ def remembered(state: SandboxActivity, steering: Steering) -> SandboxActivity:
     return state.changed(interventions=interventions, steered_at=steering.decided_at, steered=steering.number)
 
 
-def ended(state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionOutcome) -> SandboxActivity:
+def ended(state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionOutcome) -> SandboxActivity:
     """The state after an outcome was published."""
     steering = state.steering
     if steering is not None and steering.correlation == data.correlation_id:
@@ -251,7 +251,7 @@ def ended(state: SandboxActivity, seen: ObservedEvent, data: MonitorIntervention
         received_at = None
     outcome: Outcome = "recovered" if data.recovered else data.outcome
     interventions = tuple(
-        replace(one, outcome=outcome, outcome_at=seen.at, received_at=received_at)
+        replace(one, outcome=outcome, outcome_at=event.at, received_at=received_at)
         if one.correlation == data.correlation_id and one.outcome is None
         else one
         for one in state.interventions

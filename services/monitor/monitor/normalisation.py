@@ -20,7 +20,7 @@ MAX_INPUT: Final = 16_384
 """Number of characters of an encoded input that are compared. For a longer input its length is compared, too."""
 MAX_CAUSE: Final = 200
 """Number of bytes that are compared of the line that states the cause of an error."""
-_SIZE: Final = 8
+_DIGEST_BYTES: Final = 8
 _SHORT: Final = 12
 _IRRELEVANT: Final = frozenset(
     {
@@ -109,7 +109,7 @@ _HEXADECIMAL: Final = re.compile(
 )
 _GLYPHS: Final = re.compile(rb"(?:\xe2(?:[\xa0-\xa3][\x80-\xbf]|\x97[\x90-\x93]|\x97[\xb4-\xb7]|\x9c[\xa2-\xbd])[ ]?)+")
 _LINE_NUMBERS: Final = re.compile(rb"^ *[0-9]{1,7}(?:\t|\xe2\x86\x92|\Z)", re.MULTILINE)
-_WRAPPED: Final = re.compile(rb"\s*(?:<(?:tool_use_error|error|stdout|stderr)>)?(?:error: (?=exit code))?")
+_WRAPPED_RESULT: Final = re.compile(rb"\s*(?:<(?:tool_use_error|error|stdout|stderr)>)?(?:error: (?=exit code))?")
 _TEXTS: Final = ("output", "text", "error", "message")
 _STATUS: Final = re.compile(rb"exit code [0-9]{1,3}\s*|\[the command completed with exit code [0-9]{1,3}\.\]\s*")
 _LOCATION: Final = re.compile(
@@ -124,14 +124,14 @@ _RUNS: Final = bytes.maketrans(b"0123456789abcdef", b"h" * 16)
 _CLASSES: Final = bytes.maketrans(b"0123456789abcdef", b"0" * 10 + b"a" * 6)
 _ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _TOOL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
-_WRITTEN: Final = re.compile(
+_FILE_WRITTEN: Final = re.compile(
     r"(?:The file |File created successfully at: )(?P<path>[^\n]{1,512}?)"
     r"(?: has been (?:updated|created)\b[^\n]*|\.?\Z)"
 )
 
 
 def _digest(content: bytes) -> str:
-    return blake2b(content, digest_size=_SIZE).hexdigest()
+    return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def text_digest(text: str) -> str:
@@ -206,10 +206,10 @@ def normalised(text: str) -> bytes:
     """A result in lower case, without parts that vary by chance. At most `HEAD + TAIL` of its characters are read."""
     if len(text) > HEAD + TAIL:
         text = f"{text[:HEAD]}\n{text[-TAIL:]}"
-    if text.startswith(("The file ", "File created ")) and (written := _WRITTEN.match(text)):
+    if text.startswith(("The file ", "File created ")) and (written := _FILE_WRITTEN.match(text)):
         text = f"written {written['path']}"
     content = text.encode("utf-8", "replace").lower()
-    content = content[_WRAPPED.match(content).end() :].rstrip()  # type: ignore[union-attr]  # it matches any text
+    content = content[_WRAPPED_RESULT.match(content).end() :].rstrip()  # type: ignore[union-attr]  # it matches any text
     for volatile in (*_ANYWHERE, *_PATHS) if b"/" in content else _ANYWHERE:
         if volatile.sign in content:
             content = volatile.pattern.sub(volatile.mask, content)

@@ -47,44 +47,44 @@ class Notice:
         )
 
 
-def fold(pending: dict[UUID, Notice], seen: ObservedEvent) -> None:
+def fold(pending: dict[UUID, Notice], event: ObservedEvent) -> None:
     """Add the notice that an event causes, or remove the notice that it publishes.
 
     Beyond `MAX_PENDING` the oldest notice is dropped.
     """
-    if isinstance(seen.data, MonitorNotificationPublished):
-        pending.pop(seen.data.cause_id, None)
-    elif (notice := notice_of(seen)) is not None:
+    if isinstance(event.data, MonitorNotificationPublished):
+        pending.pop(event.data.cause_id, None)
+    elif (notice := notice_of(event)) is not None:
         pending[notice.cause] = notice
         while len(pending) > MAX_PENDING:
             del pending[next(iter(pending))]
 
 
-def notice_of(seen: ObservedEvent) -> Notice | None:
+def notice_of(event: ObservedEvent) -> Notice | None:
     """The notice of an event; None if the event causes none."""
-    found = _kind_and_message(seen)
-    if found is None or seen.id is None:
+    found = _kind_and_message(event)
+    if found is None or event.id is None:
         return None
     kind, message = found
     return Notice(
-        cause=seen.id,
-        cause_type=seen.type,
+        cause=event.id,
+        cause_type=event.type,
         kind=kind,
-        project=seen.project,
-        sandbox=seen.entity,
-        task=seen.taskid,
-        at=seen.at,
+        project=event.project,
+        sandbox=event.entity,
+        task=event.taskid,
+        at=event.at,
         message=message,
     )
 
 
-def due(pending: Collection[Notice], wanted: Collection[NotificationKind], now: datetime) -> list[Notice]:
+def due(pending: Collection[Notice], notification_kinds: Collection[NotificationKind], now: datetime) -> list[Notice]:
     """The notices to publish, oldest first; the others of `pending` can be dropped."""
-    return [notice for notice in pending if notice.kind in wanted and now - notice.at <= MAX_AGE]
+    return [notice for notice in pending if notice.kind in notification_kinds and now - notice.at <= MAX_AGE]
 
 
-def _kind_and_message(seen: ObservedEvent) -> tuple[NotificationKind, str] | None:
-    data = seen.data
+def _kind_and_message(event: ObservedEvent) -> tuple[NotificationKind, str] | None:
+    data = event.data
     if isinstance(data, TaskRetryScheduled) and data.requested_by is None:
         reason = f"{data.error_type}: {data.error}" if data.error_type else data.error
         return NotificationKind.RECOVERY, f"attempt {data.attempt} failed and is retried: {reason}"

@@ -16,7 +16,7 @@ NAME: Final = "outage"
 """The name of an outage in findings, and as the outcome of a call."""
 OVER_AFTER: Final = 10
 """Number of calls in a row without an outage after which the outage is over."""
-_RETRIED: Final = "api_retry"
+_RETRY_CAUSE: Final = "api_retry"
 """The subtype by which Claude publishes that a request to its provider has failed and is repeated."""
 
 
@@ -37,17 +37,17 @@ class Outage:
         return f"a network, a server or the model's provider did not respond, {self.count} times"
 
 
-def folded(outage: Outage | None, seen: ObservedEvent, call: EndedCall | None) -> Outage | None:
+def folded(outage: Outage | None, event: ObservedEvent, call: EndedCall | None) -> Outage | None:
     """The outage after an event of the worker, which ends `call`; None if there is none, or it is over."""
-    if (call is not None and call.outcome == NAME) or _is_retried(seen):
-        ids = () if seen.id is None else (seen.id,)
+    if (call is not None and call.outcome == NAME) or _is_retried(event):
+        ids = () if event.id is None else (event.id,)
         if outage is None:
-            return Outage(1, seen.at, ids)
+            return Outage(1, event.at, ids)
         return replace(outage, count=outage.count + 1, evidence=(*outage.evidence, *ids)[-EVIDENCE:], others=0)
     if outage is None or call is None:
         return outage
     return replace(outage, others=outage.others + 1) if outage.others + 1 < OVER_AFTER else None
 
 
-def _is_retried(seen: ObservedEvent) -> bool:
-    return isinstance(seen.data, AgentSystemMessage) and seen.data.metadata.get("subtype") == _RETRIED
+def _is_retried(event: ObservedEvent) -> bool:
+    return isinstance(event.data, AgentSystemMessage) and event.data.metadata.get("subtype") == _RETRY_CAUSE

@@ -32,7 +32,7 @@ from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_LEASE_CHECKED_EVERY: Final = 0.5
+_LEASE_CHECK_SECONDS: Final = 0.5
 _NO_REPLY: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("watch")
 
@@ -46,7 +46,7 @@ class Partition:
     def __init__(
         self,
         bus: Bus,
-        place: PartitionId,
+        partition_id: PartitionId,
         lease: Lease,
         rules: RuleSet,
         *,
@@ -60,13 +60,13 @@ class Partition:
         self._rules = rules
         self._actions = actions.while_held(lease)
         self._meters = meters
-        self._snapshots: SnapshotStore = snapshots.of(place)
+        self._snapshots: SnapshotStore = snapshots.of(partition_id)
         self._summaries = SummaryWriter(bus, lease)
         self._enforcement = Enforcement(bus, lease, self._actions, meters, Herd(rules=rules), assessor=assessor)
         self._acting = asyncio.Lock()
         self._ending = False
         self._touched: set[Key] = set()
-        self.place = place
+        self.place = partition_id
         self.caught_up = asyncio.Event()
         """Set when all events that were stored before the lease was acquired have been read. The partition does not act
         before that."""
@@ -119,30 +119,30 @@ class Partition:
 
     # --- reading -----------------------------------------------------------------------------------------------
 
-    def fold(self, seen: ObservedEvent) -> None:
+    def fold(self, event: ObservedEvent) -> None:
         """Fold in an event of one of its sandboxes, unless that was done before."""
         herd = self.herd
-        if seen.number <= herd.position:
+        if event.number <= herd.position:
             return
-        before = herd.live.get((seen.project, seen.entity))
-        state = herd.fold(seen)
+        before = herd.live.get((event.project, event.entity))
+        state = herd.fold(event)
         if state is None:
             return
         try:
-            urgent = urgency.is_urgent(before, state, seen, self._rules)
+            urgent = urgency.is_urgent(before, state, event, self._rules)
         except RuleFailedError as failure:
             herd.disable(state.key, failure)
             urgent = True
         if urgent:
             self._touched.add(state.key)
 
-    def note_assessed(self, seen: ObservedEvent) -> None:
+    def note_assessed(self, event: ObservedEvent) -> None:
         """Count tokens that the model has used for a sandbox of another partition.
 
         All partitions share the allowance.
         """
-        if seen.number > self.herd.position and isinstance(seen.data, MonitorFindingAssessed):
-            self.herd.allowance = self.herd.allowance.with_used(seen.data.tokens, seen.at)
+        if event.number > self.herd.position and isinstance(event.data, MonitorFindingAssessed):
+            self.herd.allowance = self.herd.allowance.with_used(event.data.tokens, event.at)
 
     def has_read(self, position: int) -> None:
         """Note that all events up to this one were folded in."""
@@ -186,7 +186,7 @@ class Partition:
     async def _end_with_lease(self) -> None:
         while True:
             self._lease.check()
-            await asyncio.sleep(_LEASE_CHECKED_EVERY)
+            await asyncio.sleep(_LEASE_CHECK_SECONDS)
 
     async def _save_snapshots(self) -> None:
         """Save snapshots.

@@ -26,7 +26,7 @@ _LAYOUT_TTL: Final = 3.0
 """Seconds after which the layout lease and the announcement of a killed replica expire. It is shorter than `TTL`: when
 the partitions of that replica are free, it is no longer counted as a replica, and the layout lease has another
 holder."""
-_EVERY: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 _STREAM: Final = "KV_leases"
 _PREFIX: Final = "$KV.leases."
 _KEYS: Final = f"{_PREFIX}monitor.>"
@@ -88,7 +88,7 @@ class PartitionShares:
                     await self._apply_plan(await self._table())
                 except _FAULTS as error:
                     _log.warning("leases not read, retrying", error=repr(error))
-                    await asyncio.sleep(_EVERY)
+                    await asyncio.sleep(_CHECK_SECONDS)
                 await self._wait()
         finally:
             await self._withdraw()
@@ -96,7 +96,7 @@ class PartitionShares:
 
     async def _wait(self) -> None:
         """Wait for some time, or until a lease is acquired or lost. Raises what `hold` raised."""
-        waits = [asyncio.ensure_future(asyncio.sleep(_EVERY))]
+        waits = [asyncio.ensure_future(asyncio.sleep(_CHECK_SECONDS))]
         if self._layout_seen is None:
             waits.append(asyncio.ensure_future(self.layout.wait_held()))
         try:
@@ -135,7 +135,7 @@ class PartitionShares:
 
     async def _publish_key(self, payload: bytes, headers: dict[str, str]) -> None:
         subject = f"{_PREFIX}{replica_key(self._instance, self._count)}"
-        await self._bus.js.publish(subject, payload, timeout=_EVERY, headers=headers)
+        await self._bus.js.publish(subject, payload, timeout=_CHECK_SECONDS, headers=headers)
 
     # --- taking and releasing ----------------------------------------------------------------------------------
 
@@ -147,12 +147,12 @@ class PartitionShares:
             if number not in self._tasks:
                 place = PartitionId(self._count, number)
                 lease = self._leases[number] = Lease(self._bus, place.lease, self._instance, TTL)
-                self._tasks[number] = asyncio.create_task(self._take(place, lease), name=place.lease)
+                self._tasks[number] = asyncio.create_task(self._take_partition(place, lease), name=place.lease)
 
-    async def _take(self, place: PartitionId, lease: Lease) -> None:
+    async def _take_partition(self, partition_id: PartitionId, lease: Lease) -> None:
         async def work() -> None:
             await lease.wait_held()
-            await self._hold(place, lease)
+            await self._hold(partition_id, lease)
 
         await lease.run_with(work())
 

@@ -131,7 +131,7 @@ def plan(me: str, count: int, table: PartitionTable) -> PartitionPlan:
         return PartitionPlan(release=tuple(mine[quotas[me] :]))
     if any(place.total != count for place in table.holders):
         return PartitionPlan()
-    return PartitionPlan(take=tuple(_assigned(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
+    return PartitionPlan(take=tuple(_assign(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
 
 
 def _quotas(replicas: Iterable[str], count: int, held: Mapping[int, str]) -> dict[str, int]:
@@ -142,7 +142,7 @@ def _quotas(replicas: Iterable[str], count: int, held: Mapping[int, str]) -> dic
     return {name: each + (rank < more) for rank, name in enumerate(ranked)}
 
 
-def _assigned(free: Iterable[int], quotas: Mapping[str, int], held: Mapping[int, str]) -> dict[str, list[int]]:
+def _assign(free: Iterable[int], quotas: Mapping[str, int], held: Mapping[int, str]) -> dict[str, list[int]]:
     """The free partitions that each replica is to take."""
     dealt: dict[str, list[int]] = {name: [] for name in quotas}
     having = {name: sum(holder == name for holder in held.values()) for name in quotas}

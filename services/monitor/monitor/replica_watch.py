@@ -62,10 +62,10 @@ class ReplicaWatch:
         """Watch the held partitions until cancelled."""
         await run_until_first(self._follower.run(), self._tick_repeatedly(check_interval), self._assess())
 
-    async def hold(self, place: PartitionId, lease: Lease) -> None:
+    async def hold(self, partition_id: PartitionId, lease: Lease) -> None:
         """Watch one partition until its lease is lost."""
         part = Partition(
-            self._bus, place, lease, self._rules,
+            self._bus, partition_id, lease, self._rules,
             snapshots=self._snapshots, actions=self._actions, meters=self._meters, assessor=self._assessor,
         )  # fmt: skip
         try:

@@ -73,7 +73,7 @@ def _progress(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: dateti
     if rule.name in state.disabled:
         return RuleProgress(**about, state="disabled", disabled_reason=state.disabled[rule.name])
     try:
-        counted = _counted(rule, state, rules, now)
+        counted = _count_of(rule, state, rules, now)
     except RuleFailedError as failure:
         return RuleProgress(**about, state="disabled", disabled_reason=failure.reason)
     if evaluation.is_muted(state, rule.name, now):
@@ -81,7 +81,7 @@ def _progress(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: dateti
     return RuleProgress(**about, **counted)
 
 
-def _counted(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> dict[str, Any]:
+def _count_of(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> dict[str, Any]:
     if isinstance(rule, GuardianRule):
         pattern = evaluation.pattern(rule.name, state, rules)
         count = pattern.count if pattern is not None else 0
@@ -129,10 +129,14 @@ def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Patt
     return seen
 
 
-def _finding(one: Pattern) -> FindingView:
-    cited = [str(id) for id in one.evidence]
-    return FindingView(rule=one.rule, since=one.since, count=one.count, summary=one.summary, evidence=cited)
+def _finding(pattern: Pattern) -> FindingView:
+    cited = [str(id) for id in pattern.evidence]
+    return FindingView(
+        rule=pattern.rule, since=pattern.since, count=pattern.count, summary=pattern.summary, evidence=cited
+    )
 
 
-def _intervention(one: Intervention, state: SandboxActivity) -> InterventionView:
-    return InterventionView(**dict(steering_of(one, state)), evidence=[str(id) for id in one.evidence])
+def _intervention(intervention: Intervention, state: SandboxActivity) -> InterventionView:
+    return InterventionView(
+        **dict(steering_of(intervention, state)), evidence=[str(id) for id in intervention.evidence]
+    )

@@ -170,7 +170,7 @@ class SandboxActivity(Facts):
     """By rule, the source sequence of the last event of the agent that the last verdict was based on. The next
     assessment begins after it."""
     muted: Mapping[str, datetime | None] = field(default_factory=lambda: NONE_MUTED)
-    """The rules that a user has muted, and until when; None: until they are unmuted."""
+    """The rules that a user has muted, and until when; None means until they are unmuted."""
     max_step: SteeringStep | None = None
     """The strongest step of guardian rules, if the task, its profile or its project sets it."""
     interventions: tuple[Intervention, ...] = ()

@@ -27,7 +27,7 @@ _SPENT: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implaus
 def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> SandboxSummary:
     """The summary to write. `patterns` are those that guardian rules find at present."""
     progress, assigned = state.progress, state.assignment
-    known = {name: getattr(assigned, name) for name in _ASSIGNED} if assigned else {}
+    known = {name: getattr(assigned, name) for name in _TASK_FIELDS} if assigned else {}
     return SandboxSummary(
         project=state.project,
         sandbox=state.sandbox,
@@ -49,7 +49,7 @@ def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> Sand
     )
 
 
-_ASSIGNED: Final = ("attempt", "harness", "title", "task_kind", "repository", "base", "branch")
+_TASK_FIELDS: Final = ("attempt", "harness", "title", "task_kind", "repository", "base", "branch")
 
 
 def state_of(state: SandboxActivity) -> SummaryState:
@@ -63,22 +63,22 @@ def state_of(state: SandboxActivity) -> SummaryState:
     return "waiting" if _is_waiting(state) else "running"
 
 
-def steering_of(one: Intervention, state: SandboxActivity) -> SteeringSummary:
+def steering_of(intervention: Intervention, state: SandboxActivity) -> SteeringSummary:
     """An intervention as part of a summary.
 
     For an intervention without an outcome, the time of its delivery is only in `state.steering`.
     """
     current = state.steering
-    is_current = current is not None and current.correlation == one.correlation
+    is_current = current is not None and current.correlation == intervention.correlation
     return SteeringSummary(
-        number=one.number,
-        rule=one.rule,
-        step=one.step,
-        decided_at=one.decided_at,
-        received_at=current.received_at if is_current and current is not None else one.received_at,
-        outcome=one.outcome,
-        outcome_at=one.outcome_at,
-        approval_id=one.approval,
+        number=intervention.number,
+        rule=intervention.rule,
+        step=intervention.step,
+        decided_at=intervention.decided_at,
+        received_at=current.received_at if is_current and current is not None else intervention.received_at,
+        outcome=intervention.outcome,
+        outcome_at=intervention.outcome_at,
+        approval_id=intervention.approval,
     )
 
 

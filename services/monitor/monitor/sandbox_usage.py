@@ -36,7 +36,7 @@ MAX_TURNS: Final = 10**6
 """Maximum turns of an attempt in a report. A report of more is not counted."""
 TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 COST: Final = "cost_micro_usd"
-_FAILED: Final = frozenset({"failed", "timed_out", "outage"})
+_FAILED_STATES: Final = frozenset({"failed", "timed_out", "outage"})
 Report = AgentUsage | Outcome
 
 
@@ -79,18 +79,18 @@ NO_PROGRESS: Final = AgentTotals()
 """Shared by all sandboxes whose agent has done nothing yet."""
 
 
-def folded(progress: AgentTotals, seen: ObservedEvent, call: EndedCall | None) -> AgentTotals:
+def folded(progress: AgentTotals, event: ObservedEvent, call: EndedCall | None) -> AgentTotals:
     """The totals after an event of the worker, which ends `call`."""
     if call is not None:
-        return _changed(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + _has_failed(seen))
-    step = _STEPS.get(seen.type)
-    return progress if step is None else step(progress, seen)
+        return _changed(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + _has_failed(event))
+    step = _STEPS.get(event.type)
+    return progress if step is None else step(progress, event)
 
 
-def _has_failed(seen: ObservedEvent) -> bool:
-    data = seen.data
+def _has_failed(event: ObservedEvent) -> bool:
+    data = event.data
     if isinstance(data, CallEnd) and data.outcome is not None:
-        return data.outcome in _FAILED
+        return data.outcome in _FAILED_STATES
     return isinstance(data, AgentToolResult) and data.is_error
 
 
@@ -115,20 +115,20 @@ def wall_seconds(progress: AgentTotals, until: datetime) -> float:
     return max(0.0, (end - progress.began_at).total_seconds() - progress.paused_seconds)
 
 
-def _used(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
+def _with_usage(progress: AgentTotals, event: ObservedEvent) -> AgentTotals:
     """The totals after a report of the usage since the previous report."""
-    data = seen.data
-    if not isinstance(data, AgentUsage) or 0 < seen.sequence <= progress.reported:
+    data = event.data
+    if not isinstance(data, AgentUsage) or 0 < event.sequence <= progress.reported:
         return progress
     if not _is_plausible(data):
-        return replace(progress, implausible=progress.implausible + 1, reported=seen.sequence, in_turn=True)
+        return replace(progress, implausible=progress.implausible + 1, reported=event.sequence, in_turn=True)
     totals = {name: min(MAX_WHOLE, getattr(progress, name) + getattr(data, name)) for name in (*TOKENS, COST)}
-    return replace(progress, reported=seen.sequence, in_turn=True, **_flags(progress, totals), **totals)
+    return replace(progress, reported=event.sequence, in_turn=True, **_flags(progress, totals), **totals)
 
 
-def _ended(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
+def _after_attempt(progress: AgentTotals, event: ObservedEvent) -> AgentTotals:
     """The totals after the final event of an attempt, which reports totals."""
-    data = seen.data
+    data = event.data
     if not isinstance(data, Outcome):
         return progress
     turns = max(progress.turns, data.turns if data.turns <= MAX_TURNS else 0)
@@ -147,33 +147,33 @@ def _flags(progress: AgentTotals, totals: Mapping[str, int]) -> dict[str, Any]:
     return {"metered": progress.metered or any(totals.values()), "priced": priced}
 
 
-def _turn_ended(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
-    if 0 < seen.sequence <= progress.ended_turn:
+def _after_turn(progress: AgentTotals, event: ObservedEvent) -> AgentTotals:
+    if 0 < event.sequence <= progress.ended_turn:
         return progress
     unmetered = progress.unmetered_turns + (not progress.in_turn)
-    turns, ended_turn = progress.turns + 1, seen.sequence or progress.ended_turn
+    turns, ended_turn = progress.turns + 1, event.sequence or progress.ended_turn
     return replace(progress, turns=turns, ended_turn=ended_turn, unmetered_turns=unmetered, in_turn=False)
 
 
-def _began(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
-    return progress if progress.began_at is not None else replace(progress, began_at=seen.at)
+def _after_start(progress: AgentTotals, event: ObservedEvent) -> AgentTotals:
+    return progress if progress.began_at is not None else replace(progress, began_at=event.at)
 
 
-def _waits(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
-    return replace(progress, waiting_at=seen.at)
+def _while_waiting(progress: AgentTotals, event: ObservedEvent) -> AgentTotals:
+    return replace(progress, waiting_at=event.at)
 
 
-def _failed(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
+def _with_error(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
     return replace(progress, errors=progress.errors + 1)
 
 
 _STEPS: Final[Mapping[str, Callable[[AgentTotals, ObservedEvent], AgentTotals]]] = {
-    AgentStarted.type: _began,
-    AgentUsage.type: _used,
-    AgentTurnCompleted.type: _turn_ended,
-    AgentWaiting.type: _waits,
-    AgentError.type: _failed,
-    AgentStreamError.type: _failed,
-    AgentCompleted.type: _ended,
-    AgentFailed.type: _ended,
+    AgentStarted.type: _after_start,
+    AgentUsage.type: _with_usage,
+    AgentTurnCompleted.type: _after_turn,
+    AgentWaiting.type: _while_waiting,
+    AgentError.type: _with_error,
+    AgentStreamError.type: _with_error,
+    AgentCompleted.type: _after_attempt,
+    AgentFailed.type: _after_attempt,
 }

@@ -26,9 +26,9 @@ PIECE_BYTES: Final = 512 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 EVERY: Final = 15.0
 """Maximum seconds between two snapshots of a partition, if there are events."""
-_MANY: Final = 3000
-"""Number of unsaved events from which a snapshot is saved before `EVERY` has passed, because a successor has to read
-these events before it can act."""
+_MAX_UNSAVED_EVENTS: Final = 3000
+"""With more unsaved events, a snapshot is saved before `EVERY` has passed, because the next holder of the lease must
+read these events before it can act."""
 _SOONEST: Final = 3.0
 """Minimum seconds between two snapshots of a partition."""
 _SHARE: Final = 400
@@ -73,7 +73,9 @@ _adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
 
 def is_due(unsaved: int, since: float, took: float) -> bool:
     """Whether to save now, by the number of unsaved events, and the age and the CPU seconds of the last snapshot."""
-    return unsaved > 0 and (since >= EVERY or (unsaved >= _MANY and since >= max(_SOONEST, took * _SHARE)))
+    return unsaved > 0 and (
+        since >= EVERY or (unsaved >= _MAX_UNSAVED_EVENTS and since >= max(_SOONEST, took * _SHARE))
+    )
 
 
 def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
@@ -138,7 +140,7 @@ def unpack(
         raise SnapshotError(f"{type(error).__name__}: invalid content") from error
     parts: list[dict[str, Any]] = [{} for _ in content.live]
     for name, encoded in content.parts.items():
-        decoded = _decoded(name, encoded, rules)
+        decoded = _decode_parts(name, encoded, rules)
         for place, part in decoded.items():
             parts[int(place)][name] = part
         if len(decoded) < len(encoded):
@@ -155,7 +157,7 @@ def unpack(
     )
 
 
-def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[str, Any]:
+def _decode_parts(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[str, Any]:
     """The parts of a rule that its current type can decode."""
     if name not in rules.new_parts:
         return {}
@@ -172,14 +174,14 @@ def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[s
 # --- layouts -----------------------------------------------------------------------------------------------------
 
 
-def sources(positions: Mapping[PartitionId, int], place: PartitionId) -> list[list[PartitionId]]:
+def sources(positions: Mapping[PartitionId, int], partition_id: PartitionId) -> list[list[PartitionId]]:
     """The sets of snapshots from which a partition can be restored, the best first. A set is of one layout.
 
     `positions` has the last event of each stored snapshot. From its own layout a partition needs only its own snapshot,
     from another layout all snapshots. The best set is the one after which the fewest events have to be read.
     """
-    layouts = sorted({found.total for found in positions}, key=lambda count: count != place.total)
-    needed = [[place] if count == place.total else _all_of(count) for count in layouts]
+    layouts = sorted({found.total for found in positions}, key=lambda count: count != partition_id.total)
+    needed = [[partition_id] if count == partition_id.total else _all_of(count) for count in layouts]
     complete = [places for places in needed if all(one in positions for one in places)]
     return sorted(complete, key=lambda places: -min(positions[one] for one in places))
 
@@ -188,7 +190,7 @@ def _all_of(count: int) -> list[PartitionId]:
     return [PartitionId(count, number) for number in range(max(1, count))]
 
 
-def merged(herds: Sequence[Herd], place: PartitionId, rules: RuleSet) -> Herd:
+def merged(herds: Sequence[Herd], partition_id: PartitionId, rules: RuleSet) -> Herd:
     """The sandboxes of one partition from several snapshots, at the position of the earliest snapshot.
 
     Events after that position are read again; a state from a later snapshot ignores events that it has already.
@@ -196,10 +198,10 @@ def merged(herds: Sequence[Herd], place: PartitionId, rules: RuleSet) -> Herd:
     earliest = min(herds, key=lambda herd: herd.position)
     return Herd(
         earliest.position,
-        [state for herd in herds for key, state in herd.live.items() if place.has(*key)],
-        [key for herd in herds for key in herd.ended if place.has(*key)],
-        [one for herd in herds for one in herd.notices.values() if place.has(one.project, one.sandbox)],
-        [state for herd in herds for key, state in herd.unwritten.items() if place.has(*key)],
+        [state for herd in herds for key, state in herd.live.items() if partition_id.has(*key)],
+        [key for herd in herds for key in herd.ended if partition_id.has(*key)],
+        [one for herd in herds for one in herd.notices.values() if partition_id.has(one.project, one.sandbox)],
+        [state for herd in herds for key, state in herd.unwritten.items() if partition_id.has(*key)],
         allowance=earliest.allowance,
         rules=rules,
     )

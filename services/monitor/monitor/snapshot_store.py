@@ -30,7 +30,7 @@ _DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 _MAX_MANIFESTS: Final = 4096
 _SHARED_FOR: Final = 60.0
 """Seconds for which snapshots of another layout stay in memory, as several partitions are restored from each."""
-_UNSAVED: Final = (TimeoutError, PublishFailedError, nats.js.errors.Error, nats.errors.Error)
+_SAVE_ERRORS: Final = (TimeoutError, PublishFailedError, nats.js.errors.Error, nats.errors.Error)
 _log: Final = logs.get("snapshot_store")
 
 
@@ -45,43 +45,43 @@ class Snapshots:
         """Snapshots of another layout, by their manifests. The checksum alone can't be the key, because it is the same
         for all partitions without sandboxes."""
 
-    def of(self, place: PartitionId) -> "SnapshotStore":
+    def of(self, partition_id: PartitionId) -> "SnapshotStore":
         """The store of one partition's snapshot, for the time in which its lease is held."""
-        return SnapshotStore(self._bus, place, self)
+        return SnapshotStore(self._bus, partition_id, self)
 
-    async def restore(self, place: PartitionId, positions: dict[PartitionId, int]) -> Herd:
+    async def restore(self, partition_id: PartitionId, positions: dict[PartitionId, int]) -> Herd:
         """The newest usable state of a partition; an empty one, with a warning in the log, if there is none.
 
         Raises nats-py's errors while the bucket is unavailable.
         """
-        for places in sources(positions, place):
+        for places in sources(positions, partition_id):
             try:
-                herds = [await self._herd(one, shared=one.total != place.total) for one in places]
+                herds = [await self._herd(one, shared=one.total != partition_id.total) for one in places]
             except (SnapshotError, ValidationError, nats.js.errors.NotFoundError) as error:
                 _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
                 continue
-            herd = herds[0] if places == [place] else merged(herds, place, self._rules)
+            herd = herds[0] if places == [partition_id] else merged(herds, partition_id, self._rules)
             _log.info("snapshot restored", position=herd.position, sandboxes=len(herd.live))
             return herd
         return Herd(rules=self._rules)
 
-    async def _herd(self, place: PartitionId, *, shared: bool) -> Herd:
+    async def _herd(self, partition_id: PartitionId, *, shared: bool) -> Herd:
         async with self._one_at_a_time:
-            manifest = Manifest.model_validate_json((await self._last(manifest_key(place))).data or b"")
+            manifest = Manifest.model_validate_json((await self._last_message(manifest_key(partition_id))).data or b"")
             if shared and (known := self._unpacked.get(manifest)) is not None:
                 return known
-            pieces = [piece async for piece in self._pieces(place, manifest)]
+            pieces = [piece async for piece in self._pieces(partition_id, manifest)]
             herd = unpack(manifest, pieces, self._rules, _log_dropped)
             if shared:
                 self._unpacked[manifest] = herd
                 asyncio.get_running_loop().call_later(_SHARED_FOR, self._unpacked.pop, manifest, None)
             return herd
 
-    async def _pieces(self, place: PartitionId, manifest: Manifest) -> AsyncIterator[bytes]:
+    async def _pieces(self, partition_id: PartitionId, manifest: Manifest) -> AsyncIterator[bytes]:
         for number in range(manifest.pieces):
-            yield (await self._last(piece_key(place, manifest.generation, number))).data or b""
+            yield (await self._last_message(piece_key(partition_id, manifest.generation, number))).data or b""
 
-    async def _last(self, subject: str) -> RawStreamMsg:
+    async def _last_message(self, subject: str) -> RawStreamMsg:
         return await last_message(self._bus, _STREAM, subject)
 
     async def manifests(self) -> dict[PartitionId, tuple[Manifest, int]]:
@@ -105,12 +105,12 @@ class Snapshots:
 class SnapshotStore:
     """Saves and restores one partition. Two sets of pieces alternate, so that the current one is not overwritten."""
 
-    def __init__(self, bus: Bus, place: PartitionId, snapshots: Snapshots) -> None:
+    def __init__(self, bus: Bus, partition_id: PartitionId, snapshots: Snapshots) -> None:
         self._bus = bus
-        self._place = place
+        self._place = partition_id
         self._snapshots = snapshots
         self._revision = 0
-        self._last: Manifest | None = None
+        self._last_message: Manifest | None = None
         self.position = 0
         """The stream sequence of the last event in the snapshot."""
         self.took = 0.0
@@ -124,10 +124,10 @@ class SnapshotStore:
         stored = await self._snapshots.manifests()
         await self._note_own()
         positions = {place: manifest.position for place, (manifest, _) in stored.items() if place != self._place}
-        if self._last is not None:
-            positions[self._place] = self._last.position
+        if self._last_message is not None:
+            positions[self._place] = self._last_message.position
         herd = await self._snapshots.restore(self._place, positions)
-        if self._last is not None and herd.position == self._last.position:
+        if self._last_message is not None and herd.position == self._last_message.position:
             self.position = herd.position
         return herd
 
@@ -142,9 +142,9 @@ class SnapshotStore:
             return
         self._revision = last.seq or 0
         try:
-            self._last = Manifest.model_validate_json(last.data or b"")
+            self._last_message = Manifest.model_validate_json(last.data or b"")
         except ValidationError:
-            self._last = None
+            self._last_message = None
 
     async def save(self, herd: Herd, fence: int) -> None:
         """Store the herd as it is now. A failure is logged; the next save stores everything."""
@@ -155,16 +155,16 @@ class SnapshotStore:
             for number, piece in enumerate(pieces):
                 await self._publish(piece_key(self._place, manifest.generation, number), piece)
             await self._publish_manifest(manifest)
-            await self._clear(self._last, manifest)
+            await self._clear(self._last_message, manifest)
             await self._clear_others()
-        except _UNSAVED as error:
+        except _SAVE_ERRORS as error:
             _log.warning("snapshot not saved", error=repr(error))
             return
-        self._last = manifest
+        self._last_message = manifest
         self.position = manifest.position
 
     def _next_generation(self, fence: int) -> str:
-        last = self._last.generation if self._last else ""
+        last = self._last_message.generation if self._last_message else ""
         return f"{fence}-b" if last == f"{fence}-a" else f"{fence}-a"
 
     async def _publish(self, subject: str, payload: bytes) -> None:
@@ -199,18 +199,18 @@ class SnapshotStore:
             await self._bus.publish(subject, b"", msg_id=str(new_uuid()), headers=_DELETE_HEADERS)
 
 
-def manifest_key(place: PartitionId) -> str:
+def manifest_key(partition_id: PartitionId) -> str:
     """The subject of a manifest."""
-    return f"{_prefix(place)}.manifest"
+    return f"{_prefix(partition_id)}.manifest"
 
 
-def piece_key(place: PartitionId, generation: str, number: int) -> str:
+def piece_key(partition_id: PartitionId, generation: str, number: int) -> str:
     """The subject of a piece."""
-    return f"{_prefix(place)}.piece.{generation}.{number}"
+    return f"{_prefix(partition_id)}.piece.{generation}.{number}"
 
 
-def _prefix(place: PartitionId) -> str:
-    return _ROOT if place == UNDIVIDED else f"{_ROOT}.watch.{place.total}.{place.number}"
+def _prefix(partition_id: PartitionId) -> str:
+    return _ROOT if partition_id == UNDIVIDED else f"{_ROOT}.watch.{partition_id.total}.{partition_id.number}"
 
 
 def _place_of(subject: str) -> PartitionId | None:

@@ -26,7 +26,7 @@ _NEAR: Final = 20_000
 """Late partitions that are at most this number of events behind the foremost late one catch up together with it."""
 _EMPTY_READS: Final = 3
 """After this number of empty reads the stream's leader is queried, because a replica of the stream may lag behind."""
-_EMPTY_PAUSE: Final = 0.1
+_EMPTY_PAUSE_SECONDS: Final = 0.1
 OnRead = Callable[[Partition], Awaitable[None]]
 _log: Final = logs.get("watch")
 
@@ -154,7 +154,7 @@ class StreamFollower:
         first, numbers = min(part.herd.position for part in together) + 1, {part.place.number for part in together}
         batch, end = None, self._end_for(together)
         if first <= end:
-            batch = await self.reader.stored(first, lambda subject: _concerns(subject, self._count, numbers))
+            batch = await self.reader.read_from(first, lambda subject: _concerns(subject, self._count, numbers))
         is_end = batch is None and (first > end or await self._is_end(first))
         together = [part for part in together if self.partitions.get(part.place.number) is part]
         if batch is not None:
@@ -178,7 +178,7 @@ class StreamFollower:
         self._empty_reads = (self._empty_reads + 1) % _EMPTY_READS
         if not self._empty_reads and not await self.reader.has_after(first):
             return True
-        await asyncio.sleep(_EMPTY_PAUSE)
+        await asyncio.sleep(_EMPTY_PAUSE_SECONDS)
         return False
 
     def _joins(self, part: Partition) -> bool:

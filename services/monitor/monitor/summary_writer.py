@@ -18,8 +18,8 @@ from sandherd.telemetry import logs
 
 ENDED_TTL: Final = "604800s"
 """How long the summary of an ended sandbox stays: as long as its events."""
-_EVERY: Final = 0.5
-_AT_ONCE: Final = 50
+_WRITE_SECONDS: Final = 0.5
+_PARALLEL_WRITES: Final = 50
 _MAX_WRITES: Final = 500
 """Maximum number of writes in a pass, so that the watch is not delayed."""
 _log: Final = logs.get("summaries")
@@ -41,7 +41,7 @@ class SummaryWriter:
         Nothing is written before `is_current` returns true, because a summary may be older than the one in the bucket.
         """
         while True:
-            await asyncio.sleep(_EVERY)
+            await asyncio.sleep(_WRITE_SECONDS)
             if is_current():
                 await self.write(herd)
 
@@ -53,9 +53,9 @@ class SummaryWriter:
         if not self._bus.connected:  # a write would be sent after a reconnect, and overwrite a successor's
             return
         due = sandbox_summary.due(herd, self._written, time.monotonic(), _MAX_WRITES)
-        for start in range(0, len(due), _AT_ONCE):
+        for start in range(0, len(due), _PARALLEL_WRITES):
             self._lease.check()
-            await self._write_together(herd, due[start : start + _AT_ONCE])
+            await self._write_together(herd, due[start : start + _PARALLEL_WRITES])
         for key in self._written.keys() - herd.live.keys():
             del self._written[key]
             self._contents.pop(key, None)

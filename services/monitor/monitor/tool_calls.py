@@ -25,42 +25,42 @@ from sandherd.contracts.events.tools import (
 _MAX_NAME: Final = 80
 _MAX_PARENT: Final = 128
 _MAX_ID: Final = 128
-_WHOLE: Final = "program"
+_PROGRAM_KEY: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
 _TIMED_OUT: Final = "timed_out"
 """The error of every call that times out. Its output is ignored."""
 
 
-def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
+def opened(state: SandboxActivity, event: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
     """The state after a call has begun; unchanged if that call is known to have ended already."""
     key = _key(field, str(getattr(data, field)))
     if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
         return state
-    return state.changed(in_flight={**state.in_flight, key: _call(state, seen, data)})
+    return state.changed(in_flight={**state.in_flight, key: _call(state, event, data)})
 
 
-def _call(state: SandboxActivity, seen: ObservedEvent, data: EventData) -> Call:
+def _call(state: SandboxActivity, event: ObservedEvent, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
-        return _tool_call(state, seen, data)
+        return _tool_call(state, event, data)
     if isinstance(data, AgentSubagentInvoked):
-        return Call("subagent", seen.at, delegated=True)
+        return Call("subagent", event.at, delegated=True)
     if isinstance(data, AgentExecStarted):
-        return Call("exec", seen.at, by_user=True)
+        return Call("exec", event.at, by_user=True)
     if isinstance(data, AgentApprovalRequested):
-        return Call("approval", seen.at, waits=True)
-    return Call(seen.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), seen.at)
+        return Call("approval", event.at, waits=True)
+    return Call(event.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), event.at)
 
 
-def _tool_call(state: SandboxActivity, seen: ObservedEvent, data: AgentToolUse) -> Call:
+def _tool_call(state: SandboxActivity, event: ObservedEvent, data: AgentToolUse) -> Call:
     parent = _parent(data.parent_tool_use_id)
     together = (call.batch for call in state.in_flight.values() if call.digest is not None and call.parent == parent)
     return Call(
         data.tool[:_MAX_NAME],
-        seen.at,
+        event.at,
         input_digest(data.tool, data.input, parent),
-        data.event_subtype == _WHOLE,
-        number=seen.number,
-        batch=next(together, seen.number),
+        data.event_subtype == _PROGRAM_KEY,
+        number=event.number,
+        batch=next(together, event.number),
         parent=parent,
         polls=is_poll(data.tool, data.input),
     )
@@ -71,7 +71,7 @@ def _parent(call_id: str | None) -> str | None:
 
 
 def closed(
-    state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str
+    state: SandboxActivity, event: ObservedEvent, data: EventData, field: str
 ) -> tuple[SandboxActivity, EndedCall | None]:
     """The state after a call has ended, and the ended call if it is of a tool.
 
@@ -87,16 +87,16 @@ def closed(
         state = _without_call(state, key)
     if digest is None:
         return state, None
-    return state, _ended(call, data, digest, seen)
+    return state, _end_call(call, data, digest, event)
 
 
-def _ended(call: Call | None, data: EventData, digest: str, seen: ObservedEvent) -> EndedCall:
+def _end_call(call: Call | None, data: EventData, digest: str, event: ObservedEvent) -> EndedCall:
     text = result_text(_result_of(data))
     result = result_digest(text)
-    begun = call or Call("", seen.at, number=seen.number, batch=seen.number, polls=_polls(data))
+    begun = call or Call("", event.at, number=event.number, batch=event.number, polls=_polls(data))
     facts = _facts(data, text) if isinstance(data, CallEnd) else {}
     return EndedCall(
-        *(_tool(call, data), digest, result, seen.id, seen.number, seen.at),
+        *(_tool(call, data), digest, result, event.id, event.number, event.at),
         began=begun.number,
         begun_at=begun.begun_at,
         batch=begun.batch,

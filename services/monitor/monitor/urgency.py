@@ -10,7 +10,7 @@ from monitor.rules.rule import Finding, Pattern
 from monitor.sandbox_state import SandboxActivity
 
 
-def is_urgent(before: SandboxActivity | None, state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> bool:
+def is_urgent(before: SandboxActivity | None, state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> bool:
     """Whether an outcome is known, a command is to be sent, or a prompt rule finds something. Raises `RuleFailedError`.
 
     After an event of the agent only the prompt rules are evaluated whose part it has changed. Other events, such as a
@@ -21,8 +21,8 @@ def is_urgent(before: SandboxActivity | None, state: SandboxActivity, seen: Obse
     if guardian.to_send(state, state.last_sign_at) is not None:
         return True
     prompt: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt
-    if before is not None and seen.is_of_agent:
+    if before is not None and event.is_of_agent:
         parts, before_parts = state.parts, before.parts
-        may_have = rules.prompt_after(seen.type)
+        may_have = rules.prompt_after(event.type)
         prompt = [rule for rule in may_have if parts.get(rule.name) is not before_parts.get(rule.name)]
     return first_found(prompt, state, state.last_sign_at) is not None

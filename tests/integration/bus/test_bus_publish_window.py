@@ -107,13 +107,13 @@ async def test_lost_connection_ends_all_waits(herd: Broker) -> None:
 
 async def test_wait_for_an_acknowledgement_is_limited(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a broker does not reply in time, the message has failed; a late reply is ignored."""
-    monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 0.1)
+    monkeypatch.setattr("sandherd.bus.publish_window.acknowledgement_timeout", lambda **_: 0.1)
     async with connected(herd) as bus:
         try:
             assert await error_of(await stopped(herd, bus)) == PublishFailedError.__name__
         finally:
             herd.child.send(signal.SIGCONT)
-        monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: PATIENCE)
+        monkeypatch.setattr("sandherd.bus.publish_window.acknowledgement_timeout", lambda **_: PATIENCE)
         window = await bus.publish_window()
         assert (await window.publish(SUBJECT, b"x", msg_id="id-x")).duplicate
 

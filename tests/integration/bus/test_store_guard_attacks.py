@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import Permissions, probe_subject
-from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX, PROBING, WATCHING
+from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX, PROBE_PERMISSIONS, WATCHER_PERMISSIONS
 from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, Registrar, claims, credentials_text
 from sandherd.bus.identity.credentials import parts_of
@@ -144,7 +144,7 @@ async def test_same_probe_overwrites_a_record_within_the_account_of_the_streams(
     """In the account of the streams, where it is permitted, the same probe overwrites a record."""
     await seed(herd)
     before = (await contents(herd))["KV_tasks"][0]
-    credentials = placed_in(herd, "herd", "streams-signing", PROBE, PROBING)
+    credentials = placed_in(herd, "herd", "streams-signing", PROBE, PROBE_PERMISSIONS)
     async with attacker(herd, PROBE, credentials) as publisher:
         await publisher.bus.client.publish(WROTE, b"{}", reply="$KV.tasks.p1.task-1")
         async with asyncio.timeout(PATIENCE):
@@ -168,7 +168,7 @@ async def test_in_a_cluster_no_reply_to_a_health_request_deletes_streams() -> No
                     assert len(await probe.read_health({server.server_name for server in cluster.servers})) == 3
                 await publisher.bus.flush(timeout=PATIENCE)
             assert len(await js.streams_info()) == len(ALL_STREAMS)
-            credentials = placed_in(cluster, "system", "system-signing", WATCHER, WATCHING)
+            credentials = placed_in(cluster, "system", "system-signing", WATCHER, WATCHER_PERMISSIONS)
             async with attacker(cluster, WATCHER, credentials) as publisher, asyncio.timeout(PATIENCE):
                 await publisher.bus.client.publish(HEALTH, b"", reply=purge)
                 while await js.streams_info():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd.client import EventFollower, Herd, HerdError, ServiceUnavailableError
-from sandherd.client.events.gap_filler import Patience
+from sandherd.client.events.gap_filler import FollowLimits
 from sandherd.client.events.sequencer import MissingRange
 from sandherd.contracts.events.agent import AgentFailed
 from sandherd.contracts.events.sandbox import SandboxRefused
@@ -21,7 +21,7 @@ from sandherd.stack.broker import Broker
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TASK, SANDBOX, TASK_SOURCE = "task-one", "sbx-one", "spawner/task-one/0"
-QUICK = Patience(gap=20, silence=0.3, beginning=0.1, check=0.1, retry=0.02)
+QUICK = FollowLimits(gap=20, silence=0.3, beginning=0.1, check=0.1, retry=0.02)
 Neighbours = Any
 
 
@@ -41,7 +41,7 @@ def in_order(lines: list[str]) -> bool:
 
 async def test_fresh_task_is_followed_live(client: Herd, neighbours: Neighbours) -> None:
     """A follower that subscribed before the submission receives everything live and does not query the history."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin()
         for n in range(50):
             await neighbours.chat(f"line {n}")
@@ -57,7 +57,7 @@ async def test_fresh_task_is_followed_live(client: Herd, neighbours: Neighbours)
 @pytest.mark.parametrize("lost", ["submitted", "requested", "assigned", "started", "running"])
 async def test_lost_beginning_is_filled_in(client: Herd, neighbours: Neighbours, lost: str) -> None:
     """Whichever of the first events the live subscription loses, it is shown in its place."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin(**{lost: True})
         await neighbours.chat("hello")
         await neighbours.complete()
@@ -69,7 +69,7 @@ async def test_lost_beginning_is_filled_in(client: Herd, neighbours: Neighbours,
 
 async def test_lost_events_are_shown_in_their_place(client: Herd, neighbours: Neighbours) -> None:
     """Of the agent's events every third is lost; all are shown, in order and once."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin()
         for n in range(60):
             await neighbours.chat(f"line {n}", received=n % 3 != 1)
@@ -84,7 +84,7 @@ async def test_lost_events_are_shown_in_their_place(client: Herd, neighbours: Ne
 @pytest.mark.parametrize(("agent", "task"), [(False, True), (True, False), (False, False)])
 async def test_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: bool, task: bool) -> None:
     """A lost end of the agent or of the task is found without another event."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin()
         await neighbours.complete(agent_received=agent, task_received=task)
         lines = await received(following)
@@ -96,7 +96,7 @@ async def test_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: bo
 
 async def test_late_event_is_requested_again(client: Herd, neighbours: Neighbours) -> None:
     """A gap is requested again, as the history may store an event after its reply."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin()
         late = await neighbours.chat("late", received=False, stored=False)
         await neighbours.complete()
@@ -117,7 +117,7 @@ async def test_ended_task_is_shown_from_the_history(client: Herd, neighbours: Ne
         )
     neighbours._numbers[f"sandbox/{SANDBOX}"] = 1201
     await neighbours.complete()
-    following = client.follow(task=TASK, patience=QUICK)
+    following = client.follow(task=TASK, limits=QUICK)
     lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 5 + 1200 + 2
@@ -126,7 +126,7 @@ async def test_ended_task_is_shown_from_the_history(client: Herd, neighbours: Ne
 
 async def test_following_continues_after_a_reconnect(client: Herd, neighbours: Neighbours) -> None:
     """Events that are published during a disconnection are shown afterwards, in order and once."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         shown = asyncio.ensure_future(received(following))
         await neighbours.begin()
         for n in range(6):
@@ -145,7 +145,7 @@ async def test_following_continues_after_a_reconnect(client: Herd, neighbours: N
 @pytest.mark.own_broker
 async def test_following_survives_the_broker(client: Herd, neighbours: Neighbours, herd: Broker) -> None:
     """A follower misses nothing when the broker is killed and restarted."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         shown = asyncio.ensure_future(received(following))
         await neighbours.begin()
         await neighbours.chat("before")
@@ -165,7 +165,7 @@ async def test_following_survives_the_broker(client: Herd, neighbours: Neighbour
 async def test_following_without_the_history_shows_live_events(client: Herd, neighbours: Neighbours) -> None:
     """With Postgres down, live events are shown to the end, and missing ones are named."""
     neighbours.history_up = False
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin(lambda: joined(following))
         await neighbours.chat("heard")
         await neighbours.chat("lost", received=False)
@@ -181,7 +181,7 @@ async def test_late_follower_without_the_history_names_the_gap(client: Herd, nei
     """With event-ingest down, live events are shown and the beginning is named as missing."""
     await neighbours.begin()
     await neighbours.silence(ListEvents)
-    async with client.follow(task=TASK, patience=QUICK) as following:
+    async with client.follow(task=TASK, limits=QUICK) as following:
         shown = asyncio.ensure_future(received(following))
         await joined(following)
         await neighbours.chat("heard")
@@ -195,7 +195,7 @@ async def test_late_follower_without_the_history_names_the_gap(client: Herd, nei
 async def test_lost_end_without_the_history_is_read_from_live_state(client: Herd, neighbours: Neighbours) -> None:
     """Without the history and the last event, a follower ends by the live state and names the gap."""
     neighbours.history_up = False
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin(lambda: joined(following))
         await neighbours.complete(task_received=False)
         lines = await received(following)
@@ -205,7 +205,7 @@ async def test_lost_end_without_the_history_is_read_from_live_state(client: Herd
 
 async def test_sandbox_is_followed_to_its_last_event(client: Herd, neighbours: Neighbours) -> None:
     """Following ends with the worker's last event, even if that was lost live."""
-    async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
+    async with client.follow(sandbox=SANDBOX, limits=QUICK) as following:
         await neighbours.begin()
         await neighbours.complete()
         await neighbours.go(shutdown_received=False)
@@ -218,7 +218,7 @@ async def test_sandbox_is_followed_to_its_last_event(client: Herd, neighbours: N
 
 async def test_refused_duplicate_does_not_end_the_following(client: Herd, neighbours: Neighbours) -> None:
     """A second task with the same name that is refused does not end the following of the first."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin()
         await neighbours.publish_event(f"spawner/{TASK}/1", TaskRejected(reason="no such runtime"))
         await neighbours.chat("still here")
@@ -235,7 +235,7 @@ async def test_own_refusal_ends_the_following_of_a_used_name(
 ) -> None:
     """A submission with a used name gets the reason for its refusal, and not the other task's end."""
     await neighbours.begin()
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await client.submit("something else", ["true"], task=TASK)
         command = await neighbours.take(Principal.SPAWNER)
         await neighbours.chat("of the other one")
@@ -262,7 +262,7 @@ async def test_reused_name_is_followed_to_its_latest_end(client: Herd, neighbour
     await neighbours.complete()
     for data in (TaskSubmitted(task="again", harness="command", runtime="process"), TaskCancelled()):
         await neighbours.publish_event(f"spawner/{TASK}/1", data)
-    lines = await received(client.follow(task=TASK, patience=QUICK))
+    lines = await received(client.follow(task=TASK, limits=QUICK))
     assert in_order(lines)
     assert lines[-1] == f"spawner/{TASK}/1#2"
 
@@ -270,7 +270,7 @@ async def test_reused_name_is_followed_to_its_latest_end(client: Herd, neighbour
 @pytest.mark.parametrize("is_received", [True, False])
 async def test_task_is_followed_over_its_attempts(client: Herd, neighbours: Neighbours, is_received: bool) -> None:
     """A failed attempt does not end the following: the next sandbox is followed, up to the last end."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin()
         failed = AgentFailed(error="boom", error_type="exit_status", exit_code=1)
         await neighbours.publish_event(f"sandbox/{SANDBOX}", failed)
@@ -293,7 +293,7 @@ async def test_revoked_end_is_shown_in_its_place(client: Herd, neighbours: Neigh
         TASK_SOURCE, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody")
     )
     await neighbours.attempt("sbx-two")
-    lines = await received(client.follow(task=TASK, patience=QUICK))
+    lines = await received(client.follow(task=TASK, limits=QUICK))
     assert in_order(lines)
     assert lines.index(f"{TASK_SOURCE}#4") < lines.index(f"{TASK_SOURCE}#5") < lines.index("sandbox/sbx-two#1")
     assert lines[-1] == f"{TASK_SOURCE}#8"
@@ -304,7 +304,7 @@ async def test_refused_sandbox_ends_its_following(
     client: Herd, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch, is_received: bool
 ) -> None:
     """The request for an impossible sandbox raises the reason with the remedy, live or not."""
-    monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: QUICK)
+    monkeypatch.setattr("sandherd.client.events.follower.FollowLimits", lambda: QUICK)
     creating = asyncio.ensure_future(client.create(sandbox="sbx-new"))
     command = await neighbours.take(Principal.SPAWNER)
     refused = SandboxRefused(command=command.type, reason="8 of 8 sandboxes live", field="sandbox")
@@ -315,7 +315,7 @@ async def test_refused_sandbox_ends_its_following(
 
 async def test_refusal_of_another_command_does_not_end_the_following(client: Herd, neighbours: Neighbours) -> None:
     """The refusal of another client's command for this sandbox is shown as an event."""
-    async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
+    async with client.follow(sandbox=SANDBOX, limits=QUICK) as following:
         await neighbours.begin()
         refused = SandboxRefused(command="spawner.create_sandbox", reason="there is one", field="sandbox")
         await neighbours.publish_event(f"spawner/{SANDBOX}/1", refused)
@@ -329,13 +329,13 @@ async def test_refusal_of_another_command_does_not_end_the_following(client: Her
 async def test_unknown_task_is_an_error(client: Herd, neighbours: Neighbours) -> None:
     """An unknown task raises an error with a remedy, instead of being waited for."""
     with pytest.raises(HerdError) as raised:
-        await received(client.follow(task="task-unknown", patience=QUICK))
+        await received(client.follow(task="task-unknown", limits=QUICK))
     assert "sandherd tasks list" in raised.value.line
 
 
 async def test_submitted_task_not_yet_known_is_waited_for(client: Herd, neighbours: Neighbours) -> None:
     """A task that the spawner has not recorded yet is no error."""
-    shown = asyncio.ensure_future(received(client.follow(task=TASK, patience=replace(QUICK, beginning=20))))
+    shown = asyncio.ensure_future(received(client.follow(task=TASK, limits=replace(QUICK, beginning=20))))
     await until(lambda: any(isinstance(requested, ListPastTasks) for requested in neighbours.requested))
     await neighbours.begin()
     await neighbours.complete()
@@ -347,12 +347,12 @@ async def test_unavailable_services_are_an_error(client: Herd, neighbours: Neigh
     await neighbours.silence(ListLiveTasks)
     neighbours.history_up = False
     with pytest.raises(ServiceUnavailableError, match="spawner"):
-        await received(client.follow(task=TASK, patience=QUICK))
+        await received(client.follow(task=TASK, limits=QUICK))
 
 
 async def test_event_on_a_foreign_subject_is_not_shown(client: Herd, neighbours: Neighbours) -> None:
     """An event that a worker publishes with another's source is ignored."""
-    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+    async with client.follow(task=TASK, fresh=True, limits=QUICK) as following:
         await neighbours.begin()
         forged = neighbours.envelope(f"/sandherd/{TASK_SOURCE}", 4, neighbours.stored[3].data, SANDBOX)
         await neighbours.publish(Principal.WORKER, forged)

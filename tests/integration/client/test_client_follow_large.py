@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sandherd.client import EventFollower, Herd
-from sandherd.client.events.gap_filler import Patience
+from sandherd.client.events.gap_filler import FollowLimits
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.requests import ListEvents, ListLiveTasks
@@ -52,8 +52,8 @@ async def test_interrupted_history_is_not_read_from_the_beginning(client: Herd, 
         return Problem(code=Code.UNAVAILABLE, message="too slow") if failing else neighbours.events(request)
 
     await neighbours.answer(Principal.EVENT_INGEST, ListEvents, answer)
-    patience = Patience(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
-    async with client.follow(task=TASK, patience=patience) as following:
+    patience = FollowLimits(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
+    async with client.follow(task=TASK, limits=patience) as following:
         assert await received(following) == list(range(1, 5003))
     assert max(requested.count(page) for page in requested) <= 2
     assert following.is_complete
@@ -67,8 +67,8 @@ async def test_many_gaps_are_given_up_together(client: Herd, neighbours: Neighbo
         event for event in neighbours.stored if not event.source.endswith(SANDBOX) or event.sequence % 3 != 0
     ]
     await neighbours.complete()
-    patience = Patience(gap=1, silence=1, beginning=1, check=0.2, retry=0.02)
-    async with client.follow(task=TASK, patience=patience) as following:
+    patience = FollowLimits(gap=1, silence=1, beginning=1, check=0.2, retry=0.02)
+    async with client.follow(task=TASK, limits=patience) as following:
         numbers = await received(following)
     gaps = [request for request in neighbours.requested if isinstance(request, ListEvents) and request.limit == 1]
     assert numbers == [number for number in range(1, 303) if number % 3 != 0 or number > 301]
@@ -79,8 +79,8 @@ async def test_many_gaps_are_given_up_together(client: Herd, neighbours: Neighbo
 async def test_history_of_a_quiet_sandbox_is_read_at_growing_intervals(client: Herd, neighbours: Neighbours) -> None:
     """Without events the state is read as usual, and the history at doubling intervals."""
     await neighbours.begin()
-    patience = Patience(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
-    async with client.follow(task=TASK, patience=patience) as following:
+    patience = FollowLimits(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
+    async with client.follow(task=TASK, limits=patience) as following:
         reading = asyncio.create_task(received(following))
         await until(lambda: len(looks(neighbours)) >= 3)
         before = len(looks(neighbours)), len(rereads(neighbours))
@@ -93,8 +93,8 @@ async def test_history_of_a_quiet_sandbox_is_read_at_growing_intervals(client: H
 async def test_event_lost_in_silence_is_recovered(client: Herd, neighbours: Neighbours) -> None:
     """An event that was lost in a long silence is shown before the end; the silence is counted from that event."""
     await neighbours.begin()
-    patience = Patience(gap=20, silence=20, beginning=20, check=0.05, retry=0.02)
-    async with client.follow(task=TASK, patience=patience) as following:
+    patience = FollowLimits(gap=20, silence=20, beginning=20, check=0.05, retry=0.02)
+    async with client.follow(task=TASK, limits=patience) as following:
         reading = asyncio.create_task(received(following))
         await until(lambda: len(looks(neighbours)) >= 20)
         await neighbours.chat("lost", received=False)

@@ -88,7 +88,7 @@ async def test_misdirected_events_are_neither_shown_nor_counted(
     """While hundreds arrive, a follower shows only the task's events, without a gap, and reads no history."""
     async with (
         herd.bus(Principal.CLIENT, project=OTHER) as attacker,
-        client.follow(task=TASK, fresh=True, patience=QUICK) as following,
+        client.follow(task=TASK, fresh=True, limits=QUICK) as following,
     ):
         flood = asyncio.create_task(direct(attacker, MANY))
         await neighbours.begin()

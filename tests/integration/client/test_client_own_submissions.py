@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd.client import EventFollower, Herd, HerdError
-from sandherd.client.events.gap_filler import Patience
+from sandherd.client.events.gap_filler import FollowLimits
 from sandherd.client.herd import new_sandbox, task_spec
 from sandherd.client.pending_creations import COMMAND_AGE
 from sandherd.client.tasks.progress import TaskProgress
@@ -25,14 +25,14 @@ from tests.polling import eventually
 
 TASK = "task-one"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-IMPATIENT = Patience(gap=20, silence=0.3, beginning=0, check=0.05, retry=0.02)
+IMPATIENT = FollowLimits(gap=20, silence=0.3, beginning=0, check=0.05, retry=0.02)
 Neighbours = Any
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat a task as unknown after the first request, unless it was submitted."""
-    monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: IMPATIENT)
+    monkeypatch.setattr("sandherd.client.events.follower.FollowLimits", lambda: IMPATIENT)
 
 
 def requested_twice(neighbours: Neighbours, request: type[Any], waiting: asyncio.Future[Any]) -> Callable[[], bool]:
@@ -72,7 +72,7 @@ async def test_refusal_that_names_an_unknown_task_does_not_make_it_known(
     refused = TaskRefused(command="spawner.cancel_task", reason="there is no task task-two", code=Code.NOT_FOUND)
     await neighbours.publish_event("spawner/task-two/1", refused, entity="task-two")
     # Long enough that its events are read from the history before it counts as unknown.
-    monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: replace(IMPATIENT, beginning=1))
+    monkeypatch.setattr("sandherd.client.events.follower.FollowLimits", lambda: replace(IMPATIENT, beginning=1))
     with pytest.raises(HerdError) as raised:
         await client.wait("task-two")
     assert raised.value.problem.code is Code.NOT_FOUND

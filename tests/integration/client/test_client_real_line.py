@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.client import Herd, HerdError
 from sandherd.client.connection import Connection
-from sandherd.client.events.gap_filler import Patience
+from sandherd.client.events.gap_filler import FollowLimits
 from sandherd.client.herd import task_spec
 from sandherd.client.tasks.resubmission import Resubmission
 from sandherd.contracts.commands import SubmitTask
@@ -16,7 +16,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
 from tests.stored_history import all_stored
 
-QUICK = Patience(check=0.5, retry=0.05)
+QUICK = FollowLimits(check=0.5, retry=0.05)
 CHATTY = """
 import json, os
 with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
@@ -51,7 +51,7 @@ async def test_unreliable_connection_loses_no_shown_event(real: Herd, lossy: ran
     """With half of the live messages lost and repeated disconnections, all stored events are shown."""
     spec = task_spec("talk", ["python3", "agent.py"], files={"agent.py": CHATTY})
     shown = []
-    async with real.follow(task="task-talk", fresh=True, patience=QUICK) as following:
+    async with real.follow(task="task-talk", fresh=True, limits=QUICK) as following:
         await real.submit(spec, task="task-talk")
         async for event in following:
             shown.append(event)
@@ -74,7 +74,7 @@ async def test_finished_task_is_complete_in_every_view(real: Herd) -> None:
     ended = await real.wait(task)
     assert ended.state is TaskState.COMPLETED
     assert ended.sandbox is not None
-    following = real.follow(sandbox=ended.sandbox, patience=QUICK)
+    following = real.follow(sandbox=ended.sandbox, limits=QUICK)
     received = [event async for event in following]
     assert received[-1].type == "sandbox.terminated"
     assert following.is_complete
@@ -92,7 +92,7 @@ async def test_finished_task_is_complete_in_every_view(real: Herd) -> None:
 
 async def test_message_reaches_the_agent(real: Herd) -> None:
     """A message is delivered to the running program, and its receipt has the duration."""
-    async with real.follow(task="task-listen", fresh=True, patience=QUICK) as following:
+    async with real.follow(task="task-listen", fresh=True, limits=QUICK) as following:
         spec = task_spec("listen", ["python3", "agent.py"], files={"agent.py": LISTENING})
         await real.submit(spec, task="task-listen")
         async for event in following:
@@ -117,7 +117,7 @@ async def test_refused_submission_ends_the_following_with_its_reason(real: Herd)
         ("task-moon", task_spec("x", ["true"], runtime="moon"), "no runtime 'moon'", "task.rejected"),
         ("task-taken", task_spec("x", ["true"]), "another task task-taken", "task.refused"),
     ):
-        async with real.follow(task=task, fresh=True, patience=QUICK) as following:
+        async with real.follow(task=task, fresh=True, limits=QUICK) as following:
             # Not by `submit`, which would refuse an unknown runtime itself.
             await real.connection.command(SubmitTask(task=task, spec=spec), task)
             events = [event async for event in following]
@@ -158,7 +158,7 @@ async def check_name_in_use(real: Herd, *, ended: bool) -> None:
 
 async def test_cancelled_task_ends_as_cancelled(real: Herd) -> None:
     """`cancel` ends a running task, and the following ends with it."""
-    async with real.follow(task="task-long", fresh=True, patience=QUICK) as following:
+    async with real.follow(task="task-long", fresh=True, limits=QUICK) as following:
         await real.submit(task_spec("sleep", ["sleep", "600"]), task="task-long")
         last = None
         async for event in following:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from sandherd.client import Herd, HerdError
-from sandherd.client.events.gap_filler import Patience
+from sandherd.client.events.gap_filler import FollowLimits
 from sandherd.client.herd import task_spec
 from sandherd.client.sandboxes.execution import exit_status
 from sandherd.contracts.errors import Code
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.contracts.states import SandboxState, TaskState
 
-QUICK = Patience(check=0.5, retry=0.05)
+QUICK = FollowLimits(check=0.5, retry=0.05)
 LARGE = bytes(range(256)) * 2048
 """The content of four chunks."""
 
@@ -55,7 +55,9 @@ async def check_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> No
     assert (await written(real, sandbox, "no-such-program"))[0] == 126
     (tmp_path / "large.bin").write_bytes(LARGE)
     reported: list[tuple[int, int]] = []
-    put = await real.upload(sandbox, tmp_path / "large.bin", "in/large.bin", moved=lambda *far: reported.append(far))
+    put = await real.upload(
+        sandbox, tmp_path / "large.bin", "in/large.bin", on_progress=lambda *far: reported.append(far)
+    )
     assert put.sha256 == hashlib.sha256(LARGE).hexdigest()
     assert reported[-1] == (len(LARGE), len(LARGE))
     assert [entry.path for entry in (await real.files(sandbox, "in")).entries] == ["in/large.bin"]
@@ -63,7 +65,7 @@ async def check_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> No
     await real.download(sandbox, "in/large.bin", out)
     assert out.getvalue() == LARGE
     await real.terminate(sandbox)
-    async for _ in real.follow(sandbox=sandbox, patience=QUICK):
+    async for _ in real.follow(sandbox=sandbox, limits=QUICK):
         pass
     with pytest.raises(HerdError, match="has ended") as raised:
         await real.exec(sandbox, ["true"])
@@ -123,7 +125,7 @@ async def check_task_is_followed_over_its_attempts(real: Herd) -> None:
     """Check that both sandboxes are followed to the end, although the first attempt fails."""
     again = 'test "$SANDHERD_ATTEMPT" = 2 || exit 7'
     retry = {"max_attempts": 3, "first_delay_seconds": 0, "also": ["exit_status"]}
-    async with real.follow(task="task-again", fresh=True, patience=QUICK) as following:
+    async with real.follow(task="task-again", fresh=True, limits=QUICK) as following:
         await real.submit(task_spec("again", ["sh", "-c", again], retry=retry), task="task-again")
         types = [event.type async for event in following]
     assert following.is_complete
@@ -141,7 +143,7 @@ async def check_task_retried_by_hand_is_followed_to_its_last_end(real: Herd) -> 
     assert (await real.wait("task-once")).state is TaskState.FAILED
     assert (await real.retry("task-once")).state is not TaskState.FAILED
     assert (await real.wait("task-once")).state is TaskState.COMPLETED
-    types = [event.type async for event in real.follow(task="task-once", patience=QUICK)]
+    types = [event.type async for event in real.follow(task="task-once", limits=QUICK)]
     assert types.index("task.failed") < types.index("task.retry_scheduled")
     assert types[-1] == "task.completed"
     with pytest.raises(HerdError, match="completed"):

@@ -175,7 +175,7 @@ async def submitted(real: Herd, archive: io.BytesIO, tmp_path: Path, script: str
     path.write_bytes(archive.getvalue())
     with path.open("rb") as file:
         content = transfer.archive_source(file)
-        work = await transfer.store(real.connection, real.project, task, content, moved=transfer.silent)
+        work = await transfer.store(real.connection, real.project, task, content, report=transfer.silent)
     spec = task_spec("x", ["sh", "-c", script], work=work, files={"link/x": "text"})
     return await real.wait(await real.submit(spec, task=task))
 

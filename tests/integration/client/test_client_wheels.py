@@ -70,7 +70,10 @@ def test_image_folder_is_written_by_installed_packages(elsewhere: Path, tmp_path
 
 def test_data_files_are_in_the_packages(elsewhere: Path) -> None:
     """The lock files of toolchains, the migrations and the script of a runtime are installed."""
-    code = "from sandherd.admin.toolchains import KINDS, lock_of; print(*[lock_of(kind) for kind in KINDS], sep='\\n')"
+    code = (
+        "from sandherd.admin.toolchains import PYTHON_OF_KIND, lock_of; "
+        "print(*[lock_of(kind) for kind in PYTHON_OF_KIND], sep='\\n')"
+    )
     locks = run(code, elsewhere).splitlines()
     assert locks
     assert all(Path(lock).is_relative_to(elsewhere) and Path(lock).is_file() for lock in locks)

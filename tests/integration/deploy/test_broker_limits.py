@@ -16,7 +16,7 @@ import yaml
 
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.deployment import Deployment
-from sandherd.bus.identity.server_config import MAX_CLOSED
+from sandherd.bus.identity.server_config import MAX_CLOSED_CONNECTIONS
 from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.integration.deploy.charts import ROOT, Json
@@ -133,4 +133,4 @@ async def test_refused_connections_are_not_remembered_without_limit(server: Serv
     for _ in range(12):
         replies = await asyncio.gather(*(closed_with(server.port, connect) for _ in range(100)))
         assert b"Authorization Violation" in b"".join(replies)
-    assert server.closed() == MAX_CLOSED
+    assert server.closed() == MAX_CLOSED_CONNECTIONS

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.downloads import SPACE
+from gateway.downloads import MAX_BYTES
 from tests.integration.deploy.charts import PODS, called, of_kind, refusal, rendered, variables
 
 INGRESS: dict[str, Any] = {"enabled": True, "host": "api.example.org", "tlsSecret": "api-tls", "className": "nginx"}
@@ -27,7 +27,7 @@ def test_downloads_fit_into_the_temporary_folder() -> None:
     """The gateway stores files there while it sends them; Kubernetes evicts a pod whose folder exceeds its limit."""
     pod = called(rendered({}), "Deployment", "gateway")["spec"]["template"]["spec"]
     (folder,) = [volume["emptyDir"] for volume in pod["volumes"] if volume["name"] == "tmp"]
-    assert int(folder["sizeLimit"].removesuffix("Mi")) * 1024 * 1024 > SPACE
+    assert int(folder["sizeLimit"].removesuffix("Mi")) * 1024 * 1024 > MAX_BYTES
 
 
 def test_ingress_has_tls_or_is_refused() -> None:

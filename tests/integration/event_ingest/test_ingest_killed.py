@@ -23,14 +23,14 @@ EVENTS_EACH = 375
 KILLS = 3
 RUN = """
 from event_ingest import main, batch_writer
-batch_writer._MIN_COPIED = {copied}
+batch_writer._MIN_EVENTS_FOR_COPY = {copied}
 main.main()
 """
 """The real event-ingest; it writes batches of this number of events or more by COPY first."""
 DIE_IN_A_BATCH = """
 import os, signal
 from event_ingest import ingest, main, batch_writer
-batch_writer._MIN_COPIED, left = {copied}, [3]
+batch_writer._MIN_EVENTS_FOR_COPY, left = {copied}, [3]
 def die():
     left[0] -= 1
     if not left[0]:

@@ -15,7 +15,7 @@ from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.restore_queue import HistoryRestores
 from event_ingest.history_policy import ExpiredEvents, RetentionPolicy
 from event_ingest.history_reducer import HistoryReducer
-from event_ingest.history_reduction import LATE, DayReduction, ReductionResult, reduce_day
+from event_ingest.history_reduction import MAX_LATE_EVENTS, DayReduction, ReductionResult, reduce_day
 from event_ingest.history_retention import HistoryRetention
 from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.queries.audit import AuditSnapshot, read_snapshot
@@ -118,13 +118,13 @@ async def test_events_that_are_stored_later_are_removed_and_counted_once(days: O
     assert await beating(days) == 0
     assert await days.connection.fetchrow(_KIND, partition_name(days.old)) == kind
     await assert_complete(days)
-    await days.store([*beats(script, LATE), *first], days.old)
+    await days.store([*beats(script, MAX_LATE_EVENTS), *first], days.old)
     await days.reduce(FOLDED)
     assert await beating(days) == 0
     assert await days.connection.fetchrow(_KIND, partition_name(days.old)) != kind
     await assert_complete(days)
     [own] = await days.history.rows("select stored, heartbeats from sources")
-    assert (own["stored"], own["heartbeats"]) == (LATE + 5, LATE + 4)
+    assert (own["stored"], own["heartbeats"]) == (MAX_LATE_EVENTS + 5, MAX_LATE_EVENTS + 4)
 
 
 class Observed:

@@ -35,7 +35,7 @@ async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
 @pytest.fixture(params=[1, 10**6], ids=["copied", "inserted"])
 def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether batches of any size, or none, are written by COPY first."""
-    monkeypatch.setattr("event_ingest.batch_writer._MIN_COPIED", request.param)
+    monkeypatch.setattr("event_ingest.batch_writer._MIN_EVENTS_FOR_COPY", request.param)
 
 
 @pytest.mark.usefixtures("copied")

@@ -146,10 +146,10 @@ async def _refusals(api: Api, herd: Broker, sandbox: str, client: Herd) -> None:
 async def _revocation(api: Api, sandbox: str, client: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that events arrive once each over two connections, and that the token's end closes the socket."""
     path = f"/api/v1/sandboxes/{sandbox}/events/socket"
-    monkeypatch.setattr(sockets, "SIGN_IN", 0.05)
+    monkeypatch.setattr(sockets, "SIGN_IN_SECONDS", 0.05)
     async with opened(api, path, token="") as connection:
         assert (await connection.receive()).data == 4401
-    monkeypatch.setattr(sockets, "SIGN_IN", PATIENCE)
+    monkeypatch.setattr(sockets, "SIGN_IN_SECONDS", PATIENCE)
     token = (await client.create_token("socket", "read")).text
     async with opened(api, path, token="") as connection:
         await connection.send_json({"type": "authenticate", "token": token})

@@ -164,7 +164,7 @@ async def shown(herd: Herd, sandbox: str, condition: Callable[[Any], bool] = lam
 async def stored_lines(world: World) -> list[bytes]:
     """All events of the stream, oldest first, as `sandherd events -o jsonl` writes them."""
     async with world.herd.bus(Principal.MONITOR) as bus:
-        batch = await EventReader(bus).stored(1, lambda _subject: True)
+        batch = await EventReader(bus).read_from(1, lambda _subject: True)
     assert batch is not None
     return [event.data for event in batch.events]
 

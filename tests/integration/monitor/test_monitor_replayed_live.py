@@ -42,7 +42,7 @@ async def stored_lines(world: World) -> list[bytes]:
         reader, lines, position = EventReader(bus), list[bytes](), 0
         last = (await reader.ends()).last
         while position < last:
-            batch = await reader.stored(position + 1, lambda _subject: True)
+            batch = await reader.read_from(position + 1, lambda _subject: True)
             assert batch is not None
             lines += [bytes(event.data) for event in batch.events]
             position = batch.position

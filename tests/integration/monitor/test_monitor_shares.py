@@ -131,7 +131,7 @@ async def test_successor_of_a_killed_replica_loses_and_repeats_nothing(
 
     The successor reads few events at a time, so that it finds a pattern before it finds the intervention.
     """
-    monkeypatch.setattr("monitor.event_reader._BATCH", 3)
+    monkeypatch.setattr("monitor.event_reader._BATCH_EVENTS", 3)
     before, after = one_of_each("before"), one_of_each("after")
     for sandbox in (*before, *after):
         await world.born(sandbox)
@@ -237,7 +237,7 @@ async def store_undivided(bus: Bus) -> None:
     herd, reader = Herd(), EventReader(bus)
     last = (await reader.ends()).last
     while herd.position < last:
-        batch = await reader.stored(herd.position + 1, lambda _subject: True)
+        batch = await reader.read_from(herd.position + 1, lambda _subject: True)
         assert batch is not None
         for event in batch.events:
             seen = read(event.subject, event.data, event.stream_sequence, event.at)

@@ -242,7 +242,7 @@ async def test_operator_tests_replays_and_deletes_a_webhook(double: GatewayDoubl
     await panel.get_by_role("button", name="alerts", exact=True).click()
     await expect(panel.get_by_text("12 messages at most were no longer stored")).to_be_visible()
     await panel.get_by_role("button", name="Send dead letters again").click()
-    await expect(panel.get_by_text("alerts continues behind 1,234, with 4 waiting")).to_be_visible()
+    await expect(panel.get_by_text("alerts continues after position 1,234, with 4 waiting")).to_be_visible()
     assert await violations(tab) == []
     await panel.get_by_role("button", name="Delete the webhook alerts").click()
     await panel.get_by_role("button", name="Delete alerts", exact=True).click()

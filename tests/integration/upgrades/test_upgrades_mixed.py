@@ -6,14 +6,14 @@ from pathlib import Path
 
 import sandherd.contracts
 from sandherd.client import Herd
-from sandherd.client.events.gap_filler import Patience
+from sandherd.client.events.gap_filler import FollowLimits
 from sandherd.client.herd import task_spec
 from sandherd.contracts.states import MessageState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject
 from tests.integration.upgrades.conftest import NEW, Site
 from tests.stored_history import all_stored
 
-QUICK = Patience(check=0.5, retry=0.05)
+QUICK = FollowLimits(check=0.5, retry=0.05)
 AGENT = """
 import json, os, sys
 with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
@@ -29,7 +29,7 @@ NEWER = Path(sandherd.contracts.__file__).parent / "golden/v1/events/agent.serve
 
 async def begin(herd: Herd, task: str) -> str:
     """Start an agent that listens; returns its sandbox."""
-    async with herd.follow(task=task, fresh=True, patience=QUICK) as following:
+    async with herd.follow(task=task, fresh=True, limits=QUICK) as following:
         await herd.submit(task_spec("listen", ["python3", "agent.py"], files={"agent.py": AGENT}), task=task)
         async for event in following:
             assert event.type not in {"task.failed", "task.rejected"}, event.data
@@ -52,7 +52,7 @@ async def look_inside(herd: Herd, sandbox: str) -> None:
 async def settled(herd: Herd, task: str, sandbox: str, received: Sequence[str]) -> None:
     """Check that the task is done, and that its events are stored once and in order."""
     assert (await herd.wait(task)).state is TaskState.COMPLETED
-    following = herd.follow(sandbox=sandbox, patience=QUICK)
+    following = herd.follow(sandbox=sandbox, limits=QUICK)
     followed = [event async for event in following]
     assert (followed[-1].type, following.is_complete) == ("sandbox.terminated", True)
     await all_stored(herd)

@@ -103,8 +103,8 @@ def test_dead_letters_of_a_source_have_a_limit_and_a_summary() -> None:
     limiter = DeadLetterLimiter(limit=3)
     assert [limiter.allows(LOUD, delivery(number=n), 0.0) for n in range(5)] == [2] * 3 + [None] * 2
     assert limiter.allows(QUIET, delivery(), 0.0) == 2
-    assert limiter.ended(WINDOW - 1) == []
-    assert limiter.ended(WINDOW) == [(delivery(number=4), 2)]
+    assert limiter.pop_ended_windows(WINDOW - 1) == []
+    assert limiter.pop_ended_windows(WINDOW) == [(delivery(number=4), 2)]
     assert limiter.allows(LOUD, delivery(), WINDOW) == 2
 
 
@@ -114,7 +114,7 @@ def test_dead_letters_are_limited_per_project() -> None:
     sizes = [limiter.allows(Lane("p1", f"task-{n}"), delivery(number=n), 0.0) for n in range(1000)]
     assert sizes == [2] * (3 * PROJECT_SHARE) + [None] * (1000 - 3 * PROJECT_SHARE)
     assert limiter.allows(Lane("p2", "task-1"), delivery(), 0.0) == 2
-    assert limiter.ended(WINDOW) == [(delivery(number=999), 1000 - 3 * PROJECT_SHARE)]
+    assert limiter.pop_ended_windows(WINDOW) == [(delivery(number=999), 1000 - 3 * PROJECT_SHARE)]
 
 
 def test_large_dead_letters_are_stored_as_excerpts() -> None:
@@ -124,7 +124,7 @@ def test_large_dead_letters_are_stored_as_excerpts() -> None:
     assert sizes == [len(large), len(large), EXCERPT, EXCERPT]
     assert limiter.allows(Lane("p1", "t"), delivery(data=b"{}"), 0.0) == 2
     assert limiter.allows(Lane("p2", "t"), delivery(data=large), 0.0) == len(large)
-    assert limiter.ended(WINDOW) == []
+    assert limiter.pop_ended_windows(WINDOW) == []
     assert limiter.allows(Lane("p1", "t"), delivery(data=large), WINDOW) == len(large)
 
 

@@ -40,8 +40,8 @@ def message(number: int, size: int) -> Any:
 @pytest.mark.parametrize(("count", "size", "expected"), [(100, 10, 100), (1000, 952, 100)], ids=["messages", "bytes"])
 async def test_full_queue_pulls_no_more(count: int, size: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`accept` returns, so that more is pulled, only after a held message was handled. Small ones take memory, too."""
-    monkeypatch.setattr(held_messages, "_CAPACITY", count)
-    monkeypatch.setattr(held_messages, "_CAPACITY_BYTES", 300_000)
+    monkeypatch.setattr(held_messages, "_MAX_MESSAGES", count)
+    monkeypatch.setattr(held_messages, "_MAX_BYTES", 300_000)
     monkeypatch.setattr(held_messages, "read_delivery", _read)
     bus = cast("Bus", SimpleNamespace(client=Client(), connected=False))
 

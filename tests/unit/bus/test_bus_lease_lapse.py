@@ -30,7 +30,7 @@ async def test_lease_that_lapsed_before_its_renewal_was_acknowledged_begins_anew
     broker = SlowBroker()
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: broker.now))
     held = Lease(cast("Any", broker), "spawner.test", "me", ttl=5.0)
-    await held._write(0, fresh=True)
+    await held._write(0, acquired=True)
     broker.now += 3
     await held._try_once()
     assert (held.held, held.fence) == (True, 1)

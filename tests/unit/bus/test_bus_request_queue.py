@@ -22,7 +22,7 @@ def test_another_project_waits_for_one_request_only() -> None:
     assert queue.take() == ("alpha", "alpha-0")
     assert queue.offer("beta", "", "beta-0")
     assert queue.take() is None
-    queue.done("alpha")
+    queue.release("alpha")
     assert queue.take() == ("beta", "beta-0")
 
 
@@ -41,7 +41,7 @@ def test_project_never_exceeds_its_slots() -> None:
         oldest = next((project for project, count in running.items() if count), None)
         if oldest is None:
             break
-        queue.done(oldest)
+        queue.release(oldest)
         running[oldest] -= 1
     assert sum(queue.waiting(project) for project in ("a", "b", "c")) == 0
 

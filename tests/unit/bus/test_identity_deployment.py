@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandherd.bus.auth.permissions import SERVICES, Permissions
-from sandherd.bus.auth.setup_permissions import WATCHER_CREDENTIALS, PartState
+from sandherd.bus.auth.setup_permissions import WATCHER_CREDENTIALS, SetupOutcome
 from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, credentials_text, write_secret
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment, Ports
@@ -28,7 +28,7 @@ FOLDERS = {
 @pytest.fixture
 def made(tmp_path: Path) -> Deployment:
     found = Deployment(tmp_path / "herd")
-    assert set(found.make(["default"], NOW).values()) == {PartState.MADE}
+    assert set(found.make(["default"], NOW).values()) == {SetupOutcome.CREATED}
     return found
 
 
@@ -58,10 +58,10 @@ def test_damaged_credentials_are_created_again(made: Deployment, content: bytes)
 def test_second_run_changes_nothing(made: Deployment) -> None:
     """Every file is unchanged, byte for byte; a day later only the provisioner's expired credential is renewed."""
     before = dict(files(made.directory))
-    assert set(made.make(["default"], NOW + 1700).values()) == {PartState.UNCHANGED}
+    assert set(made.make(["default"], NOW + 1700).values()) == {SetupOutcome.UNCHANGED}
     assert dict(files(made.directory)) == before
     later = made.make(["default"], NOW + 86_400)
-    assert {folder for folder, did in later.items() if did is not PartState.UNCHANGED} == {"creds/provisioner"}
+    assert {folder for folder, did in later.items() if did is not SetupOutcome.UNCHANGED} == {"creds/provisioner"}
     after = dict(files(made.directory))
     assert {name for name in before if after[name] != before[name]} == {f"creds/provisioner/{CREDENTIALS}"}
 
@@ -70,7 +70,7 @@ def test_further_project_adds_its_client_only(made: Deployment) -> None:
     """One folder is added; a project that is not named again keeps its client."""
     before = dict(files(made.directory))
     did = made.make(["web"], NOW)
-    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/client-web"}
+    assert {folder for folder, what in did.items() if what is not SetupOutcome.UNCHANGED} == {"creds/client-web"}
     after = dict(files(made.directory))
     assert {name: after[name] for name in before} == before
     assert bearer((made.directory / "creds/client-web" / CREDENTIALS).read_text()).project == "web"
@@ -86,7 +86,7 @@ def test_rights_of_an_older_version_are_updated(made: Deployment, monkeypatch: p
     monkeypatch.undo()
     keys, seed = dict(files(made.directory / "identity")), parts_of(path.read_text())[1]
     did = made.make([], NOW)
-    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/monitor"}
+    assert {folder for folder, what in did.items() if what is not SetupOutcome.UNCHANGED} == {"creds/monitor"}
     assert dict(files(made.directory / "identity")) == keys
     assert parts_of(path.read_text())[1] == seed  # the ids of a service's events are derived from it
 
@@ -100,7 +100,7 @@ def test_store_guard_credential_of_another_key_is_renewed(made: Deployment, tmp_
     write_secret(path, (other.directory / "creds/store-guard" / file).read_text())
     before = dict(files(made.directory))
     did = made.make([], NOW)
-    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/store-guard"}
+    assert {folder for folder, what in did.items() if what is not SetupOutcome.UNCHANGED} == {"creds/store-guard"}
     after = dict(files(made.directory))
     assert {name for name in after if after[name] != before[name]} == {f"creds/store-guard/{file}"}
 
@@ -118,7 +118,7 @@ def test_store_guard_credential_of_another_account_is_renewed(
     held = read_claims(token)
     moved = held | {"nats": held["nats"] | {"issuer_account": made.identity.root_key(account).public}}
     write_secret(path, credentials_text(sign_claims(moved, made.identity.root_key(signing), NOW), seed))
-    assert made.make([], NOW)["creds/store-guard"] is PartState.CHANGED
+    assert made.make([], NOW)["creds/store-guard"] is SetupOutcome.CHANGED
     renewed = read_claims(parts_of(path.read_text())[0])
     assert renewed["nats"]["issuer_account"] == made.identity.root_key("store-guard").public
 
@@ -169,7 +169,7 @@ def test_expiring_service_credential_is_renewed(made: Deployment) -> None:
     registrar = Registrar(made.identity)
     write_secret(person, registrar.mint_person(Principal.CLIENT, "client-default", project="default", life=60))
     did = made.make([], NOW)
-    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/monitor"}
+    assert {folder for folder, what in did.items() if what is not SetupOutcome.UNCHANGED} == {"creds/monitor"}
     assert bearer(service.read_text()).expires_at is None
 
 
@@ -243,7 +243,7 @@ def test_provisioner_credential_without_expiry_is_replaced(made: Deployment) -> 
     token, seed = parts_of(path.read_text())
     held = {name: value for name, value in read_claims(token).items() if name != "exp"}
     write_secret(path, credentials_text(sign_claims(held, made.identity.root_key("services"), NOW), seed))
-    assert made.make([], NOW)["creds/provisioner"] is PartState.CHANGED
+    assert made.make([], NOW)["creds/provisioner"] is SetupOutcome.CHANGED
     assert bearer(path.read_text()).expires_at is not None
 
 

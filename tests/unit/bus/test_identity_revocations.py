@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sandherd.bus.identity import Key, KeyKind
 from sandherd.bus.identity.material import revocations
-from sandherd.bus.identity.revocation import MAX_KEYS, account_token, merged
+from sandherd.bus.identity.revocation import MAX_KEYS, account_token, with_new_keys
 
 ACCOUNT = {"sub": "A1", "name": "HERD", "nats": {"type": "account", "version": 2}}
 lists = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10_000))
@@ -14,7 +14,7 @@ lists = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10_000))
 @given(lists, lists, st.integers(0, 10_000))
 def test_revocations_are_listed_until_their_tokens_expire(held: dict[str, int], new: dict[str, int], now: int) -> None:
     """No key whose token is still valid is dropped, and none is listed for more than a minute longer."""
-    listed = merged(held, new, now)
+    listed = with_new_keys(held, new, now)
     for key in held | new:
         end = max(held.get(key, 0), new.get(key, 0))
         assert (key in listed) == (end + 60 > now)
@@ -24,8 +24,8 @@ def test_revocations_are_listed_until_their_tokens_expire(held: dict[str, int], 
 @given(lists, lists, st.integers(0, 10_000))
 def test_second_revocation_changes_nothing(held: dict[str, int], new: dict[str, int], now: int) -> None:
     """A revocation may be repeated until it is acknowledged."""
-    once = merged(held, new, now)
-    assert merged(once, new, now) == once
+    once = with_new_keys(held, new, now)
+    assert with_new_keys(once, new, now) == once
 
 
 def test_account_token_revokes_tokens_up_to_the_last_expiry() -> None:
@@ -44,7 +44,7 @@ def test_full_revocation_list_retains_worker_keys() -> None:
     """Of more keys than fit, those with the latest expiry are dropped: joiners' keys, useless after the end."""
     joiners = {f"joiner-{number}": 50_000 + number for number in range(MAX_KEYS)}
     workers = {f"worker-{number}": 3600 for number in range(100)}
-    listed = merged(joiners, workers, 0)
+    listed = with_new_keys(joiners, workers, 0)
     assert len(listed) == MAX_KEYS
     assert workers.items() <= listed.items()
-    assert merged(listed, {}, 0) == listed
+    assert with_new_keys(listed, {}, 0) == listed

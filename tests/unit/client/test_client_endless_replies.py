@@ -35,9 +35,9 @@ class Liar:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits of the module, reduced to tenths of seconds."""
     monkeypatch.setattr(retry, "REST", 0.01)
-    monkeypatch.setattr(transfer, "STALLED", 0.1)
-    monkeypatch.setattr(transfer, "LONGEST", 0.3)
-    monkeypatch.setattr(executing, "NOW", 0.2)
+    monkeypatch.setattr(transfer, "STALLED_SECONDS", 0.1)
+    monkeypatch.setattr(transfer, "MAX_TRANSFER_SECONDS", 0.3)
+    monkeypatch.setattr(executing, "READ_SECONDS", 0.2)
 
 
 def artifact(size: int, chunks: int) -> dict[str, Any]:

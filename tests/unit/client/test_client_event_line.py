@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sandherd.contracts
 from sandherd.cli.render.console import Paint
-from sandherd.cli.render.event_line import LONGEST_DIFF, diff, diff_line, diff_lines, format_event, gap
+from sandherd.cli.render.event_line import MAX_DIFF_LINES, diff, diff_line, diff_lines, format_event, gap
 from sandherd.cli.render.history import sorted_by_time
 from sandherd.cli.render.timeline import render_timeline, steps
 from sandherd.client.events import decoder
@@ -158,8 +158,8 @@ def test_only_colours_come_through(code: str) -> None:
 
 def test_a_long_diff_is_truncated() -> None:
     """A diff is cut at a screenful or so, and the rest is counted."""
-    lines = list(diff("+x\n" * (LONGEST_DIFF + 5), PLAIN))
-    assert len(lines) == LONGEST_DIFF + 1
+    lines = list(diff("+x\n" * (MAX_DIFF_LINES + 5), PLAIN))
+    assert len(lines) == MAX_DIFF_LINES + 1
     assert "5 more lines" in lines[-1]
 
 

@@ -11,7 +11,7 @@ from uv import find_uv_bin
 
 from sandherd.admin.images import agent_sdks, base, build, build_context, docker
 from sandherd.admin.images.agent_sdks import SDKS
-from sandherd.admin.images.base import OWN, BaseImage, PythonPlatform
+from sandherd.admin.images.base import THIS_PLATFORM, BaseImage, PythonPlatform
 from sandherd.admin.images.build import ImageBuildRequest
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -134,7 +134,7 @@ def test_failure_of_docker_has_a_remedy(output: str, code: Code, remedy: str) ->
 def test_build_folder_is_complete(tmp_path: Path) -> None:
     """The Dockerfile is the one in `deploy`, and the worker in it can be loaded by a Python without packages."""
     kind = build_context.write_new(tmp_path / "new", minor=None, libc=None, machine=None)
-    assert kind == OWN
+    assert kind == THIS_PLATFORM
     dockerfile = (tmp_path / "new/Dockerfile").read_text()
     assert dockerfile == (ROOT / "deploy/images/sandbox/Dockerfile").read_text()
     lib = tmp_path / "new/opt/sandherd/lib"

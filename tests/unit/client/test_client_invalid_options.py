@@ -12,7 +12,7 @@ from sandherd.cli.exit_status import status_of
 from sandherd.cli.invalid_options import describe_invalid_option, with_option_names
 from sandherd.cli.parse.constraints import DefaultConstraint, constraints_of
 from sandherd.cli.parse.durations import duration
-from sandherd.client.errors import HerdError, InvalidFieldError, made
+from sandherd.client.errors import HerdError, InvalidFieldError, validated
 from sandherd.contracts.constraints import DEFAULT_CONSTRAINTS
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import CreateToken, SetBudget, SetProject, SetSchedule
@@ -120,7 +120,7 @@ def test_invalid_field_of_a_request_has_the_name_of_its_option(
     whole = json.loads(golden.read_text())
     merged = {name: whole[name] | value if name == "schedule" else value for name, value in fields.items()}
     with pytest.raises(InvalidFieldError) as raised:
-        made(model, **{**whole, **merged})
+        validated(model, **{**whole, **merged})
     assert (describe_invalid_option(raised.value) or "").startswith(expected_text)
 
 
@@ -178,7 +178,7 @@ def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureF
 def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, object], expected_text: str) -> None:
     """The range is named also for a field of a nested model, and for an optional field."""
     with pytest.raises(InvalidFieldError) as raised:
-        made(SandboxSpec, **fields)
+        validated(SandboxSpec, **fields)
     assert raised.value.line.startswith(expected_text)
 
 
@@ -197,7 +197,7 @@ def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, 
 def test_other_invalid_fields_have_plain_texts(fields: dict[str, object], expected_text: str) -> None:
     """Wrong types, patterns by their rule, and rules between fields, without words of the validator."""
     with pytest.raises(InvalidFieldError) as raised:
-        made(SandboxSpec, **fields)
+        validated(SandboxSpec, **fields)
     assert raised.value.line.startswith(expected_text)
     assert "Input should" not in raised.value.line
 
@@ -211,7 +211,7 @@ def test_setting_of_the_wrong_type_has_a_plain_text() -> None:
 def test_cron_expression_is_refused_with_its_rule() -> None:
     """The error states the rule in words, not as a regular expression."""
     with pytest.raises(InvalidFieldError, match="cron: it has to be five fields"):
-        made(ScheduleSpec, cron="foo", task={"text": "x", "harness": {"kind": "command", "argv": ["true"]}})
+        validated(ScheduleSpec, cron="foo", task={"text": "x", "harness": {"kind": "command", "argv": ["true"]}})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandherd.cli.parse.iterations import continuous
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.continuous import Continuous
 
 NONE: dict[str, Any] = dict.fromkeys(
@@ -24,7 +24,7 @@ def test_every_option_sets_its_field() -> None:
         until="make test", until_said="DONE", check_timeout="5m", iterations=4, cost=1.5, duration="2h", errors=2
     )
     assert found is not None
-    assert made(Continuous, **found).model_dump() == {
+    assert validated(Continuous, **found).model_dump() == {
         "max_iterations": 4,
         "max_cost_micro_usd": 1_500_000,
         "max_duration_seconds": 7200,
@@ -46,4 +46,4 @@ def test_limit_without_a_criterion_is_refused(limit: dict[str, Any]) -> None:
 def test_invalid_iteration_is_refused_by_its_field() -> None:
     """A batch file may contain one."""
     with pytest.raises(HerdError, match="there is no completion criterion"):
-        made(Continuous, max_iterations=3)
+        validated(Continuous, max_iterations=3)

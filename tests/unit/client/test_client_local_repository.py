@@ -8,7 +8,7 @@ from typing import IO
 
 import pytest
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.repositories import git as git_program
 from sandherd.client.repositories.local import LocalRepository, examine, write_bundle
 from sandherd.client.repositories.source import RepositorySource, source_of
@@ -25,7 +25,7 @@ def local(tmp_path: Path) -> Git:
 
 
 async def examined(folder: Path, base: str | None = None) -> LocalRepository:
-    return await examine(made(RepositorySource, path=str(folder), base=base))
+    return await examine(validated(RepositorySource, path=str(folder), base=base))
 
 
 async def bundled(repository: LocalRepository, out: IO[bytes], limit: int | None = None) -> IO[bytes]:
@@ -249,6 +249,6 @@ def test_other_urls_are_refused_without_what_they_contain(text: str) -> None:
 def test_local_repository_is_not_pushed_to() -> None:
     """It is not pushed to, even on request. A repository with a URL is, unless the user decides otherwise."""
     with pytest.raises(HerdError, match="sandherd branches fetch"):
-        made(RepositorySource, path=".", push=True)
-    assert made(RepositorySource, url="https://git.example.org/demo/web").of_url().push
-    assert not made(RepositorySource, url="https://git.example.org/demo/web", push=False).of_url().push
+        validated(RepositorySource, path=".", push=True)
+    assert validated(RepositorySource, url="https://git.example.org/demo/web").of_url().push
+    assert not validated(RepositorySource, url="https://git.example.org/demo/web", push=False).of_url().push

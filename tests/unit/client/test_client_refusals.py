@@ -13,7 +13,7 @@ import pytest
 from sandherd.bus.subscription_consumers import SubscriptionTerms, check_project, free_slot
 from sandherd.cli.commands.subscriptions import with_commands
 from sandherd.cli.exit_status import status_of
-from sandherd.client.errors import HerdError, broken, refused_of
+from sandherd.client.errors import HerdError, from_contract_error, refused_of
 from sandherd.client.remedy_commands import REMEDY_COMMANDS
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
 from sandherd.contracts.envelope import wrap
@@ -100,7 +100,7 @@ def test_open_of_an_unknown_name_is_that_error_and_makes_no_link(
 def _refusal(act: Callable[[], object]) -> HerdError:
     with pytest.raises(ContractError) as raised:
         act()
-    return broken(raised.value)
+    return from_contract_error(raised.value)
 
 
 def test_refusal_of_a_service_names_no_command_and_the_command_line_adds_it() -> None:

@@ -39,7 +39,7 @@ def lock(tmp_path: Path) -> Path:
     return lock
 
 
-@pytest.mark.parametrize("kind", toolchains.KINDS)
+@pytest.mark.parametrize("kind", toolchains.PYTHON_OF_KIND)
 def test_every_kind_has_its_lock(kind: str) -> None:
     """The lock has a hash for each package, and no address of an index."""
     text = toolchains.lock_of(kind).read_text()

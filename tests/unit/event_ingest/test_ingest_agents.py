@@ -83,7 +83,7 @@ def test_long_texts_are_remembered_in_part(exported: MetricsAndSpans) -> None:
             event_of(AgentToolUse(tool="Bash", tool_use_id="c")),
         ]
     )
-    stored = repr([exported.agents._calls._calls_by_key, exported.agents._names, exported.agents._models])
+    stored = repr([exported.agents._calls._calls_by_key, exported.agents._sdk_names, exported.agents._model_names])
     assert "Bash" in stored
     assert len(stored) < 10 * MAX_NAME_LENGTH
     exported.agents.record([event_of(AgentToolResult(tool_use_id=WORD, result="ok"))])
@@ -93,8 +93,8 @@ def test_long_texts_are_remembered_in_part(exported: MetricsAndSpans) -> None:
 def test_long_texts_are_truncated_in_spans() -> None:
     """Names and attributes of spans are truncated: 2,048 spans may wait for a collector."""
     values: spans.Values = {spans.TOOL_NAME: WORD, spans.TOOL_CALL: WORD, spans.ERROR_TYPE: None}
-    assert len(spans.TOOL.named(values)) < spans.LONGEST + 20
-    assert {len(str(value)) for value in spans.TOOL.attributes_of(values).values()} == {spans.LONGEST}
+    assert len(spans.TOOL.named(values)) < spans.MAX_VALUE_LENGTH + 20
+    assert {len(str(value)) for value in spans.TOOL.attributes_of(values).values()} == {spans.MAX_VALUE_LENGTH}
 
 
 def calls(count: int, first: int = 0) -> list[Envelope[Any]]:

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from gateway.access_tokens import Caller, PresentedCredential
 from gateway.application import application
-from gateway.downloads import SHARE, DownloadSpace, FileResponse
+from gateway.downloads import MAX_BYTES_OF_PROJECT, DownloadSpace, FileResponse
 from gateway.frame_queues import FEED_BYTES, QUEUE_BYTES, FrameQueue, end_slowest
 from gateway.problems import problem_of, problem_response
 from gateway.request_guard import RequestGuard
@@ -107,11 +107,11 @@ async def test_error_does_not_repeat_the_value() -> None:
 def test_downloads_share_a_bounded_space() -> None:
     """Downloads wait while a replica has no space for them, and no project may use all of the space."""
     space = DownloadSpace()
-    with pytest.raises(HerdError) as refused, space.reserved("p1", SHARE + 1):
+    with pytest.raises(HerdError) as refused, space.reserved("p1", MAX_BYTES_OF_PROJECT + 1):
         pass
     assert refused.value.problem.code is Code.TOO_LARGE
     for _ in range(2):
-        with space.reserved("p1", SHARE), space.reserved("p2", SHARE):
+        with space.reserved("p1", MAX_BYTES_OF_PROJECT), space.reserved("p2", MAX_BYTES_OF_PROJECT):
             for project in ("p1", "p3"):
                 with pytest.raises(HerdError) as refused, space.reserved(project, 1):
                     pass

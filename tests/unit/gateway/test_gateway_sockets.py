@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.access_tokens import Caller
-from gateway.sockets import TRY_LATER, Socket, SocketEndError, SocketTable, document_of
+from gateway.sockets import CLOSE_TRY_LATER, Socket, SocketEndError, SocketTable, document_of
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
@@ -29,7 +29,7 @@ async def test_client_that_takes_nothing_is_disconnected() -> None:
     streams: Any = SimpleNamespace(stall=0.0, meters=SimpleNamespace(count=counted.append))
     with pytest.raises(SocketEndError) as ended:
         await Socket(websocket, streams, CALLER).send({"a": 1})
-    assert (ended.value.code, aborted, len(counted)) == (TRY_LATER, ["closed"], 1)
+    assert (ended.value.code, aborted, len(counted)) == (CLOSE_TRY_LATER, ["closed"], 1)
 
 
 async def test_sockets_of_a_project_are_limited_and_take_none_of_another() -> None:
@@ -55,5 +55,5 @@ def test_text_that_is_no_object_ends_a_socket() -> None:
 
 def test_reason_of_a_close_frame_is_valid_unicode() -> None:
     """The reason may contain a name from the client with half of a surrogate pair, which no frame can contain."""
-    reason = SocketEndError(TRY_LATER, "start.\ud800\u202e: unknown").reason
+    reason = SocketEndError(CLOSE_TRY_LATER, "start.\ud800\u202e: unknown").reason
     assert reason.encode().decode() == "start.\ufffd\ufffd: unknown"

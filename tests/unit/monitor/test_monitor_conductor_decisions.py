@@ -8,7 +8,7 @@ import pytest
 
 from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.coherence import score_of, status_of
-from monitor.conductor.conductor_ledger import MAX_FINDINGS, MAX_PAIR, ConductorLedger
+from monitor.conductor.conductor_ledger import MAX_FILES_OF_PAIR, MAX_FINDINGS, ConductorLedger
 from monitor.conductor.evidence import ProjectData
 from monitor.conductor.members import TaskContext
 from monitor.conductor.policy import ConductorPolicy
@@ -40,7 +40,7 @@ class Desk:
         return self.reconcile(touched, seconds)
 
     def reconcile(self, touched: set[str], seconds: float = 200) -> list[str]:
-        self.ledger = conductor_decisions.reconciled(self.ledger, touched, self.scope, at(seconds))
+        self.ledger = conductor_decisions.reconcile(self.ledger, touched, self.scope, at(seconds))
         return [output.type for output in self.taken()]
 
     def taken(self) -> list[Any]:
@@ -52,7 +52,7 @@ class Desk:
         for notice in list(
             conductor_decisions.announcements_due(self.ledger, self.scope, at(seconds), COOLDOWN, pauses=pauses)
         ):
-            self.ledger = conductor_decisions.informed(self.ledger, notice, at(seconds), COOLDOWN)
+            self.ledger = conductor_decisions.announce(self.ledger, notice, at(seconds), COOLDOWN)
         return {output.entity: json.loads(output.data) for output in self.taken()}
 
     def ids(self) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_finding_is_published_once_raised_once_and_withdrawn(desk: Desk) -> No
     (finding,) = desk.ledger.findings
     assert (finding.severity, finding.open) == ("lines", True)
     touched = desk.world.put(summary("sbx-2", began=10))
-    desk.ledger = conductor_decisions.reconciled(desk.ledger, touched, desk.scope, at(210))
+    desk.ledger = conductor_decisions.reconcile(desk.ledger, touched, desk.scope, at(210))
     (output,) = desk.taken()
     assert json.loads(output.data) == {
         "finding_id": str(finding.id),
@@ -94,7 +94,7 @@ def test_an_end_withdraws(desk: Desk, state: str, reason: str) -> None:
     """A finding with a sandbox that has finished or ended is withdrawn for that reason, and then dropped."""
     desk.put(*pair())
     touched = desk.world.put(summary("sbx-1", edit("a.py", (1, 9)), state=state))
-    desk.ledger = conductor_decisions.reconciled(desk.ledger, touched, desk.scope, at(210))
+    desk.ledger = conductor_decisions.reconcile(desk.ledger, touched, desk.scope, at(210))
     assert [json.loads(output.data)["reason"] for output in desk.taken()] == [reason]
     desk.reconcile(desk.world.remove("sbx-1"))
     assert desk.ledger.findings == ()
@@ -148,34 +148,34 @@ def test_no_agent_of_a_pair_is_informed_while_one_can_not_be(desk: Desk, state: 
 def test_severe_findings_request_one_approval_and_pause_the_later_one_once(desk: Desk) -> None:
     """All files of a pair have one notification. After a user has resumed the sandbox, it is not paused again."""
     desk.put(*pair())
-    assert conductor_decisions.notified(desk.ledger, at(200)) is desk.ledger
-    assert conductor_decisions.to_pause(desk.ledger, desk.scope) == {}
+    assert conductor_decisions.with_notifications(desk.ledger, at(200)) is desk.ledger
+    assert conductor_decisions.pauses_due(desk.ledger, desk.scope) == {}
     both = [edit("a.py", (1, 9)), edit("b.py", (1, 9))]
     desk.put(summary("sbx-1", *both), summary("sbx-2", *both, began=10))
     assert desk.inform(pauses=True) == {}
-    desk.ledger = conductor_decisions.notified(desk.ledger, at(200))
+    desk.ledger = conductor_decisions.with_notifications(desk.ledger, at(200))
     (requested,) = desk.taken()
     notification = json.loads(requested.data)
     assert (requested.type, notification["kind"]) == ("monitor.notification_published", "coordination")
     assert notification["cause_id"] in desk.ids()
     assert notification["cause_type"] == "monitor.conflict_found"
-    assert conductor_decisions.notified(desk.ledger, at(201)) is desk.ledger
-    ((sandbox, finding),) = conductor_decisions.to_pause(desk.ledger, desk.scope).items()
-    desk.ledger = conductor_decisions.paused(desk.ledger, finding, at(200))
+    assert conductor_decisions.with_notifications(desk.ledger, at(201)) is desk.ledger
+    ((sandbox, finding),) = conductor_decisions.pauses_due(desk.ledger, desk.scope).items()
+    desk.ledger = conductor_decisions.with_pause(desk.ledger, finding, at(200))
     (pause,) = desk.taken()
     assert (sandbox, pause.type, json.loads(pause.data)["sandbox"]) == ("sbx-2", "spawner.pause_sandbox", "sbx-2")
-    assert conductor_decisions.to_pause(desk.ledger, desk.scope) == {}
+    assert conductor_decisions.pauses_due(desk.ledger, desk.scope) == {}
     desk.put(summary("sbx-2", *both, began=10, state="paused"))
     desk.put(summary("sbx-2", *both, edit("c.py"), began=10))
-    assert conductor_decisions.to_pause(desk.ledger, desk.scope) == {}
+    assert conductor_decisions.pauses_due(desk.ledger, desk.scope) == {}
     assert desk.inform(pauses=True).keys() == {"sbx-1", "sbx-2"}
 
 
 def test_the_ledger_is_bounded_and_holds_the_most_severe(desk: Desk) -> None:
-    """It has at most `MAX_PAIR` files of a pair, those with overlapping lines first, and `MAX_FINDINGS` in all."""
+    """It has at most `MAX_FILES_OF_PAIR` findings of a pair, overlapping lines first, and `MAX_FINDINGS` in all."""
     files = [edit(f"f{number}.py") for number in range(50)]
     desk.put(summary("sbx-1", *files, edit("z.py", (1, 2))), summary("sbx-2", *files, edit("z.py", (1, 2)), began=10))
-    assert len(desk.ledger.findings) == MAX_PAIR
+    assert len(desk.ledger.findings) == MAX_FILES_OF_PAIR
     assert "z.py" in {one.path for one in desk.ledger.findings}
     assert desk.ledger.left_out == 41
     for number in range(3, 23):
@@ -190,11 +190,11 @@ def test_the_ledger_with_its_outbox_fits_into_a_message(desk: Desk) -> None:
     files = [edit(f"{number:02}/{long}", (1, 2)) for number in range(40)]
     touched = [desk.world.put(summary(f"sbx-{number}", *files, began=number)) for number in range(40)]
     for _round in range(6):
-        desk.ledger = conductor_decisions.reconciled(desk.ledger, set().union(*touched), desk.scope, at(200))
+        desk.ledger = conductor_decisions.reconcile(desk.ledger, set().union(*touched), desk.scope, at(200))
         for one in list(
             conductor_decisions.announcements_due(desk.ledger, desk.scope, at(200), COOLDOWN, pauses=False)
         ):
-            desk.ledger = conductor_decisions.informed(desk.ledger, one, at(200), COOLDOWN)
+            desk.ledger = conductor_decisions.announce(desk.ledger, one, at(200), COOLDOWN)
         assert len(desk.ledger.model_dump_json().encode()) < 1_000_000
         assert len(desk.taken()) <= conductor_decisions.MAX_EVENTS + 2 * conductor_decisions.MAX_ANNOUNCEMENTS
     assert len(desk.ledger.findings) > 400
@@ -239,7 +239,7 @@ def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: D
     assert project_report.report_waits(desk.ledger, assessed(desk, 100)) is None
     desk.put(*pair())
     assert project_report.report_waits(desk.ledger, assessed(desk, 100)) == 0
-    desk.ledger = project_report.reported(desk.ledger, assessed(desk, 100))
+    desk.ledger = project_report.add_report(desk.ledger, assessed(desk, 100))
     (output,) = desk.taken()
     report = json.loads(output.data)
     assert (output.entity, report["status"], report["coherence_score"], report["conflicts"]) == (
@@ -256,7 +256,7 @@ def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: D
 
 
 def assessed(desk: Desk, seconds: float) -> Any:
-    return project_report.assessed(desk.ledger, desk.scope.index.of_project(PROJECT), at(seconds))
+    return project_report.assess(desk.ledger, desk.scope.index.of_project(PROJECT), at(seconds))
 
 
 HOSTILE = (
@@ -301,7 +301,7 @@ def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk
     found = [summary("sbx-1", *both), summary("sbx-2", *both, began=10, state="waiting", interventions=2)]
     desk.put(*found)
     desk.inform()
-    desk.ledger = conductor_decisions.notified(desk.ledger, at(200))
+    desk.ledger = conductor_decisions.with_notifications(desk.ledger, at(200))
     report = report_of(PROJECT, desk.ledger, found)
     assert [(one.file_path, one.severity) for one in report.findings] == [("a.py", "lines"), ("b.py", "file")]
     assert (report.sandboxes, report.status, report.coherence_score) == (2, "strained", 0.5)

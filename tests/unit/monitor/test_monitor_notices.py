@@ -83,7 +83,7 @@ def test_notice_is_pending_until_its_event_is_read() -> None:
 
 def test_notice_of_an_ended_sandbox_is_pending() -> None:
     """The retry of a task is often published after the end of its sandbox."""
-    herd = Herd(ended=[("p1", "sbx-1")])
+    herd = Herd(ended_keys=[("p1", "sbx-1")])
     herd.fold(retry(1))
     assert len(herd.notices) == 1
 

@@ -22,19 +22,19 @@ def republished(number: int) -> Any:
 async def test_large_events_use_a_limited_memory_and_none_is_skipped() -> None:
     """Above the limit those that wait are dropped, to be read from the stream; none of those that remain is popped."""
     reader = EventReader(None)  # type: ignore[arg-type]  # nothing is read from the broker here
-    reader._next = 1
+    reader._next_sequence = 1
     for number in range(1, 1001):
-        await reader._on_new(republished(number))
-        assert sum(len(msg.data) for _, msg in reader._new) <= 64 * MIB
+        await reader._on_event(republished(number))
+        assert sum(len(msg.data) for _, msg in reader._waiting) <= 64 * MIB
     assert reader._pop_consecutive() is None
 
 
 async def test_read_events_count_no_more() -> None:
     """Whatever number of large events was read, those that arrive next are held."""
     reader = EventReader(None)  # type: ignore[arg-type]  # nothing is read from the broker here
-    reader._next = 1
+    reader._next_sequence = 1
     for number in range(1, 1001):
-        await reader._on_new(republished(number))
+        await reader._on_event(republished(number))
         batch = reader._pop_consecutive()
         assert batch is not None
         assert [event.stream_sequence for event in batch.events] == [batch.position] == [number]

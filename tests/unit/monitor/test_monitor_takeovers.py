@@ -278,7 +278,7 @@ class Stream:
             raise ConsumerUnresponsiveError("no leader")
         return StreamEnds(NOW, 1, self.last)
 
-    async def stored(self, first: int, _wanted: Any) -> EventBatch | None:
+    async def read_from(self, first: int, _wanted: Any) -> EventBatch | None:
         self.requested.append(first)
         return EventBatch([], self.shown, NOW) if first <= self.shown else None
 
@@ -309,7 +309,7 @@ async def test_partition_does_not_begin_before_a_replica_of_the_stream_that_lags
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However long it lags: what the former holder has decided is in the events that it does not have yet."""
-    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE", 0)
+    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE_SECONDS", 0)
     bus: Any = Broker()
     stream: Any = Stream(last=1000, shown=990)
     begun: list[int] = []
@@ -331,7 +331,7 @@ async def test_partition_does_not_begin_before_a_replica_of_the_stream_that_lags
 
 async def test_new_events_are_not_skipped_by_a_partition_that_finds_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last events were deleted, and new ones are read for the other partitions meanwhile."""
-    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE", 0)
+    monkeypatch.setattr("monitor.stream_follower._EMPTY_PAUSE_SECONDS", 0)
     bus: Any = Broker()
     stream: Any = Stream(last=0, shown=990)
 
@@ -340,14 +340,14 @@ async def test_new_events_are_not_skipped_by_a_partition_that_finds_the_end(monk
 
     follower = StreamFollower(bus, 1, on_new=never, on_joined=joined)
     follower.reader, follower.position = stream, 1000
-    stored = stream.stored
+    stored = stream.read_from
 
     async def meanwhile(first: int, wanted: Any) -> EventBatch | None:
         found: EventBatch | None = await stored(first, wanted)
         follower.position = (follower.position or 0) + 10  # read for others while this reply was on its way
         return found
 
-    stream.stored = meanwhile
+    stream.read_from = meanwhile
     part = late_partition(990)
     part.read_until = 1000
     follower.add(part)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.admin.images.base import PythonPlatform, download_options
-from sandherd.admin.toolchains import KINDS, lock_of, run_uv
+from sandherd.admin.toolchains import PYTHON_OF_KIND, lock_of, run_uv
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.worker_bundle import WORKER
@@ -31,10 +31,10 @@ for another Python (func-timeout has one for Python 2)."""
 def checked(kinds: Collection[str]) -> tuple[str, ...]:
     """These kinds of agent, each once, in alphabetical order. Raises `HerdError` for one without an SDK."""
     for kind in kinds:
-        if kind not in KINDS:
+        if kind not in PYTHON_OF_KIND:
             raise HerdError.of(
                 Code.INVALID_FIELD,
-                f"with: {kind[:60]!r} has no SDK to install; use one of: {', '.join(sorted(KINDS))}",
+                f"with: {kind[:60]!r} has no SDK to install; use one of: {', '.join(sorted(PYTHON_OF_KIND))}",
                 field="with",
             )
     return tuple(sorted(set(kinds)))
@@ -42,7 +42,9 @@ def checked(kinds: Collection[str]) -> tuple[str, ...]:
 
 def oldest_python(kinds: Collection[str]) -> str:
     """The oldest Python version, as major and minor, that supports all of these kinds."""
-    return max((KINDS[kind] for kind in kinds), default="3.11", key=lambda minor: tuple(map(int, minor.split("."))))
+    return max(
+        (PYTHON_OF_KIND[kind] for kind in kinds), default="3.11", key=lambda minor: tuple(map(int, minor.split(".")))
+    )
 
 
 def add(

@@ -34,7 +34,7 @@ class PythonPlatform:
 
 
 _UV_PLATFORMS: Final = {"musl": "unknown-linux-musl", "gnu": "manylinux_2_28"}
-OWN: Final = PythonPlatform(
+THIS_PLATFORM: Final = PythonPlatform(
     MINOR, "musl" if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "") else "gnu", platform.machine()
 )
 """The platform of the running Python."""

@@ -67,7 +67,7 @@ def build(
 ) -> BuiltImage:
     """Build the image; docker shows its progress on standard error. Raises `HerdError`."""
     for what, name in (("base", request.base), ("tag", request.tag)):
-        _checked(what, name)
+        _check(what, name)
     agent_sdks.checked(request.harnesses)
     check_choice("target", request.target, TARGETS)
     docker = Docker.find(environ)
@@ -139,7 +139,7 @@ def _built_image(docker: Docker, request: ImageBuildRequest, base: BaseImage) ->
 _INSPECT = ("image", "inspect", "--format", "{{.Id}} {{.Size}}")
 
 
-def _checked(what: str, name: str) -> None:
+def _check(what: str, name: str) -> None:
     try:
         TypeAdapter(Image).validate_python(name)
     except ValidationError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.admin.images import agent_sdks
-from sandherd.admin.images.base import LIBCS, MINORS, OWN, BaseImage, PythonPlatform, download_options
+from sandherd.admin.images.base import LIBCS, MINORS, THIS_PLATFORM, BaseImage, PythonPlatform, download_options
 from sandherd.admin.toolchains import run_uv
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -78,7 +78,7 @@ def write_new(
     A part of the platform that is None is that of this machine.
     """
     oldest = agent_sdks.oldest_python(agent_sdks.checked(harnesses))
-    own = BaseImage((), OWN.libc, OWN.machine).kind(oldest)
+    own = BaseImage((), THIS_PLATFORM.libc, THIS_PLATFORM.machine).kind(oldest)
     kind = PythonPlatform(minor or own.minor, libc or own.libc, machine or own.machine)
     for field, value, known in (("python", kind.minor, MINORS), ("libc", kind.libc, LIBCS)):
         check_choice(field, value, known)
@@ -117,7 +117,7 @@ def packages(kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os
 
     Pure Python packages are copied from this machine; others are downloaded into `folder`.
     """
-    if kind == OWN:
+    if kind == THIS_PLATFORM:
         return files()
     found: dict[str, Path] = {}
     wanted = []

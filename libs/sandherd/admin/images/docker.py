@@ -15,7 +15,7 @@ from sandherd.contracts.errors import Code
 
 _LAST_LINES: Final = 6
 _UNREACHABLE: Final = re.compile(r"cannot connect to the docker daemon|dial unix", re.IGNORECASE)
-_DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
+_ACCESS_DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
 _FOREIGN: Final = re.compile(r"exec format error|does not match the specified platform", re.IGNORECASE)
 _ABSENT: Final = re.compile(
     r"no such (image|object|host)|not found|manifest unknown|does not exist|unable to find image|dial tcp",
@@ -79,7 +79,7 @@ def failure(what: str, output: str) -> HerdError:
         code, remedy = Code.UNAVAILABLE, "start the Docker Engine, or set DOCKER_HOST to its address"
     elif _FOREIGN.search(output):
         remedy = "build on a machine of that platform, or install emulation for it (binfmt)"
-    elif _DENIED.search(output):
+    elif _ACCESS_DENIED.search(output):
         remedy = "log in with `docker login`, and check that you have permission to read the base and push the tag"
     elif _ABSENT.search(output):
         code, remedy = Code.NOT_FOUND, "check that the name is right, and that this machine reaches its registry"

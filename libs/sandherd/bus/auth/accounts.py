@@ -24,32 +24,40 @@ from typing import Any, Final
 from sandherd.bus import api_subjects as api
 from sandherd.bus.auth.account_names import Account, account_of
 from sandherd.bus.auth.permissions import SERVICES, for_service, live_of
-from sandherd.bus.auth.setup_permissions import PROBING, for_provisioner
+from sandherd.bus.auth.setup_permissions import PROBE_PERMISSIONS, for_provisioner
 from sandherd.contracts.streams import live_subject
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject, covers
 from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
 
 __all__ = ["Account", "account_of", "exports", "imports"]
 
-_SERVED: Final = {account_of(service): service for service in SERVICES if account_of(service) is not Account.HERD}
-"""The one service of each service's account."""
+_SERVICE_OF_ACCOUNT: Final = {
+    account_of(service): service for service in SERVICES if account_of(service) is not Account.HERD
+}
+"""By account of a service: the service."""
 _RECEIVED_LIVE: Final = frozenset({MessageKind.EVENT, MessageKind.OUTPUT})
-"""Kinds of message that the account PEOPLE receives live. It gets everything else as replies to requests."""
-_ANSWERED: Final = frozenset({MessageKind.DELIVERY, MessageKind.REQUEST})
+"""The kinds of message that the account PEOPLE receives live. It gets other data as replies to requests."""
+_KINDS_WITH_REPLY: Final = frozenset({MessageKind.DELIVERY, MessageKind.REQUEST})
 """Kinds of message whose receiver replies."""
-_EXAMINED: Final = ".examine"
+_EXAMINE_ENDING: Final = ".examine"
 """The ending of the requests that a backup sends from the account of the streams, to check whether services run."""
 
 
 def exports(account: Account) -> list[dict[str, Any]]:
     """The subjects of this account that others may use, as exports in its claims."""
-    reached = [entry for other in Account if other is not account for entry in _reached(other) if entry[1] is account]
-    services = [_exported(subject) for subject, _, _ in reached]
+    reached = [
+        entry
+        for other in Account
+        if other is not account
+        for entry in _reachable_subjects(other)
+        if entry[1] is account
+    ]
+    services = [_export_entry(subject) for subject, _, _ in reached]
     streams: list[dict[str, Any]] = []
     if account is Account.HERD:
         live = [live_subject(row.pattern()) for row in _live_subjects_of_people()]
         streams = [{"name": subject, "subject": subject, "type": "stream"} for subject in live]
-    return [*_widest(services), *streams]
+    return [*_without_overlaps(services), *streams]
 
 
 def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any]]:
@@ -57,66 +65,71 @@ def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any
     found = [
         {"name": subject, "subject": subject, "type": "service", "account": keys[target]}
         | ({"local_subject": _referring(local)} if local != subject else {})
-        for subject, target, local in _reached(account)
+        for subject, target, local in _reachable_subjects(account)
     ]
-    return [*_widest(found), *_republished(account, keys[Account.HERD])]
+    return [*_without_overlaps(found), *_republished_imports(account, keys[Account.HERD])]
 
 
-_Reached = tuple[str, Account, str]
+_ReachableSubject = tuple[str, Account, str]
 """A subject, the account that it is exported from, and its name in the account that imports it."""
 
 
 @cache
-def _reached(account: Account) -> tuple[_Reached, ...]:
-    """The subjects in other accounts that an account's users may publish to."""
-    return tuple(_all_reached(account))
+def _reachable_subjects(account: Account) -> tuple[_ReachableSubject, ...]:
+    """The subjects of other accounts to which the users of an account may publish."""
+    return tuple(_all_reachable_subjects(account))
 
 
-def _all_reached(account: Account) -> Iterator[_Reached]:
+def _all_reachable_subjects(account: Account) -> Iterator[_ReachableSubject]:
     if account is Account.HERD:
         yield from _requests_of(Principal.SPAWNER)
-        rows = [row for row in TABLE if row.name.endswith(_EXAMINED)]
-        yield from ((row.pattern(), home, row.pattern()) for row in rows for home in _homes(row) if home in _SERVED)
-    elif account in _SERVED:
-        yield from _reached_by(_SERVED[account])
+        rows = [row for row in TABLE if row.name.endswith(_EXAMINE_ENDING)]
+        yield from (
+            (row.pattern(), home, row.pattern())
+            for row in rows
+            for home in _receiving_accounts(row)
+            if home in _SERVICE_OF_ACCOUNT
+        )
+    elif account in _SERVICE_OF_ACCOUNT:
+        yield from _reachable_for_service(_SERVICE_OF_ACCOUNT[account])
     elif account is Account.PROVISIONER:
-        yield from ((_in_herd(local), Account.HERD, local) for local in for_provisioner().publish)
+        yield from ((_name_in_herd(local), Account.HERD, local) for local in for_provisioner().publish)
     elif account is Account.STORE_GUARD:
-        yield from ((subject, Account.HERD, subject) for subject in PROBING.publish)
+        yield from ((subject, Account.HERD, subject) for subject in PROBE_PERMISSIONS.publish)
     else:
         published = [row for row in TABLE if any(account_of(principal) is account for principal in row.producers)]
-        yield from ((row.pattern(), home, row.pattern()) for row in published for home in _homes(row))
+        yield from ((row.pattern(), home, row.pattern()) for row in published for home in _receiving_accounts(row))
         if account is Account.PEOPLE:
             yield from ((subject, Account.HERD, local) for subject, local in _pull_subjects())
 
 
-def _reached_by(service: Principal) -> Iterator[_Reached]:
-    """All subjects in other accounts that a service may publish to: its requests, and those in the streams' account."""
+def _reachable_for_service(service: Principal) -> Iterator[_ReachableSubject]:
+    """All subjects of other accounts to which a service may publish: of its requests, and of the streams' account."""
     requests = dict.fromkeys(_requests_of(service))
     yield from requests
     others = {subject for subject, _, _ in requests}
     for local in for_service(service).publish:
         if local not in others:
-            yield _in_herd(local), Account.HERD, local
+            yield _name_in_herd(local), Account.HERD, local
 
 
-def _in_herd(local: str) -> str:
+def _name_in_herd(local: str) -> str:
     """The name of a JetStream API subject in the account of the streams."""
     return local.replace(api.API_FROM_OUTSIDE, api.API, 1)
 
 
-def _requests_of(service: Principal) -> Iterator[_Reached]:
+def _requests_of(service: Principal) -> Iterator[_ReachableSubject]:
     """The requests that a service sends to other accounts."""
     for row in TABLE:
-        if service in row.producers and row.kind in _ANSWERED:
-            for home in _homes(row):
+        if service in row.producers and row.kind in _KINDS_WITH_REPLY:
+            for home in _receiving_accounts(row):
                 if home is not account_of(service):
                     yield row.pattern(), home, row.pattern()
 
 
-def _homes(row: Subject) -> list[Account]:
-    """The accounts in which the messages of a table's row are received: the streams' account, or those of repliers."""
-    if row.kind not in _ANSWERED:
+def _receiving_accounts(row: Subject) -> list[Account]:
+    """The accounts that receive the messages of a table's row: the streams' account, or those of the repliers."""
+    if row.kind not in _KINDS_WITH_REPLY:
         return [Account.HERD]
     return list(dict.fromkeys(account_of(principal) for principal in sorted(row.consumers)))
 
@@ -130,7 +143,7 @@ def _live_subjects_of_people() -> list[Subject]:
 
 
 def _pull_subjects() -> Iterator[tuple[str, str]]:
-    """The subjects for pulling and acknowledging events of durable consumers: each in HERD, and its name in PEOPLE.
+    """The subjects to pull and acknowledge events of durable consumers: each as in HERD, and its name in PEOPLE.
 
     A user's permissions limit it to certain consumers.
     """
@@ -138,20 +151,20 @@ def _pull_subjects() -> Iterator[tuple[str, str]]:
     return zip(here, outside, strict=True)
 
 
-def _exported(subject: str) -> dict[str, Any]:
-    """An export of a subject. Consumers and batched direct gets send several replies to one request, as a `Stream`."""
+def _export_entry(subject: str) -> dict[str, Any]:
+    """An export of a subject. If a request to it may get several replies, its response type is `Stream`."""
     entry: dict[str, Any] = {"name": subject, "subject": subject, "type": "service"}
     many = subject.startswith(("$JS.ACK.", f"{api.API}.CONSUMER.", f"{api.API}.DIRECT.GET."))
     return entry | ({"response_type": "Stream"} if many else {})
 
 
-def _republished(account: Account, herd: str) -> Iterator[dict[str, Any]]:
-    """The imports by which an account receives stored messages, which are republished on a separate subject.
+def _republished_imports(account: Account, herd: str) -> Iterator[dict[str, Any]]:
+    """The imports with which an account receives stored messages: streams republish them on separate subjects.
 
     In the account PEOPLE they have the original subject. The broker does not forward a message from a second account to
     a third one, so subscribers receive each stored message once.
     """
-    followed = live_of(_SERVED[account]) if account in _SERVED else ()
+    followed = live_of(_SERVICE_OF_ACCOUNT[account]) if account in _SERVICE_OF_ACCOUNT else ()
     for row in _live_subjects_of_people():
         live = live_subject(row.pattern())
         entry = {"name": row.name, "subject": live, "type": "stream", "account": herd}
@@ -162,20 +175,26 @@ def _republished(account: Account, herd: str) -> Iterator[dict[str, Any]]:
 
 
 def _referring(pattern: str) -> str:
-    """The pattern with `$1`, `$2`, … in place of its wildcards: they refer to the wildcards of the imported subject."""
+    """The pattern with `$1`, `$2`, … in place of its wildcards.
+
+    They stand for the wildcards of the imported subject.
+    """
     places = itertools.count(1)
     return ".".join(f"${next(places)}" if part == "*" else part for part in pattern.split("."))
 
 
-def _widest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_overlaps(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The entries without duplicates, and without entries that another entry covers: the broker refuses overlaps."""
     unique = {entry["subject"]: entry for entry in entries}
-    return [unique[subject] for subject in _uncovered(tuple(unique))]
+    return [unique[subject] for subject in _without_covered(tuple(unique))]
 
 
 @cache
-def _uncovered(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """The subjects that no other subject covers. Cached, because every start of a broker needs the same few results."""
+def _without_covered(subjects: tuple[str, ...]) -> tuple[str, ...]:
+    """The subjects without those that another one covers.
+
+    Cached, because each start of a broker needs the same ones.
+    """
     wide = [subject for subject in subjects if "*" in subject or subject.endswith(">")]
     return tuple(
         subject for subject in subjects if not any(other != subject and _contains(other, subject) for other in wide)
@@ -184,11 +203,11 @@ def _uncovered(subjects: tuple[str, ...]) -> tuple[str, ...]:
 
 def _contains(wide: str, narrow: str) -> bool:
     """Whether the pattern `wide` matches every subject that the pattern `narrow` matches."""
-    wanted, tokens = wide.split("."), narrow.split(".")
-    if wanted[-1] == ">":
-        return len(tokens) >= len(wanted) and _matching(wanted[:-1], tokens)
-    return tokens[-1] != ">" and len(wanted) == len(tokens) and _matching(wanted, tokens)
+    pattern, tokens = wide.split("."), narrow.split(".")
+    if pattern[-1] == ">":
+        return len(tokens) >= len(pattern) and _matching(pattern[:-1], tokens)
+    return tokens[-1] != ">" and len(pattern) == len(tokens) and _matching(pattern, tokens)
 
 
-def _matching(wanted: list[str], tokens: list[str]) -> bool:
-    return all(want in {"*", token} for want, token in zip(wanted, tokens, strict=False))
+def _matching(pattern: list[str], tokens: list[str]) -> bool:
+    return all(want in {"*", token} for want, token in zip(pattern, tokens, strict=False))

@@ -41,13 +41,14 @@ OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
 WORKER_PAYLOAD: Final = 288 * 1024
 """Maximum size of a worker's message in bytes: 256 KiB of data, and space for envelope and headers."""
 JOINER_PAYLOAD: Final = 8 * 1024
+"""Maximum size of a joiner's message in bytes."""
 WORKER_REPLY_SECONDS: Final = 30.0
-"""How long a worker may reply to a request, in seconds. No requester waits that long, but a late reply of a worker on a
+"""Seconds for which a worker may reply to a request. No requester waits that long, but a late reply of a worker on a
 loaded machine must not be a permission violation."""
 
 DEAD: Final = "DEAD"
 PLAIN_SUBSCRIBED: Final = frozenset({MessageKind.EVENT, MessageKind.REQUEST, MessageKind.DELIVERY, MessageKind.OUTPUT})
-"""Kinds of message that are received by a subscription. All others are only read from their stream."""
+"""The kinds of message that are received by a subscription. Messages of other kinds are only read from their stream."""
 _ALL_PROJECTS: Final = "*"
 
 
@@ -140,7 +141,7 @@ def worker_template() -> Permissions:
 
 
 def joiner_template() -> Permissions:
-    """The permissions of all joiners, as such a template: to request the credential of its sandbox's worker only."""
+    """The permissions of all joiners, as a key's template: only to request the credential of the sandbox's worker."""
     return Permissions(
         publish=_unique(_publish_subjects(Principal.JOINER, _TEMPLATE)),
         subscribe=(f"{inbox(Principal.JOINER, '{{name()}}')}.>",),
@@ -189,7 +190,7 @@ def _subscribe_subjects(principal: Principal, values: Mapping[str, str]) -> Iter
 
 
 def _pull_subjects(project: str) -> Iterator[str]:
-    """To pull events from the project's durable subscriptions, and to acknowledge them."""
+    """The subjects to pull events from the project's durable subscriptions, and to acknowledge them."""
     for consumer in consumer_names(project):
         yield from api.consuming(SUBSCRIBED, consumer, api.API_FROM_OUTSIDE)
 
@@ -226,13 +227,14 @@ def _api(service: Principal) -> Iterator[str]:
         yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
         yield f"{prefix}.CONSUMER.LIST.{SUBSCRIBED}"
     if account_of(service) is Account.HERD:
-        yield from _trusted(service)
+        yield from _trusted_subjects(service)
 
 
-def _trusted(service: Principal) -> Iterator[str]:
-    """Requests that remove messages of a stream, or whose body can name a subject that the broker then publishes to.
+def _trusted_subjects(service: Principal) -> Iterator[str]:
+    """Subjects of requests that remove messages of a stream, or whose body can name a subject to publish to.
 
-    Only services in the account of the streams may send them: the broker checks neither body nor reply subject.
+    Only services in the account of the streams may send these requests: the broker checks neither body nor reply
+    subject.
     """
     for stream in STREAM_PURGERS.get(service, ()):
         yield from api.purging(stream)
@@ -271,7 +273,7 @@ def _requeues(service: Principal) -> bool:
 
 
 def _table_consumers(service: Principal) -> Iterator[str]:
-    """Denied: a service that deletes consumers of subscriptions must not delete a consumer of the stream table."""
+    """Denied: a service that may delete consumers of subscriptions may not delete those of the stream table."""
     if service is CONSUMER_CREATOR:
         for consumer in CONSUMERS:
             if consumer.stream == SUBSCRIBED:
@@ -279,7 +281,7 @@ def _table_consumers(service: Principal) -> Iterator[str]:
 
 
 def _requeues_of_all(service: Principal) -> Iterator[str]:
-    """Denied: the gateway requeues dead letters of its caller's project, and never those of all projects."""
+    """Denied: the gateway may requeue dead letters of its caller's project, but never those of all projects."""
     if service is Principal.GATEWAY:
         yield from (row.fill(project=FLEET) for row in TABLE if row.name.endswith(".requeue"))
 

@@ -12,7 +12,7 @@ from typing import Final
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.consumers.dead_letters import dead_headers, revived
+from sandherd.bus.consumers.dead_letters import dead_headers, original_delivery
 from sandherd.bus.consumers.held_messages import HeldMessages, Skip
 from sandherd.bus.consumers.intake import SourceLimits
 from sandherd.bus.consumers.outcomes import (
@@ -51,13 +51,14 @@ __all__ = [
     "consume",
     "consume_batches",
     "dead_headers",
+    "original_delivery",
     "outcome_of",
     "read_delivery",
-    "revived",
 ]
 
-_PULLED: Final = 256
-"""Maximum messages that are requested at once. With the maximum size of a worker's message they have 72 MiB."""
+_MAX_PULLED: Final = 256
+"""Maximum number of messages that one pull requests. If each has the maximum size of a worker's message, it is 72
+MiB."""
 _USUAL: Final = SourceLimits()
 _log: Final = logs.get("consumer")
 
@@ -73,12 +74,12 @@ async def consume(
     limits: SourceLimits = _USUAL,
     skip: Skip | None = None,
 ) -> None:
-    """Pass messages to `handle` until cancelled, up to `concurrency` at a time. Those of one lane are in order."""
+    """Pass messages to `handle` until cancelled, up to `concurrency` at a time, and messages of one lane in order."""
     row = BY_CONSUMER[consumer]
     async with HeldMessages.open(bus, row, counted, limits, skip) as held:
         # Not a TaskGroup: it cancels a task once, and nats-py ignores that if a reply is received at the same moment.
         await run_until_first(
-            _pull(bus, row, held.accept, health, batch=_PULLED, window=_PULLED),
+            _pull(bus, row, held.accept, health, batch=_MAX_PULLED, window=_MAX_PULLED),
             *(_handle_each(held, handle) for _ in range(concurrency)),
         )
 
@@ -131,11 +132,11 @@ async def _pull(
         await puller.unbind()
 
 
-async def _handle_each(held: HeldMessages, handle: Handler) -> None:
+async def _handle_each(held_messages: HeldMessages, handle: Handler) -> None:
     while True:
-        await held.handle_one(await held.next(), handle)
+        await held_messages.handle_one(await held_messages.next(), handle)
 
 
-async def _handle_batches(held: HeldMessages, handle: BatchHandler, limit: int) -> None:
+async def _handle_batches(held_messages: HeldMessages, handle: BatchHandler, limit: int) -> None:
     while True:
-        await held.handle_batch(await held.next_batch(limit), handle)
+        await held_messages.handle_batch(await held_messages.next_batch(limit), handle)

@@ -1,8 +1,8 @@
 """Stores messages that can't be handled as dead letters in the stream DEAD, with a limit per minute and source.
 
 A sandbox can publish anything on its own subjects. Storing each of thousands of invalid messages would delay other
-sources and evict their dead letters from DEAD. So above the limit they are only counted, and each minute one summary is
-stored.
+sources and evict their dead letters from DEAD. So dead letters above the limit are only counted, and each minute one
+summary is stored.
 """
 
 import json
@@ -31,12 +31,13 @@ from sandherd.telemetry import logs
 
 WINDOW: Final = 60.0
 """Seconds over which the dead letters of a source are counted."""
-DEFAULT_LIMIT: Final = 60
+DEFAULT_DEAD_LETTER_LIMIT: Final = 60
+"""Maximum number of dead letters of a source that are stored per window."""
 PROJECT_SHARE: Final = 5
 """The limit for all sources of a project, as a multiple of the limit of one source."""
 PROJECT_BYTES: Final = 1024 * 1024
-"""Maximum payload bytes of one project's dead letters per window; of further letters only an excerpt is stored. With
-this limit and 300 letters per window, one project needs 13 h or more to evict others' letters from DEAD (1 GiB)."""
+"""Maximum payload bytes of one project's dead letters per window. Of further letters, only an excerpt is stored. With
+this limit and 300 letters per window, a project needs at least 13 h to replace all other letters in DEAD (1 GiB)."""
 EXCERPT: Final = 256
 """Size of the excerpt in bytes. Such a letter can be read, but not requeued."""
 _HEADER_BYTES: Final = 16 * 1024
@@ -64,7 +65,7 @@ class _Source:
 
 
 class DeadLetterLimiter:
-    """Decides which dead letters are stored, and how much of each. Pure; `now` is in seconds and never decreases.
+    """Decides which dead letters are stored, and how many bytes of them. Pure. `now` is in seconds, and only increases.
 
     There is a limit for each sandbox and task, and one for each project, because clients can invent names of tasks.
     """
@@ -92,8 +93,11 @@ class DeadLetterLimiter:
         project.size += size
         return size
 
-    def ended(self, now: float) -> list[tuple[Delivery, int]]:
-        """The sources whose windows have ended: the last dead letter of each that was not stored, and their number."""
+    def pop_ended_windows(self, now: float) -> list[tuple[Delivery, int]]:
+        """Remove the windows that have ended.
+
+        Returns the last letter that was not stored, and the number of such letters.
+        """
         found = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
         return [(source.last, source.suppressed) for source in found if source.last is not None]
 
@@ -109,7 +113,11 @@ class DeadLetterStore:
     """Stores the dead letters of one consumer."""
 
     def __init__(
-        self, bus: Bus, consumer: Consumer, limit: int = DEFAULT_LIMIT, suppressed: OnSuppressed | None = None
+        self,
+        bus: Bus,
+        consumer: Consumer,
+        limit: int = DEFAULT_DEAD_LETTER_LIMIT,
+        suppressed: OnSuppressed | None = None,
     ) -> None:
         self._bus = bus
         self._consumer = consumer
@@ -117,7 +125,7 @@ class DeadLetterStore:
         self._suppressed = suppressed or (lambda _consumer, _code: None)
 
     async def add(self, lane: Lane, delivery: Delivery, problem: Problem, now: float) -> None:
-        """Store a dead letter, or count it. Returns once it is acknowledged; raises what `publish_stored` raises."""
+        """Store a dead letter, or count it. Returns when it is acknowledged. Raises the errors of `publish_stored`."""
         size = self._limiter.allows(lane, delivery, now)
         if size is None:
             self._suppressed(self._consumer.name, problem.code)
@@ -128,8 +136,8 @@ class DeadLetterStore:
         await self._store(delivery, problem, f"{delivery.stream_sequence}", size)
 
     async def summarise(self, now: float) -> None:
-        """Store a summary for each source that has dead letters which were only counted, and whose window has ended."""
-        for last, count in self._limiter.ended(now):
+        """Store a summary for each source whose window has ended and that has dead letters which were only counted."""
+        for last, count in self._limiter.pop_ended_windows(now):
             _log.error("dead letters dropped", subject=last.subject, dropped=count)
             text = f"{count} further dead letters of this source were dropped within {WINDOW:g} s; this is the last"
             problem = Problem(code=Code.REFUSED, message=text, remedy="end its sandbox")
@@ -137,7 +145,7 @@ class DeadLetterStore:
 
     async def _store(self, delivery: Delivery, problem: Problem, number: str, size: int) -> None:
         service = self._consumer.service.value
-        # The end of a message of maximum size is cut off: with the headers it would exceed `max_payload`, and the
+        # The end of a message of maximum size is omitted: with the headers it would exceed `max_payload`, and the
         # broker would close the connection.
         whole = storable(delivery)
         stored = whole[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
@@ -162,7 +170,7 @@ def dead_headers(service: str, delivery: Delivery, problem: Problem, *, excerpt:
     return headers | {DEAD_EXCERPT: "true"} if excerpt else headers
 
 
-def revived(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datetime) -> Delivery:
+def original_delivery(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datetime) -> Delivery:
     """The original delivery of a dead letter. Raises `ContractError` if it is not a dead letter, or only an excerpt."""
     if headers.get(DEAD_EXCERPT) is not None:
         raise ContractError(

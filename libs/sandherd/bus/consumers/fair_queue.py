@@ -84,7 +84,7 @@ _NAMES: Final = ("sandbox", "task")
 
 
 def lane_of(delivery: Delivery) -> Lane:
-    """The lane of an event or a command. The subject of a command has no entity, so that is read from the payload."""
+    """The lane of an event or a command. A command's subject has no entity, so the entity is read from the payload."""
     lane = _lane_of_event(delivery.subject)
     return lane or Lane(delivery.subject.split(".")[-1], _entity_of_command(delivery.data))
 

@@ -34,14 +34,14 @@ from sandherd.contracts.streams import Consumer
 from sandherd.telemetry import logs
 
 Skip = Callable[[Delivery], bool]
-"""Whether a message needs no handling. Then it is acknowledged at once."""
-_CAPACITY: Final = 65_536
-_CAPACITY_BYTES: Final = 128 * 1024 * 1024
-"""While this number of messages or bytes is held, none is pulled. The rate limits keep one source far below that."""
+"""Returns whether a message needs no handling and is acknowledged at once."""
+_MAX_MESSAGES: Final = 65_536
+_MAX_BYTES: Final = 128 * 1024 * 1024
+"""While this number of messages or bytes is held, none is pulled. The rate limits of a source are far below that."""
 OVERHEAD_BYTES: Final = 2048
 """Memory of a held message without its payload, as measured: its Python objects, subject, headers and lane."""
-_AT_ONCE: Final = 32  # dead letters of a batch
-_CHECK_INTERVAL: Final = 1.0
+_PARALLEL_DEAD_LETTERS: Final = 32
+_CHECK_SECONDS: Final = 1.0
 _log: Final = logs.get("held_messages")
 
 
@@ -82,7 +82,7 @@ class HeldMessages:
     async def open(
         cls, bus: Bus, consumer: Consumer, counted: OnOutcome | None, limits: SourceLimits, skip: Skip | None = None
     ) -> AsyncIterator["HeldMessages"]:
-        """Extends the ack deadlines of queued messages. At the end returns those that are not begun to the broker."""
+        """Extend the ack deadlines of queued messages. At the end, return unstarted messages to the broker."""
         held = cls(bus, consumer, counted, limits, skip)
         extending = asyncio.create_task(held._extend_deadlines())
         try:
@@ -97,7 +97,7 @@ class HeldMessages:
         """Queue pulled messages, or return them to the broker. Returns when there is space for more."""
         for msg in messages:
             await self._accept(msg)
-        while len(self._items) >= _CAPACITY or self._bytes >= _CAPACITY_BYTES:
+        while len(self._items) >= _MAX_MESSAGES or self._bytes >= _MAX_BYTES:
             self._left.clear()
             await self._left.wait()
 
@@ -148,7 +148,7 @@ class HeldMessages:
         return found
 
     async def handle_one(self, item: HeldMessage, handle: Handler) -> None:
-        """Handle one message. If it is to be retried, its lane waits until then."""
+        """Handle one message. If it is retried later, its lane waits until then."""
         try:
             outcome = await handle(item.delivery)
         except Exception as error:  # noqa: BLE001  # any exception of a handler becomes an outcome: none is swallowed
@@ -182,7 +182,7 @@ class HeldMessages:
             outcomes = await handle([item.delivery for item in items])
         except Exception as error:  # noqa: BLE001  # becomes the outcome of each of its messages
             if len(items) > 1:
-                # One message may have caused the failure: handled alone, each gets its own outcome.
+                # One message may have caused the failure, so each is handled alone and gets its own outcome.
                 for item in items:
                     await self.handle_batch([item], handle)
                 return
@@ -194,13 +194,15 @@ class HeldMessages:
             self._remove(item)
         self._counted(self._consumer.name, DONE, len(done))  # one call: its label lookup costs as much as an ack
         others = [(item, outcome) for item, outcome in zip(items, outcomes, strict=True) if outcome is not DONE]
-        for start in range(0, len(others), _AT_ONCE):
-            await asyncio.gather(*(self._acknowledge(*other) for other in others[start : start + _AT_ONCE]))
+        for start in range(0, len(others), _PARALLEL_DEAD_LETTERS):
+            await asyncio.gather(
+                *(self._acknowledge(*other) for other in others[start : start + _PARALLEL_DEAD_LETTERS])
+            )
 
     # --- acknowledging -----------------------------------------------------------------------------------------
 
     async def _acknowledge(self, item: HeldMessage, outcome: Outcome) -> None:
-        """Acknowledge a message by its outcome. One that can't be handled is first stored in DEAD, then terminated."""
+        """Acknowledge a message by its outcome. If it can't be handled, store it in DEAD before it is terminated."""
         self._counted(self._consumer.name, outcome, 1)
         match outcome:
             case Retry(after=after):
@@ -237,7 +239,7 @@ class HeldMessages:
     async def _extend_deadlines(self) -> None:
         """Send progress acknowledgements (`+WPI`) for queued messages in time, and store summaries of dead letters."""
         while True:
-            await asyncio.sleep(_CHECK_INTERVAL)
+            await asyncio.sleep(_CHECK_SECONDS)
             now = time.monotonic()
             since = now - self._consumer.ack_wait / 3
             due = [item for item in self._items.values() if item.progress_at < since and not item.begun]
@@ -250,7 +252,7 @@ class HeldMessages:
                 _log.warning("dead letter summary not stored", error=str(error))
 
     async def _return_unstarted(self) -> None:
-        """Return messages that were not begun, so that other replicas get them at once."""
+        """Return unstarted messages to the broker, so that other replicas receive them at once."""
         for timer in self._timers.values():
             timer.cancel()
         if self._bus.connected:

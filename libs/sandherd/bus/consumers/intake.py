@@ -14,37 +14,38 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sandherd.bus.consumers.dead_letters import DEFAULT_LIMIT, OnSuppressed
+from sandherd.bus.consumers.dead_letters import DEFAULT_DEAD_LETTER_LIMIT, OnSuppressed
 from sandherd.bus.consumers.fair_queue import Lane
 from sandherd.bus.rate_limit import Rate, RateLimiter, cost_of, rate_of
 from sandherd.settings import Settings
 from sandherd.telemetry.meters import Meters
 
-_SHORTEST_DELAY: Final = 1.0
-_LONGEST_DELAY: Final = 60.0
+_MIN_DELAY: Final = 1.0
+_MAX_DELAY: Final = 60.0
+"""The shortest and the longest delay of a message, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeRates:
-    """Rates per entity (a sandbox or task) and per project. Messages above them are returned for a later redelivery."""
+    """Rates per entity (a sandbox or task) and per project. Messages above a rate are redelivered later."""
 
     entity: Rate
     project: Rate
 
 
 INTAKE_BURST: Final = 10.0
-"""The burst that is accepted at once, as seconds of the rate. Messages above it are delayed."""
+"""Messages of this number of seconds at the full rate are accepted at once. Further messages are delayed."""
 DEFAULT_RATES: Final = IntakeRates(entity=rate_of(1000, INTAKE_BURST), project=rate_of(10_000, INTAKE_BURST))
 
 
 class Intake:
-    """Computes the delay of each message; a message with a delay of 0 is queued now."""
+    """Computes the delay of each message. A message with the delay 0 is queued at once."""
 
     def __init__(self, rates: IntakeRates) -> None:
         self._entities = RateLimiter(rates.entity)
         self._projects = RateLimiter(rates.project)
         self._busy_until: dict[Lane, float] = {}
-        """The Unix second until which messages of a lane are delayed: its later messages must not overtake them."""
+        """By lane: the Unix second until which its messages are delayed. Later ones must not overtake delayed ones."""
 
     def delay(self, lane: Lane, stored_at: datetime, size: int, now: float) -> float:
         """The delay in seconds of a message that is delivered for the first time. `now` is a Unix second."""
@@ -56,8 +57,11 @@ class Intake:
         return self._rounded_delay(lane, now, max(excess, until - now))
 
     def _rounded_delay(self, lane: Lane, now: float, seconds: float) -> float:
-        """Round up to a whole second of the clock: the broker scans all delayed messages each time that one is due."""
-        due = math.ceil(now + min(_LONGEST_DELAY, max(_SHORTEST_DELAY, seconds)))
+        """The delay, rounded up to a whole second of the clock.
+
+        Each time one is due, the broker scans all delayed ones.
+        """
+        due = math.ceil(now + min(_MAX_DELAY, max(_MIN_DELAY, seconds)))
         if len(self._busy_until) > 1000:
             self._busy_until = {lane: until for lane, until in self._busy_until.items() if until > now}
         self._busy_until[lane] = max(self._busy_until.get(lane, 0.0), due)
@@ -76,7 +80,7 @@ class SourceLimits:
     """
 
     rates: IntakeRates = DEFAULT_RATES
-    dead_letters: int = DEFAULT_LIMIT
+    dead_letters: int = DEFAULT_DEAD_LETTER_LIMIT
     suppressed: OnSuppressed | None = None
     deferred: Deferred | None = None
 

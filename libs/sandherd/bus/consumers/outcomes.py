@@ -18,7 +18,7 @@ NANO: Final = 1_000_000_000
 
 
 class Delivery(NamedTuple):
-    """A delivered message: with its sequence in `stream`, its number of deliveries, and the time when it was stored."""
+    """A delivered message, with its sequence number in `stream`, number of deliveries, and time of storing."""
 
     subject: str
     data: bytes
@@ -76,5 +76,5 @@ def read_delivery(msg: Msg) -> Delivery:
 
 
 def negative_acknowledgement(after: float) -> bytes:
-    """A negative_acknowledgement acknowledgement: the message is redelivered after `after` seconds."""
+    """A negative acknowledgement: the message is redelivered after `after` seconds."""
     return b"-NAK " + json.dumps({"delay": int(after * NANO)}).encode()

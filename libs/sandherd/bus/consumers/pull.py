@@ -21,9 +21,13 @@ from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 
 HEARTBEAT: Final = 1.0
+"""Interval in seconds of the broker's heartbeats while a pull request waits for messages."""
 EXPIRES: Final = 20.0
+"""Seconds until a pull request expires."""
 SILENCE: Final = 3 * HEARTBEAT
+"""Seconds without a message or heartbeat after which a consumer counts as unresponsive."""
 REBIND: Final = 0.5
+"""Seconds before the next try to bind an unresponsive consumer."""
 PULL_BYTES: Final = 8 * 1024 * 1024
 """Maximum bytes per pull request. nats-server closes a connection for which it holds 64 MiB (`max_pending`), and a
 consumer delivers as fast as its stream is read. At most two requests of a puller are open at once."""
@@ -99,7 +103,7 @@ class Puller:
         the broker is unavailable; it redelivers them later by itself.
         """
         if self._subscription is not None and self._bus.connected:
-            # Drained, so that messages are included that arrive until the broker has processed the unsubscription.
+            # The subscription is drained, to receive the messages until the broker has processed the unsubscription.
             await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
             self._subscription = None
         await self.unbind()

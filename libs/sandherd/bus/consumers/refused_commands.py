@@ -59,7 +59,7 @@ class RefusedCommands:
         return outcome if await self._is_published(bus, delivery, outcome) else _EVENTS_FULL
 
     async def _is_published(self, bus: Bus, delivery: Delivery, outcome: Outcome) -> bool:
-        """Publish the refusal, if the outcome is one and within the limit. Returns False only if EVENTS is full."""
+        """Publish the refusal, if the outcome is a refusal within the limit. Returns False only if EVENTS is full."""
         event = refusal_of(bus.ids, delivery, outcome.problem) if isinstance(outcome, Dead) else None
         if event is None or not self.allows(event.project, time.monotonic()):
             return True
@@ -88,7 +88,7 @@ def refusal_of(ids: DerivedIds, delivery: Delivery, problem: Problem) -> Envelop
     if named is None or named[1] == FLEET or not _SAFE.fullmatch(named[1]):
         return None
     command_type, project = named
-    document = _read(delivery.data)
+    document = _read_object(delivery.data)
     task, sandbox = _name(document, "task"), _name(document, "sandbox")
     named_first = (task, sandbox) if _event_class(command_type) is TaskRefused else (sandbox, task)
     entity = next((name for name in named_first if name and name != FLEET), UNKNOWN)
@@ -125,8 +125,8 @@ def _event_class(command_type: str) -> type[CommandRefusal]:
     return SandboxRefused if issubclass(command, SandboxCommand) else TaskRefused
 
 
-def _read(data: bytes) -> dict[str, Any]:
-    """The JSON object in a command's payload; an empty one if the payload is anything else."""
+def _read_object(data: bytes) -> dict[str, Any]:
+    """The JSON object in a command's payload; an empty object if the payload is not a JSON object."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ from nats.js.api import RawStreamMsg
 
 from sandherd.bus.api_subjects import API
 from sandherd.bus.connection import Bus
-from sandherd.bus.consumers.consumer import Dead, Done, Handler, Retry, outcome_of, revived
+from sandherd.bus.consumers.consumer import Dead, Done, Handler, Retry, original_delivery, outcome_of
 from sandherd.bus.errors import BusError
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.headers import DEAD_SERVICE, DEAD_SUBJECT
@@ -35,7 +35,9 @@ async def requeue(
     number = request.number
     letter = await _letter(bus, number)
     _check_letter(letter, number, service, project)
-    delivery = revived(letter.subject or "", letter.data or b"", letter.headers or {}, letter.time or datetime.now(UTC))
+    delivery = original_delivery(
+        letter.subject or "", letter.data or b"", letter.headers or {}, letter.time or datetime.now(UTC)
+    )
     _log.info(
         "dead letter requeued", number=number, project=project, subject=delivery.subject, user=request.requeued_by
     )
@@ -51,16 +53,16 @@ async def requeue(
 
 
 def _check_letter(letter: RawStreamMsg, number: int, service: str, project: str) -> None:
-    """Raise `ContractError` for another service's letter, and for another project's, as if that did not exist."""
+    """Raise `ContractError` for a letter of another service, and for one of another project as if it did not exist."""
     headers = letter.headers or {}
     if project != FLEET and project_of(headers.get(DEAD_SUBJECT, "")) != project:
-        raise _unknown(number)
+        raise _not_found_error(number)
     owner = headers.get(DEAD_SERVICE)
     if owner != service:
         raise ContractError(Code.REFUSED, f"dead letter {number} belongs to {owner}", field="number")
 
 
-def _unknown(number: int) -> ContractError:
+def _not_found_error(number: int) -> ContractError:
     text = f"there is no dead letter {number}"
     return ContractError(Code.NOT_FOUND, text, field="number", remedy="list the dead letters")
 
@@ -69,7 +71,7 @@ async def _letter(bus: Bus, number: int) -> RawStreamMsg:
     try:
         return await bus.js.get_msg(_DEAD, number)
     except nats.js.errors.NotFoundError:
-        raise _unknown(number) from None
+        raise _not_found_error(number) from None
     except (TimeoutError, nats.errors.Error) as error:
         raise ContractError(Code.UNAVAILABLE, f"stream DEAD does not respond: {error!r}") from error
 

@@ -41,12 +41,12 @@ def storable(delivery: Delivery) -> bytes:
 
 def carries_secrets(data: bytes) -> bool:
     """Whether a command's payload has values of secret variables, in clear text or sealed."""
-    document = _read(data) if _is_marked(data) else None
+    document = _read_document(data) if _is_marked(data) else None
     return _spec_of(document) is not None or _is_sealed(document)
 
 
 def without_values(data: bytes) -> bytes:
-    """The payload without the contents of files and the values of secrets. One without secrets is unchanged.
+    """The payload without the contents of files and the values of secrets. A payload without them is unchanged.
 
     If the result is submitted again, it is refused, because it names secrets without values.
     """
@@ -55,7 +55,7 @@ def without_values(data: bytes) -> bytes:
     document = json.loads(data)
     values = _remove_secrets(document)
     document["data"].pop("sealed", None)
-    return json.dumps(_redacted(document, values)).encode()
+    return json.dumps(_redact(document, values)).encode()
 
 
 def _remove_secrets(document: Any) -> list[str]:
@@ -81,7 +81,7 @@ def _is_sealed(document: Any) -> bool:
     return isinstance(data, dict) and data.get("sealed") is not None
 
 
-def _read(data: bytes) -> Any:
+def _read_document(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -100,13 +100,13 @@ def _spec_of(document: Any) -> dict[str, Any] | None:
     return spec
 
 
-def _redacted(value: Any, secrets: list[str]) -> Any:
+def _redact(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, "[redacted]"[: len(secret)])
         return value
     if isinstance(value, dict):
-        return {name: _redacted(item, secrets) for name, item in value.items()}
+        return {name: _redact(item, secrets) for name, item in value.items()}
     if isinstance(value, list):
-        return [_redacted(item, secrets) for item in value]
+        return [_redact(item, secrets) for item in value]
     return value

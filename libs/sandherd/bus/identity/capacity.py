@@ -12,17 +12,18 @@ from sandherd.bus.auth.account_names import Account
 
 MAX_CONNECTIONS: Final = 16_384
 MIN_CONNECTIONS: Final = 168
-_OF_DESCRIPTORS: Final = 0.6
+_SHARE_OF_DESCRIPTORS: Final = 0.6
 """The fraction of the descriptors that connections may use. The rest is for streams, cluster routes and monitoring."""
-_SANDBOXES: Final = 0.57
-_PEOPLE: Final = 0.23
-_SERVICE: Final = 0.02
-_HERD: Final = 0.05
+_SHARE_OF_SANDBOXES: Final = 0.57
+_SHARE_OF_PEOPLE: Final = 0.23
+_SHARE_OF_A_SERVICE: Final = 0.02
+_SHARE_OF_THE_HERD: Final = 0.05
+# The minimum and the maximum number of connections of one service's account, and of the account of the streams.
 _MAX_OF_A_SERVICE: Final = 64
 _MIN_OF_A_SERVICE: Final = 4
 _MAX_OF_THE_HERD: Final = 128
 _MIN_OF_THE_HERD: Final = 6
-_PROVISIONER: Final = 4
+_MAX_OF_THE_PROVISIONER: Final = 4
 
 SUBSCRIPTIONS: Final = {
     Account.HERD: 4096,
@@ -35,12 +36,12 @@ SUBSCRIPTIONS: Final = {
     Account.SANDBOXES: 64,
     Account.PEOPLE: 512,
 }
-"""Maximum subscriptions of each connection, by account. Workers and joiners have a lower limit in their template."""
+"""By account: maximum subscriptions of each connection. The templates of workers and joiners have a lower limit."""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The maximum number of connections of one server, and its shares for the accounts.
+    """The maximum number of connections of one server, and the part of it that each account may use.
 
     The accounts together may use fewer than `connections`; the system account uses the rest.
     """
@@ -49,23 +50,23 @@ class Capacity:
 
     @classmethod
     def for_descriptors(cls, descriptors: int) -> "Capacity":
-        """The capacity of a server whose process has this limit of open files; a negative number means no limit."""
+        """The capacity of a server whose process has this limit of open files. A negative number means no limit."""
         if descriptors < 0:
             return cls()
-        wanted = int(descriptors * _OF_DESCRIPTORS)
+        wanted = int(descriptors * _SHARE_OF_DESCRIPTORS)
         return cls(max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, wanted)))
 
     def of(self, account: Account) -> int:
         """Maximum connections of an account. The sum over all accounts is less than `connections`."""
         if account is Account.SANDBOXES:
-            return int(self.connections * _SANDBOXES)
+            return int(self.connections * _SHARE_OF_SANDBOXES)
         if account is Account.PEOPLE:
-            return int(self.connections * _PEOPLE)
+            return int(self.connections * _SHARE_OF_PEOPLE)
         if account is Account.HERD:
-            return _within(self.connections * _HERD, _MIN_OF_THE_HERD, _MAX_OF_THE_HERD)
+            return _within(self.connections * _SHARE_OF_THE_HERD, _MIN_OF_THE_HERD, _MAX_OF_THE_HERD)
         if account is Account.PROVISIONER:
-            return _PROVISIONER
-        return _within(self.connections * _SERVICE, _MIN_OF_A_SERVICE, _MAX_OF_A_SERVICE)
+            return _MAX_OF_THE_PROVISIONER
+        return _within(self.connections * _SHARE_OF_A_SERVICE, _MIN_OF_A_SERVICE, _MAX_OF_A_SERVICE)
 
 
 def _within(value: float, lowest: int, highest: int) -> int:

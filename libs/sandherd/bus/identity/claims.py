@@ -52,7 +52,7 @@ def system_account(public_key: str, signing_key: str) -> Claims:
 
 
 def herd_account(keys: Mapping[Account, str], herd_key: str, capacity: Capacity) -> Claims:
-    """The account of the streams, the buckets and the spawner. `herd_key` signs its users, and those of no other."""
+    """The account of the streams, the buckets and the spawner. `herd_key` signs its users only."""
     return _account(Account.HERD, keys, {**_limits(Account.HERD, capacity), **_STORED}, [herd_key])
 
 
@@ -107,7 +107,7 @@ def _account(
 
 
 def with_revocations(account: Claims, revoked: Mapping[str, int]) -> Claims:
-    """The account with its revocations: a user's public key → Unix second; its tokens issued until then are refused."""
+    """The account with revocations: by public key, the Unix second until which tokens issued for it are revoked."""
     return {**account, "nats": {**account["nats"], "revocations": dict(revoked)}}
 
 

@@ -9,12 +9,12 @@ from sandherd.bus.auth.account_names import Account, account_of
 from sandherd.bus.auth.inboxes import USER_PRINCIPALS
 from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_service, for_user
 from sandherd.bus.auth.setup_permissions import (
-    LIFE,
-    PROBING,
+    PROBE_PERMISSIONS,
     PROVISIONER,
+    SETUP_LIFETIME,
     STORE_GUARD,
     WATCHER_CREDENTIALS,
-    WATCHING,
+    WATCHER_PERMISSIONS,
     for_provisioner,
     for_stream_changes,
 )
@@ -24,7 +24,7 @@ from sandherd.bus.identity.material import HerdIdentity
 from sandherd.bus.identity.minter import Clock, Registrar, utc_now
 from sandherd.contracts.subjects import Principal
 
-_RENEWED: Final = LIFE / 2
+_MIN_LIFETIME_LEFT: Final = SETUP_LIFETIME / 2
 """A provisioner's credential with less than this many seconds left is replaced."""
 
 
@@ -52,12 +52,12 @@ class CredentialFiles:
         """
         account, allowed = (Account.HERD, for_stream_changes()) if changes else (Account.PROVISIONER, for_provisioner())
         path = self._place(PROVISIONER)
-        if not path.exists() or not self._is_valid(path, account, allowed, _RENEWED):
+        if not path.exists() or not self._is_valid(path, account, allowed, _MIN_LIFETIME_LEFT):
             write_secret(path, self._registrar.mint_stream_changer() if changes else self._registrar.mint_provisioner())
         return path
 
     def _is_valid(self, path: Path, account: Account, allowed: Permissions, seconds: float) -> bool:
-        return self._grants(path, account, allowed) and not self._registrar.expires_within(_claims(path), seconds)
+        return self._grants(path, account, allowed) and not self._registrar.needs_renewal(_claims(path), seconds)
 
     def ensure_store_guard(self) -> tuple[Path, Path]:
         """Ensure the two files of a deployment's `store-guard`, and return their paths.
@@ -67,8 +67,8 @@ class CredentialFiles:
         probe = self._place(STORE_GUARD)
         watcher = probe.with_name(WATCHER_CREDENTIALS)
         for path, allowed, mint in (
-            (probe, PROBING, self._registrar.mint_probe),
-            (watcher, WATCHING, self._registrar.mint_watcher),
+            (probe, PROBE_PERMISSIONS, self._registrar.mint_probe),
+            (watcher, WATCHER_PERMISSIONS, self._registrar.mint_watcher),
         ):
             if not path.exists() or not self._grants(path, Account.STORE_GUARD, allowed):
                 write_secret(path, mint())
@@ -81,30 +81,36 @@ class CredentialFiles:
         return path
 
     def _service_key(self, name: str) -> Key | None:
-        """The key in a service's existing file, or None. It is kept, because ids of events are derived from it."""
+        """The key in a service's existing file, or None.
+
+        A new file has the same key: ids of events are derived from it.
+        """
         try:
             return Key.from_seed(parts_of(self._place(name).read_text())[1])
         except (FileNotFoundError, ValueError):
             return None
 
     def _up_to_date(self, path: Path) -> bool:
-        """Whether a credential has the permissions that this version declares; one of a service must never expire."""
+        """Whether a credential has the permissions that this version declares.
+
+        A service's credential must never expire.
+        """
         try:
             text = path.read_text()
-            who = bearer(text)
+            user = bearer(text)
         except ValueError:
             return False  # damaged: it is created again
-        if who.principal in SERVICES and who.expires_at is not None:
+        if user.principal in SERVICES and user.expires_at is not None:
             return False
-        return self._grants(path, account_of(who.principal), _required_permissions(text))
+        return self._grants(path, account_of(user.principal), _required_permissions(text))
 
     def _grants(self, path: Path, account: Account, allowed: Permissions) -> bool:
         try:
-            held = _claims(path)
+            existing = _claims(path)
         except ValueError:
             return False
-        same = all(held["nats"].get(name) == value for name, value in allowed.claims().items())
-        return same and self._registrar.vouched(held, account)
+        allows = all(existing["nats"].get(name) == value for name, value in allowed.claims().items())
+        return allows and self._registrar.is_signed_for(existing, account)
 
 
 def _claims(path: Path) -> dict[str, Any]:
@@ -113,7 +119,7 @@ def _claims(path: Path) -> dict[str, Any]:
 
 
 def _required_permissions(text: str) -> Permissions:
-    who = bearer(text)
-    if who.principal in USER_PRINCIPALS:
-        return for_user(who.principal, who.project, who.public_key)
-    return for_service(who.principal)
+    user = bearer(text)
+    if user.principal in USER_PRINCIPALS:
+        return for_user(user.principal, user.project, user.public_key)
+    return for_service(user.principal)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.bus.auth.permissions import SERVICES
-from sandherd.bus.auth.setup_permissions import PartState
+from sandherd.bus.auth.setup_permissions import SetupOutcome
 from sandherd.bus.identity.credential_files import CredentialFiles
 from sandherd.bus.identity.credentials import write_secret
 from sandherd.bus.identity.material import BrokerTokens, HerdIdentity
@@ -31,8 +31,8 @@ from sandherd.private_files import make_directory, write_file
 CREDENTIALS: Final = "nats.creds"
 _DATABASE: Final = "sandherd"
 _CLIENT: Final = "client-"
-_READABLE: Final = 0o644
-_READABLE_DIRECTORY: Final = 0o755
+_FILE_MODE: Final = 0o644
+_DIRECTORY_MODE: Final = 0o755
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Deployment:
         self._data = data
         self._ports = ports or Ports()
 
-    def make(self, projects: Iterable[str], now: int, *, changes: bool = False) -> dict[str, PartState]:
+    def make(self, projects: Iterable[str], now: int, *, changes: bool = False) -> dict[str, SetupOutcome]:
         """Create missing files, and update the permissions to those of this version. `now` is a Unix second.
 
         The provisioner's credential is valid for an hour; with `changes` it may also change existing streams. Returns
@@ -65,7 +65,7 @@ class Deployment:
         self._make_credentials(projects, now, changes=changes)
         self._make_nats(self.identity.tokens(None, now))
         self._make_password()
-        return compared(before, self._content())
+        return outcomes_by_folder(before, self._content())
 
     def _make_credentials(self, projects: Iterable[str], now: int, *, changes: bool) -> None:
         files = CredentialFiles(
@@ -91,7 +91,7 @@ class Deployment:
             "port": self._ports.nats,
             # Monitoring shows all connections and their subjects without authentication: sandboxes must not reach it.
             "http": f"127.0.0.1:{self._ports.monitor}",
-            # For access from outside, a proxy with TLS is needed in front of it, or TLS has to be configured here.
+            # Clients outside this host need TLS: by a proxy in front of this port, or configured here.
             "websocket": {"port": self._ports.websocket, "no_tls": True, **WEBSOCKET_LIMITS},
             **operator_mode(tokens),
             **storage_config(self._data, "jetstream"),
@@ -111,22 +111,25 @@ class Deployment:
         return {file.relative_to(self.directory): file.read_bytes() for file in files if file.is_file()}
 
 
-def compared(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[str, PartState]:
-    """Whether each folder was created, changed or left unchanged, from the contents of its files before and after."""
-    found: dict[str, PartState] = {}
+def outcomes_by_folder(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[str, SetupOutcome]:
+    """By folder: what set-up has done with it, found by comparing the contents of its files before and after."""
+    found: dict[str, SetupOutcome] = {}
     for folder in sorted({str(path.parent) for path in after}):
         files = [path for path in after if str(path.parent) == folder]
         new = all(path not in before for path in files)
         same = all(before.get(path) == after[path] for path in files)
-        found[folder] = PartState.MADE if new else PartState.UNCHANGED if same else PartState.CHANGED
+        found[folder] = SetupOutcome.CREATED if new else SetupOutcome.UNCHANGED if same else SetupOutcome.CHANGED
     return found
 
 
 def _publish(path: Path, content: Mapping[str, object]) -> None:
-    """Write a file without secrets that the broker's Unix user can read. It is JSON, which nats-server accepts."""
-    make_directory(path.parent, _READABLE_DIRECTORY)
-    path.parent.chmod(_READABLE_DIRECTORY)
-    write_file(path, json.dumps(content, indent=2) + "\n", _READABLE)
+    """Write a file that the broker's Unix user can read, as JSON, which nats-server accepts.
+
+    It must have no secrets.
+    """
+    make_directory(path.parent, _DIRECTORY_MODE)
+    path.parent.chmod(_DIRECTORY_MODE)
+    write_file(path, json.dumps(content, indent=2) + "\n", _FILE_MODE)
 
 
 def _ensure_secret(path: Path, text: str) -> None:

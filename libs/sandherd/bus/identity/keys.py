@@ -51,7 +51,10 @@ class Key:
 
     @classmethod
     def derived(cls, kind: KeyKind, secret: str, purpose: str) -> "Key":
-        """The key for a purpose, derived from a secret: always the same key, which does not reveal the secret."""
+        """The key that is derived from a secret for a purpose.
+
+        It is always the same, and does not reveal the secret.
+        """
         raw = hmac.digest(secret.encode(), purpose.encode(), "sha256")
         return cls.from_seed(bytes(nkeys.encode_seed(raw, kind.prefix)).decode())
 
@@ -102,7 +105,7 @@ def read_claims(token: str) -> dict[str, Any]:
     """The claims of a JWT. Its signature is not verified: the broker does that. Raises `ValueError`."""
     try:
         _, body, _ = token.strip().split(".")
-        claims = json.loads(_decoded(body))
+        claims = json.loads(_decode(body))
     except (ValueError, binascii.Error) as error:
         raise ValueError("not a JWT") from error
     if not isinstance(claims, dict):
@@ -114,7 +117,7 @@ def read_verified_claims(token: str, issuer: str) -> dict[str, Any]:
     """The claims of a JWT that the holder of the public key `issuer` has signed. Raises `ValueError` for any other."""
     signed, _, signature = token.strip().rpartition(".")
     try:
-        VerifyKey(base64.b32decode(issuer)[1:-2]).verify(signed.encode(), _decoded(signature))
+        VerifyKey(base64.b32decode(issuer)[1:-2]).verify(signed.encode(), _decode(signature))
     except (ValueError, TypeError, CryptoError) as error:
         raise ValueError("not a JWT of this issuer") from error
     claims = read_claims(token)
@@ -127,7 +130,7 @@ def _compact(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 

@@ -67,7 +67,8 @@ SIGNING_KEYS: Final = {
 Earlier versions signed the users of `HERD` with the key `herd-signing`, among them a provisioner without an expiry.
 Signatures by that key are no longer accepted."""
 PUSHED_ACCOUNTS: Final = ("system", *(name for name in ACCOUNT_KEYS.values() if name != "sandboxes"))
-"""Accounts whose tokens are pushed to the broker during set-up: an exporting account before those that import from it.
+"""The accounts whose tokens are pushed to the broker during set-up. An account is pushed before those that import from
+it.
 
 The spawner pushes the token of `SANDBOXES`."""
 _SPAWNER_KEYS: Final = {
@@ -138,7 +139,10 @@ class HerdIdentity:
         return (self.broker / "operator.jwt").exists()
 
     def create(self, now: int) -> None:
-        """Create missing keys and tokens; existing ones stay. `now` is the Unix second at which tokens are issued."""
+        """Create missing keys and tokens, and keep existing ones.
+
+        `now` is the Unix second at which tokens are issued.
+        """
         for directory in (self.directory, self.root, self.spawner, self.broker):
             make_directory(directory)
             directory.chmod(0o700)
@@ -182,7 +186,7 @@ class HerdIdentity:
             self._write_account(name, body, now, {})
         operator = self.root_key("operator")
         token = sign_claims(claims.operator(operator.public, signing.public, system), operator, now)
-        # Written last: if this file exists, all others do.
+        # This file is written last, so if it exists, all others exist.
         write_secret(self.broker / "operator.jwt", token)
 
     def _write_connection_watcher(self, now: int) -> None:
@@ -236,7 +240,7 @@ class HerdIdentity:
 
 
 def revocations(token: str) -> dict[str, int]:
-    """The revocations in an account's token: public key → Unix second; its tokens issued until then are invalid."""
+    """The revocations in an account's token: by public key, the second until which tokens issued for it are revoked."""
     return dict(read_claims(token)["nats"].get("revocations") or {})
 
 

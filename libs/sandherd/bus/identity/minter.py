@@ -1,6 +1,7 @@
-"""Creates credentials: `Minter` those of sandboxes, `Registrar` those of services, users and set-up.
+"""Creates credentials. `Minter` creates those of sandboxes, `Registrar` those of services, users and set-up.
 
-Every name is checked here again: a worker named `*` would have the permissions of all sandboxes.
+Names become parts of subjects in permissions, so they are checked here again: a worker named `*` would have the
+permissions of all sandboxes.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,11 +20,11 @@ from sandherd.bus.auth.permissions import (
     safe_project,
 )
 from sandherd.bus.auth.setup_permissions import (
-    LIFE,
     PROBE,
-    PROBING,
+    PROBE_PERMISSIONS,
     PROVISIONER,
-    WATCHING,
+    SETUP_LIFETIME,
+    WATCHER_PERMISSIONS,
     WHOLE_API,
     for_provisioner,
     for_stream_changes,
@@ -47,7 +48,10 @@ def utc_now() -> datetime:
 
 
 class Minter:
-    """Used by the spawner: creates credentials of sandboxes. `life` is in seconds; tokens expire at whole seconds."""
+    """Creates credentials of sandboxes, in the spawner.
+
+    `life` is the time until a credential expires, in seconds, rounded down so that it expires at a whole second.
+    """
 
     def __init__(self, keys: SpawnerKeys, clock: Clock = utc_now) -> None:
         self._keys = keys
@@ -55,9 +59,10 @@ class Minter:
         self._account: str = keys.account["sub"]
 
     def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
-        """A credentials file with which a sandbox may only request its worker's credential. Raises `UnsafeNameError`.
+        """The text of a credentials file with which a sandbox may only request its worker's credential.
 
-        All joiner credentials of one sandbox and serial number have the same key, so one revocation is enough.
+        All joiner credentials of one sandbox and serial number have the same key, so one revocation revokes all of
+        them. Raises `UnsafeNameError`.
         """
         key = self._joiner(project, sandbox, serial)
         token, _ = self._mint(Principal.JOINER, key.public, project=project, sandbox=sandbox, life=life)
@@ -71,7 +76,7 @@ class Minter:
         return Key.derived(KeyKind.USER, self._keys.joiner.seed, f"joiner/{project}/{sandbox}/{serial}")
 
     def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
-        """A token for the public key of a worker, and the time at which it expires. The worker has the private key.
+        """A token for a worker's public key, and the time at which the token expires. The worker has the private key.
 
         Raises `UnsafeNameError`, and `ContractError` if `public_key` is not a user's public key.
         """
@@ -97,9 +102,9 @@ class Minter:
 
 
 class Registrar:
-    """Used during set-up: creates credentials of services, clients, subscribers and operators, and of set-up itself.
+    """Creates credentials of services, clients, subscribers, operators and set-up.
 
-    Those of services and, without `life`, those of users do not expire.
+    A method returns the text of a credentials file. `life` is the time until the credential expires, in seconds.
     """
 
     def __init__(self, identity: HerdIdentity, clock: Clock = utc_now) -> None:
@@ -107,7 +112,7 @@ class Registrar:
         self._clock = clock
 
     def mint_service(self, service: Principal, key: Key | None = None) -> str:
-        """A credentials file for one of the services. `key` is the key that it had before; without it, a new one."""
+        """A credential of a service, which does not expire. `key` is the service's existing key; None creates a key."""
         if service not in SERVICES:
             raise ValueError(f"{service} is not a service")
         key = key or Key.new(KeyKind.USER)
@@ -121,7 +126,7 @@ class Registrar:
         return self._file(body, key, SIGNING_KEYS[account_of(service)])
 
     def mint_person(self, role: Principal, name: str, *, project: str | None = None, life: float | None = None) -> str:
-        """A credentials file for a client or a subscriber of one project, or for an operator.
+        """A credential of a client or a subscriber of one project, or of an operator. Without `life`, it never expires.
 
         Raises `UnsafeNameError`.
         """
@@ -139,16 +144,16 @@ class Registrar:
         )
         return self._file(body, key, "people-signing")
 
-    def mint_provisioner(self, life: float = LIFE) -> str:
-        """A credentials file for creating missing streams. `life` is in seconds, at most an hour."""
-        return self._setup_credentials(Account.PROVISIONER, for_provisioner(), min(life, LIFE))
+    def mint_provisioner(self, life: float = SETUP_LIFETIME) -> str:
+        """A credential for creating missing streams. It expires after an hour at the latest."""
+        return self._setup_credentials(Account.PROVISIONER, for_provisioner(), min(life, SETUP_LIFETIME))
 
-    def mint_stream_changer(self, life: float = LIFE) -> str:
-        """A credentials file for creating and changing streams and consumers. `life` is in seconds, at most an hour."""
-        return self._setup_credentials(Account.HERD, for_stream_changes(), min(life, LIFE))
+    def mint_stream_changer(self, life: float = SETUP_LIFETIME) -> str:
+        """A credential for creating and changing streams and consumers. It expires after an hour at the latest."""
+        return self._setup_credentials(Account.HERD, for_stream_changes(), min(life, SETUP_LIFETIME))
 
     def mint_stream_admin(self, life: float = 60, allowed: Permissions = WHOLE_API) -> str:
-        """A credentials file for the JetStream API in the account of the streams. `life` is in seconds."""
+        """A credential for the JetStream API in the account of the streams, with the permissions `allowed`."""
         return self._setup_credentials(Account.HERD, allowed, life)
 
     def _setup_credentials(self, account: Account, allowed: Permissions, life: float) -> str:
@@ -164,12 +169,12 @@ class Registrar:
         return self._file(body, key, SIGNING_KEYS[account])
 
     def mint_probe(self) -> str:
-        """A credentials file that only allows publishing the probe that shows whether nats-server stores messages."""
-        return self._store_guard_credentials(PROBE, PROBING)
+        """A credential that may only publish the probe. The probe's acknowledgement shows that nats-server stores."""
+        return self._store_guard_credentials(PROBE, PROBE_PERMISSIONS)
 
     def mint_watcher(self) -> str:
-        """A credentials file that only allows requesting the health of servers."""
-        return self._store_guard_credentials(WATCHER, WATCHING)
+        """A credential that may only request the health of nats-servers."""
+        return self._store_guard_credentials(WATCHER, WATCHER_PERMISSIONS)
 
     def _store_guard_credentials(self, name: str, allowed: Permissions) -> str:
         key = Key.new(KeyKind.USER)
@@ -182,20 +187,20 @@ class Registrar:
         )
         return self._file(body, key, SIGNING_KEYS[Account.STORE_GUARD])
 
-    def vouched(self, token: Mapping[str, Any], account: Account) -> bool:
-        """Whether a user's claims are for this account, and name the key that this version signs its users with."""
+    def is_signed_for(self, claims_of_user: Mapping[str, Any], account: Account) -> bool:
+        """Whether the claims name this account, and as their issuer the key that this version uses for the account."""
         signing = self._identity.root_key(SIGNING_KEYS[account]).public
         key = self._identity.root_key(ACCOUNT_KEYS[account]).public
-        return token["nats"].get("issuer_account") == key and token.get("iss") == signing
+        return claims_of_user["nats"].get("issuer_account") == key and claims_of_user.get("iss") == signing
 
-    def expires_within(self, token: Mapping[str, Any], seconds: float) -> bool:
-        """Whether a user's claims expire within `seconds`, or never expire."""
-        expires = token.get("exp")
+    def needs_renewal(self, claims_of_user: Mapping[str, Any], seconds: float) -> bool:
+        """Whether the claims of a temporary credential expire within `seconds`, or lack the time of expiry."""
+        expires = claims_of_user.get("exp")
         return not expires or float(expires) - self._clock().timestamp() < seconds
 
     def _account(self, principal: Principal) -> str:
         return self._identity.root_key(ACCOUNT_KEYS[account_of(principal)]).public
 
-    def _file(self, body: claims.Claims, key: Key, signing: str) -> str:
-        token = sign_claims(body, self._identity.root_key(signing), int(self._clock().timestamp()))
+    def _file(self, body: claims.Claims, key: Key, signing_key_name: str) -> str:
+        token = sign_claims(body, self._identity.root_key(signing_key_name), int(self._clock().timestamp()))
         return credentials_text(token, key.seed)

@@ -28,32 +28,33 @@ from sandherd.bus.identity.material import SpawnerKeys
 from sandherd.bus.kv import bucket_of
 
 BUCKET: Final = "revocations"
-_SANDBOXES: Final = "list"
-_PEOPLE: Final = "people"
+_SANDBOXES_KEY: Final = "list"
+_PEOPLE_KEY: Final = "people"
 MAX_KEYS: Final = 4000
 FOREVER: Final = datetime(2999, 1, 1, tzinfo=UTC)
 """The expiry that is listed for a token without an expiry."""
-_REST: Final = 3
-"""The pause after a push, as a multiple of the push's duration: so pushes take at most a quarter of the time."""
-_LONGEST_REST: Final = 0.25
-"""Maximum of that pause, in seconds."""
-_SKEW: Final = 60
-"""How long a key stays listed after its token has expired, in seconds: clocks of two machines may differ by this."""
+_PAUSE_FACTOR: Final = 3
+"""The pause after a push, as a multiple of the push's duration, so that pushes take a quarter of the time or less."""
+_MAX_PAUSE_SECONDS: Final = 0.25
+"""Maximum duration of the pause after a push, in seconds."""
+_CLOCK_SKEW: Final = 60
+"""Seconds for which a key stays in the list after its token has expired: the clocks of two machines may differ so
+much."""
 
 
 class RevocationFailedError(Exception):
-    """The broker did not accept the account's new token. The list is stored, and the next push contains all of it."""
+    """The broker did not accept the account's new token. The list is stored, and the next push has all of its keys."""
 
 
-def merged(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict[str, int]:
-    """The list with the keys of `new`, and without keys whose tokens have expired. Pure.
+def with_new_keys(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict[str, int]:
+    """The list with the keys of `new`, and without the keys whose tokens have expired. Pure.
 
-    All lists are public key → Unix second at which its token expires.
+    Each list maps a public key to the Unix second at which its token expires.
     """
     latest = dict(revoked)
     for key, end in new.items():
         latest[key] = max(end, latest.get(key, 0))
-    good = {key: end for key, end in latest.items() if end + _SKEW > now}
+    good = {key: end for key, end in latest.items() if end + _CLOCK_SKEW > now}
     return good if len(good) <= MAX_KEYS else dict(sorted(good.items(), key=itemgetter(1))[:MAX_KEYS])
 
 
@@ -65,7 +66,7 @@ def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now
 class RevocationList:
     """A list of revoked keys in the bucket. It is changed by compare-and-set, so several spawners may share it."""
 
-    def __init__(self, bucket: KeyValue, key: str = _SANDBOXES) -> None:
+    def __init__(self, bucket: KeyValue, key: str = _SANDBOXES_KEY) -> None:
         self._bucket = bucket
         self._key = key
 
@@ -77,10 +78,10 @@ class RevocationList:
     @classmethod
     def of_people(cls, js: JetStreamContext) -> "RevocationList":
         """The list of revoked keys of users."""
-        return cls(bucket_of(js, BUCKET), _PEOPLE)
+        return cls(bucket_of(js, BUCKET), _PEOPLE_KEY)
 
     async def read(self) -> tuple[dict[str, int], int]:
-        """The list and its revision; an empty one at revision 0 before the first change."""
+        """The list and its revision. Before the first change, an empty list and 0."""
         try:
             entry = await self._bucket.get(self._key)
         except KeyNotFoundError:
@@ -91,7 +92,7 @@ class RevocationList:
         """Add keys and drop expired ones. Returns the resulting list and its revision."""
         while True:
             held, revision = await self.read()
-            wanted = merged(held, new, now)
+            wanted = with_new_keys(held, new, now)
             if wanted == held:
                 return held, revision
             try:
@@ -126,27 +127,27 @@ class AccountRevoker:
         self._shared = shared
         self._account = account
         self._signing = signing
-        self._next = _Push()
+        self._next_push = _Push()
         self._one_at_a_time = asyncio.Lock()
-        self._rests_until = 0.0
+        self._pause_ends_at = 0.0
 
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
-        """Refuse these public keys until their tokens expire; connections that use them are closed.
+        """Make the broker refuse these public keys until their tokens expire, and close the connections that use them.
 
-        Idempotent. Raises `RevocationFailedError`, or what the bucket raises; then call it again.
+        Idempotent. Raises `RevocationFailedError`, or the errors of the bucket. After an error, call it again.
         """
-        push = self._next
+        push = self._next_push
         push.add(keys, now)
         async with self._one_at_a_time:
             if push.done:
                 return
-            await asyncio.sleep(max(0.0, self._rests_until - _clock()))
-            if push is self._next:
-                self._next = _Push()  # keys that are revoked from now on are not in this push
+            await asyncio.sleep(max(0.0, self._pause_ends_at - _clock()))
+            if push is self._next_push:
+                self._next_push = _Push()  # keys that are revoked from now on are not in this push
             begun = _clock()
             await self._push(push.keys, push.moment)
             push.done = True
-            self._rests_until = _clock() + min((_clock() - begun) * _REST, _LONGEST_REST)
+            self._pause_ends_at = _clock() + min((_clock() - begun) * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
 
     async def _push(self, keys: Mapping[str, int], moment: int) -> None:
         listed, revision = await self._shared.change(keys, moment)
@@ -159,7 +160,7 @@ class AccountRevoker:
             listed, revision = latest, latest_revision
 
     async def revoked(self) -> frozenset[str]:
-        """The revoked public keys in the list. Raises what the bucket raises."""
+        """The revoked public keys in the list. Raises the errors of the bucket."""
         return frozenset((await self._shared.read())[0])
 
 

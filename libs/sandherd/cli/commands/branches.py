@@ -21,10 +21,10 @@ _TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 
 def _safe(name: str | None) -> str | None:
-    from sandherd.client.errors import made
+    from sandherd.client.errors import validated
     from sandherd.contracts.requests import ListBranches
 
-    return None if name is None else made(ListBranches, branch=name).branch
+    return None if name is None else validated(ListBranches, branch=name).branch
 
 
 def _safe_task(name: str | None) -> str | None:

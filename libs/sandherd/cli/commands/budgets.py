@@ -144,9 +144,9 @@ def _no_limit() -> Exception:
     return HerdError.of(Code.INVALID_FIELD, "there is no limit to set", field="limits", remedy=remedy)
 
 
-def _show(found: "BudgetList", output: Format) -> int:
+def _show(budget_list: "BudgetList", output: Format) -> int:
     from sandherd.cli.render.budgets import HEADER, rows
     from sandherd.cli.render.console import answer
 
-    answer(output, found, HEADER, rows(found.budgets), name=lambda row: str(row[1]))
+    answer(output, budget_list, HEADER, rows(budget_list.budgets), name=lambda row: str(row[1]))
     return 0

@@ -28,16 +28,16 @@ def install_harness(
 
     They are installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS. Every later sandbox uses them.
     """
-    from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
+    from sandherd.admin.toolchains import PYTHON_OF_KIND, install, is_installed, lock_of
     from sandherd.cli.render.console import answer
     from sandherd.cli.status_line import StatusLine
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
-    for kind in (kind for kind in kinds if kind not in KINDS):
+    for kind in (kind for kind in kinds if kind not in PYTHON_OF_KIND):
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"there is nothing to install for {kind[:60]!r}; known kinds: {', '.join(KINDS)}",
+            f"there is nothing to install for {kind[:60]!r}; known kinds: {', '.join(PYTHON_OF_KIND)}",
             field="kind",
             remedy="name one of them",
         )
@@ -62,11 +62,11 @@ def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     An outdated SDK is still used; `harness install` updates it. If an SDK is `writable`, any user of this host may have
     changed it; `harness install` replaces it.
     """
-    from sandherd.admin.toolchains import KINDS, state
+    from sandherd.admin.toolchains import PYTHON_OF_KIND, state
     from sandherd.cli.render.console import answer
 
     directory = _directory(ctx)
-    rows = [(kind, state(kind, directory), str(directory / kind / "bin" / "python")) for kind in KINDS]
+    rows = [(kind, state(kind, directory), str(directory / kind / "bin" / "python")) for kind in PYTHON_OF_KIND]
     answer(output, _document(rows), HEADER, rows)
     return 0
 

@@ -125,8 +125,8 @@ def replay_webhook(
     async def work(herd: "Herd") -> "Webhook":
         return await herd.replay_webhook(name, start=begins, dead_letters=dead)
 
-    def description(found: "Webhook") -> str:
-        return f"webhook {found.name} continues after {found.position}, with {found.waiting} waiting"
+    def description(webhook: "Webhook") -> str:
+        return f"webhook {webhook.name} continues after {webhook.position}, with {webhook.waiting} waiting"
 
     return show_change(ctx, work, description, project=project, output=output)
 
@@ -155,10 +155,10 @@ def add_to(app: typer.Typer) -> None:
     app.command("delete", epilog=example("sandherd webhooks delete alerts"))(delete_webhook)
 
 
-def _row(one: "Webhook") -> list[object]:
-    types = ", ".join(one.types) or "all"
-    types += f" about {', '.join(one.entities)}" if one.entities else ""
+def _row(webhook: "Webhook") -> list[object]:
+    types = ", ".join(webhook.types) or "all"
+    types += f" about {', '.join(webhook.entities)}" if webhook.entities else ""
     return [
-        *(one.name, one.url, types, one.state, one.position, one.waiting, one.dropped),
-        *(one.dead, one.accepted_at, one.problem),
+        *(webhook.name, webhook.url, types, webhook.state, webhook.position, webhook.waiting, webhook.dropped),
+        *(webhook.dead, webhook.accepted_at, webhook.problem),
     ]

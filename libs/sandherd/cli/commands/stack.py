@@ -65,9 +65,9 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """
     place = local_stack()
 
-    def show(found: "StackStatus") -> int:
-        approvals = place.pending_approvals(ctx) if found.ready else None
-        return _show(found, output, complete=True, approvals=approvals, named=_home_of(ctx))
+    def show(stack_status: "StackStatus") -> int:
+        approvals = place.pending_approvals(ctx) if stack_status.ready else None
+        return _show(stack_status, output, complete=True, approvals=approvals, named=_home_of(ctx))
 
     return int(place.on_stack(ctx, lambda home, _: place.stack.status(home), show, activity="checking each part"))
 
@@ -94,7 +94,7 @@ def _home_of(ctx: typer.Context) -> "Path | None":
 
 
 def _show(
-    found: "StackStatus",
+    stack_status: "StackStatus",
     output: Format,
     *,
     complete: bool,
@@ -108,40 +108,52 @@ def _show(
 
     if output.is_json:
         pending = {} if approvals is None else {"pending_approvals": approvals}
-        document(output, plain_status(found) | pending)
+        document(output, plain_status(stack_status) | pending)
     elif output is Format.NAME:
-        for part in found.parts:
+        for part in stack_status.parts:
             write_text(part.name)
     else:
-        write_text(f"{found.phase}  {found.home}" + (f"  {found.nats_url}" if found.nats_url else ""))
-        if found.api_url is not None and found.parts:
-            write_text(f"HTTP API  {found.api_url}")
-        if found.parts:
-            table(HEADER, [_row(part) for part in found.parts])
+        write_text(
+            f"{stack_status.phase}  {stack_status.home}"
+            + (f"  {stack_status.nats_url}" if stack_status.nats_url else "")
+        )
+        if stack_status.api_url is not None and stack_status.parts:
+            write_text(f"HTTP API  {stack_status.api_url}")
+        if stack_status.parts:
+            table(HEADER, [_row(part) for part in stack_status.parts])
         if approvals:
             write_text(
                 f"agents wait for an answer to {pluralize(approvals, 'approval')}; see `sandherd approvals list`"
             )
-    if found.ready or not complete:
+    if stack_status.ready or not complete:
         return 0
-    print_error(with_home(_problem(found), named))
+    print_error(with_home(_problem(stack_status), named))
     return 1
 
 
-def _show_end(found: "ShutdownResult", output: Format) -> int:
+def _show_end(shutdown_result: "ShutdownResult", output: Format) -> int:
     from sandherd.cli.render.console import document
     from sandherd.cli.stderr import print_error
 
     if output.is_json:
-        document(output, {"home": str(found.home), "ended": found.names, "sandboxes_left": found.sandboxes_left})
+        document(
+            output,
+            {
+                "home": str(shutdown_result.home),
+                "ended": shutdown_result.names,
+                "sandboxes_left": shutdown_result.sandboxes_left,
+            },
+        )
     elif output is Format.NAME:
-        for name in found.names:
+        for name in shutdown_result.names:
             write_text(name)
     else:
-        write_text(f"stopped {', '.join(found.names)}" if found.was_running else "nothing was running")
-    if found.sandboxes_left:
-        print_error(f"sandboxes may still be running; {_remedy_for_sandboxes(found.home)}")
-    return 1 if found.sandboxes_left else 0
+        write_text(
+            f"stopped {', '.join(shutdown_result.names)}" if shutdown_result.was_running else "nothing was running"
+        )
+    if shutdown_result.sandboxes_left:
+        print_error(f"sandboxes may still be running; {_remedy_for_sandboxes(shutdown_result.home)}")
+    return 1 if shutdown_result.sandboxes_left else 0
 
 
 def _remedy_for_sandboxes(home: "Path") -> str:
@@ -162,15 +174,15 @@ def _warnings(detail: str) -> str:
     return "; ".join(line for line in detail.splitlines() if not line.endswith(": ok"))
 
 
-def _problem(found: "StackStatus") -> str:
+def _problem(stack_status: "StackStatus") -> str:
     from sandherd.lost_identity import lost_identity_remedy
 
-    if found.lost:
-        return f"{found.lost}; {lost_identity_remedy(found.home)}"
-    if not any(part.running for part in found.parts):
+    if stack_status.lost:
+        return f"{stack_status.lost}; {lost_identity_remedy(stack_status.home)}"
+    if not any(part.running for part in stack_status.parts):
         return "the stack is not running; start it with `sandherd up`"
-    if found.phase == "unsupervised":
+    if stack_status.phase == "unsupervised":
         return "the supervisor of the stack was killed; `sandherd up` starts a new one, and agents keep running"
-    not_ready = [part.name for part in found.parts if not part.ready]
-    what = f"{', '.join(not_ready)} not ready" if not_ready else f"the stack is {found.phase}"
-    return f"{what}; see the logs in {found.home / 'logs'}, and check with `sandherd doctor`"
+    not_ready = [part.name for part in stack_status.parts if not part.ready]
+    what = f"{', '.join(not_ready)} not ready" if not_ready else f"the stack is {stack_status.phase}"
+    return f"{what}; see the logs in {stack_status.home / 'logs'}, and check with `sandherd doctor`"

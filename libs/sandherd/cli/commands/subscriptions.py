@@ -148,8 +148,22 @@ async def with_commands(reply: "Awaitable[Any]") -> Any:
         raise HerdError(problem.model_copy(update={"remedy": remedy})) from None
 
 
-def _row(one: "Subscription") -> list[object]:
-    types = ", ".join(one.types) or "all"
-    types += f" about {', '.join(one.entities)}" if one.entities else ""
-    read = "now" if one.is_read else None if one.active_at == one.created_at else one.active_at
-    return [one.name, one.consumer, types, one.waiting, one.unacknowledged, read, one.created_at]
+def _row(subscription: "Subscription") -> list[object]:
+    types = ", ".join(subscription.types) or "all"
+    types += f" about {', '.join(subscription.entities)}" if subscription.entities else ""
+    read = (
+        "now"
+        if subscription.is_read
+        else None
+        if subscription.active_at == subscription.created_at
+        else subscription.active_at
+    )
+    return [
+        subscription.name,
+        subscription.consumer,
+        types,
+        subscription.waiting,
+        subscription.unacknowledged,
+        read,
+        subscription.created_at,
+    ]

@@ -70,16 +70,18 @@ def credential(context: Context, now: datetime) -> Check:
         return Check("credential", CheckState.WRONG, error.problem.message, error.problem.remedy)
 
 
-def check_credential(who: Bearer, path: Path, now: datetime) -> Check:
+def check_credential(bearer: Bearer, path: Path, now: datetime) -> Check:
     """Whether a credential is valid, and does not expire within an hour."""
-    name = f"{who.principal} of {who.project or 'all projects'}, {path}"
+    name = f"{bearer.principal} of {bearer.project or 'all projects'}, {path}"
     remedy = "get a new .creds file from the operator of the herd; `sandherd up` creates one for a local stack"
-    if who.expires_at is None:
+    if bearer.expires_at is None:
         return Check("credential", CheckState.RIGHT, f"{name}, does not expire")
-    if who.expires_at <= now:
-        return Check("credential", CheckState.WRONG, f"{name}, expired at {who.expires_at:%Y-%m-%d %H:%M} UTC", remedy)
-    state = CheckState.WARNING if who.expires_at - now < SOON else CheckState.RIGHT
-    found = f"{name}, until {who.expires_at:%Y-%m-%d %H:%M} UTC"
+    if bearer.expires_at <= now:
+        return Check(
+            "credential", CheckState.WRONG, f"{name}, expired at {bearer.expires_at:%Y-%m-%d %H:%M} UTC", remedy
+        )
+    state = CheckState.WARNING if bearer.expires_at - now < SOON else CheckState.RIGHT
+    found = f"{name}, until {bearer.expires_at:%Y-%m-%d %H:%M} UTC"
     return Check("credential", state, found, remedy if state is CheckState.WARNING else None)
 
 

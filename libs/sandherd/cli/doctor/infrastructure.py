@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from sandherd.admin.toolchains import KINDS, is_world_writable
+from sandherd.admin.toolchains import PYTHON_OF_KIND, is_world_writable
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.doctor.check import Check, CheckState
@@ -40,6 +40,6 @@ def check_agent_sdks(context: Context) -> list[Check]:
     directory = context.toolchains or context.home / "toolchains"
     return [
         Check("agent SDK", CheckState.WRONG, f"all users of this host may write {directory / kind}", _SDK_REMEDY + kind)
-        for kind in KINDS
+        for kind in PYTHON_OF_KIND
         if is_world_writable(directory / kind)
     ]

@@ -65,11 +65,11 @@ def resume_source(task: str | None, attempt: int | None, *, fork: bool, work: bo
     """
     if task is None and attempt is None and not fork and work:
         return None
-    from sandherd.client.errors import HerdError, made
+    from sandherd.client.errors import HerdError, validated
     from sandherd.client.tasks.resume import ResumeSource
     from sandherd.contracts.errors import Code
 
     if task is not None:
-        return made(ResumeSource, task=task, attempt=attempt, fork=fork, work=work)
+        return validated(ResumeSource, task=task, attempt=attempt, fork=fork, work=work)
     remedy = "name the earlier task with --resume TASK"
     raise HerdError.of(Code.INVALID_FIELD, "no task to resume is given", field="resume", remedy=remedy)

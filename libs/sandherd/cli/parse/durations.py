@@ -9,7 +9,7 @@ from sandherd.contracts.durations import duration_text
 
 _DURATION: Final = re.compile(r"^(\d{1,9}(?:\.\d{1,3})?)([smhd]?)$")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_SHORTEST_WAIT: Final = 0.1
+_MIN_SECONDS: Final = 0.1
 
 
 class DefaultDuration(float):
@@ -36,8 +36,8 @@ def duration(value: str | float) -> float:
 
 def _wait_time(value: str | float) -> float:
     found = duration(value)
-    if found < _SHORTEST_WAIT:
-        raise typer.BadParameter(f"it has to be at least {_SHORTEST_WAIT:g}s")
+    if found < _MIN_SECONDS:
+        raise typer.BadParameter(f"it has to be at least {_MIN_SECONDS:g}s")
     return found
 
 

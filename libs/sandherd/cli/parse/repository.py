@@ -136,7 +136,7 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
 
     None if no option is given. Raises `HerdError`, which names the option.
     """
-    from sandherd.client.errors import HerdError, made
+    from sandherd.client.errors import HerdError, validated
     from sandherd.client.repositories.source import RepositorySource, place_of
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
@@ -156,7 +156,7 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     options |= {"submodules": submodules is not None and submodules.wanted, "lfs": lfs}
     options["git_proxy"] = git_proxy
     try:
-        return made(
+        return validated(
             RepositorySource, **(place_of(repo) if repo is not None else {}), **options, push=False if no_push else None
         )
     except HerdError as error:
@@ -192,7 +192,7 @@ def project_repository(
     git_proxy: bool | None = None,
 ) -> "ProjectRepository | None":
     """The default repository that the options of a project name; None if no option is given. Raises `HerdError`."""
-    from sandherd.client.errors import made
+    from sandherd.client.errors import validated
     from sandherd.contracts.repositories import ProjectRepository
 
     named = repository_source(
@@ -206,7 +206,7 @@ def project_repository(
     if named.is_local:
         raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
     same = {name: getattr(named, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}
-    return made(ProjectRepository, **same, push=not no_push, git_proxy=bool(git_proxy))
+    return validated(ProjectRepository, **same, push=not no_push, git_proxy=bool(git_proxy))
 
 
 def refuse_other_trees(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandherd.cli.parse.units import future_time, seconds
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.secret_values import check_secret_values
 from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
 from sandherd.contracts.errors import Code
@@ -39,7 +39,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
     Raises `HerdError` naming the invalid field.
     """
     secrets = secret_variables(secret, os.environ)
-    return made(
+    return validated(
         TaskSpec,
         text=text,
         harness=harness,

@@ -52,17 +52,17 @@ async def show(herd: Herd, output: Format) -> int:
     return 0
 
 
-def print_catalogue(found: Catalogue, *, wide: bool = False) -> None:
+def print_catalogue(catalogue: Catalogue, *, wide: bool = False) -> None:
     """Print the catalogue as tables and lines."""
-    console.table(RUNTIMES, [_row(one) for one in found.runtimes], wide=wide)
-    for one in found.runtimes:
+    console.table(RUNTIMES, [_row(one) for one in catalogue.runtimes], wide=wide)
+    for one in catalogue.runtimes:
         if one.plugin:
             write_text(f"\n{one.runtime}: a plugin, from {one.plugin}")
         for gap in one.gaps:
             write_text(f"\n{one.runtime}: {gap}")
-    if found.profiles:
+    if catalogue.profiles:
         write_text()
-        kinds = sorted(found.profiles.items())
+        kinds = sorted(catalogue.profiles.items())
         console.table(
             PROFILES,
             [[name, one.runtime, _network(one), one.warm, _limits(one.limits)] for name, one in kinds],
@@ -71,30 +71,39 @@ def print_catalogue(found: Catalogue, *, wide: bool = False) -> None:
     write_text()
     console.facts(
         {
-            **{f"network {mode}": REACHABLE[mode] for mode in _modes(found)},
-            "harnesses": ", ".join(found.harnesses),
-            "default limits": _limits(found.defaults),
-            "maximum limits": _limits(found.caps),
-            "maximum attempts": found.max_attempts,
-            "maximum time to live": duration_text(found.max_ttl_seconds),
-            "maximum file size": binary_size(found.max_file_bytes),
+            **{f"network {mode}": REACHABLE[mode] for mode in _modes(catalogue)},
+            "harnesses": ", ".join(catalogue.harnesses),
+            "default limits": _limits(catalogue.defaults),
+            "maximum limits": _limits(catalogue.caps),
+            "maximum attempts": catalogue.max_attempts,
+            "maximum time to live": duration_text(catalogue.max_ttl_seconds),
+            "maximum file size": binary_size(catalogue.max_file_bytes),
         }
     )
 
 
-def _row(one: RuntimeView) -> list[object]:
-    held = [one.memory, one.cores, one.processes, one.disk or None]
-    isolation = [one.isolation, one.host_uid or None]
-    reached = [one.ports, one.network or None]
-    return [one.runtime, one.default, *isolation, one.can_pause, *held, *reached, one.worker_start or None, one.limit]
+def _row(runtime: RuntimeView) -> list[object]:
+    held = [runtime.memory, runtime.cores, runtime.processes, runtime.disk or None]
+    isolation = [runtime.isolation, runtime.host_uid or None]
+    reached = [runtime.ports, runtime.network or None]
+    return [
+        runtime.runtime,
+        runtime.default,
+        *isolation,
+        runtime.can_pause,
+        *held,
+        *reached,
+        runtime.worker_start or None,
+        runtime.limit,
+    ]
 
 
 def _network(profile: Profile) -> str | None:
     return profile.network.mode if profile.network else None
 
 
-def _modes(found: Catalogue) -> list[str]:
-    used = {one.network for one in found.runtimes} | {_network(one) for one in found.profiles.values()}
+def _modes(catalogue: Catalogue) -> list[str]:
+    used = {one.network for one in catalogue.runtimes} | {_network(one) for one in catalogue.profiles.values()}
     return [mode for mode in REACHABLE if mode in used]
 
 

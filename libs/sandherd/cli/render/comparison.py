@@ -24,26 +24,26 @@ _TOTALS: Final = ("", "FIRST", "SECOND")
 SideT = TypeVar("SideT")
 
 
-def show_comparison(found: Comparison, output: Format) -> None:
+def show_comparison(comparison: Comparison, output: Format) -> None:
     """Show two sandboxes side by side."""
     if output.is_json:
-        console.document(output, found)
+        console.document(output, comparison)
         return
     wide = output is Format.WIDE
-    first, second = _facts(found.first), _facts(found.second)
+    first, second = _facts(comparison.first), _facts(comparison.second)
     console.table(_TOTALS, [[name, first[name], second[name]] for name in first], wide=wide)
     tables: list[tuple[str, list[list[object]]]] = [
-        ("TYPE", [[row.type, row.first, row.second] for row in found.types]),
-        ("TOOL", [_row(row.tool, row.first, row.second, _tool) for row in found.tools]),
-        ("TURN", [_row(row.turn, row.first, row.second, _turn) for row in found.turns]),
-        ("FILE", [_row(row.file_path, row.first, row.second, _file, row.same_content) for row in found.files]),
+        ("TYPE", [[row.type, row.first, row.second] for row in comparison.types]),
+        ("TOOL", [_row(row.tool, row.first, row.second, _tool) for row in comparison.tools]),
+        ("TURN", [_row(row.turn, row.first, row.second, _turn) for row in comparison.turns]),
+        ("FILE", [_row(row.file_path, row.first, row.second, _file, row.same_content) for row in comparison.files]),
     ]
     for name, rows in tables:
         if rows:
             write_text("")
             header = (name, "FIRST", "SECOND", *(["SAME"] if name == "FILE" else []))
             console.table(header, rows, wide=wide)
-    if found.cut:
+    if comparison.cut:
         print_error("not all rows are shown: a reply can't have more")
 
 
@@ -70,17 +70,17 @@ def _row(
     return [key, *(None if one is None else text(one) for one in (first, second)), *more]
 
 
-def _tool(one: ComparedTool) -> str:
-    failed = f", {one.failed} failed" if one.failed else ""
-    return f"{one.calls}{failed}, {one.milliseconds / 1000:.1f} s"
+def _tool(tool: ComparedTool) -> str:
+    failed = f", {tool.failed} failed" if tool.failed else ""
+    return f"{tool.calls}{failed}, {tool.milliseconds / 1000:.1f} s"
 
 
-def _turn(one: ComparedTurn) -> str:
-    return f"{one.tool_calls} calls, {one.seconds:.1f} s, {console.money(one.cost_micro_usd)}"
+def _turn(turn: ComparedTurn) -> str:
+    return f"{turn.tool_calls} calls, {turn.seconds:.1f} s, {console.money(turn.cost_micro_usd)}"
 
 
-def _file(one: ComparedFile) -> str:
-    return f"{one.change_type} ×{one.changes} +{one.lines_added} −{one.lines_removed}"
+def _file(file: ComparedFile) -> str:
+    return f"{file.change_type} ×{file.changes} +{file.lines_added} −{file.lines_removed}"
 
 
 def show_hits(hits: Sequence[SearchHit], output: Format) -> None:
@@ -113,8 +113,20 @@ def _plain(text: str) -> str:
     return f"{before}{line}{after}" if line else before
 
 
-def version_row(one: FileVersion) -> list[object]:
+def version_row(file_version: FileVersion) -> list[object]:
     """The row of a version of a file. Pure."""
-    path = f"{one.previous_path} → {one.file_path}" if one.previous_path else one.file_path
-    lines = f"+{one.lines_added} −{one.lines_removed}"
-    return [path, one.number, one.change_type, lines, one.turn, one.time, one.content_sha256]
+    path = (
+        f"{file_version.previous_path} → {file_version.file_path}"
+        if file_version.previous_path
+        else file_version.file_path
+    )
+    lines = f"+{file_version.lines_added} −{file_version.lines_removed}"
+    return [
+        path,
+        file_version.number,
+        file_version.change_type,
+        lines,
+        file_version.turn,
+        file_version.time,
+        file_version.content_sha256,
+    ]

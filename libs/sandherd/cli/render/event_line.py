@@ -10,8 +10,9 @@ from sandherd.contracts.events.base import Tone
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.plurals import pluralize
 
-LONGEST: Final = 200
-LONGEST_DIFF: Final = 200
+MAX_TEXT_LENGTH: Final = 200
+"""Maximum number of characters of a text in a line."""
+MAX_DIFF_LINES: Final = 200
 """Maximum number of lines of a diff to show; the event has the whole diff."""
 _TYPE_WIDTH: Final = 24
 
@@ -40,7 +41,7 @@ def summarize(event: Event) -> str:
     return shortened(event.data.summarize())
 
 
-def shortened(text: str, limit: int = LONGEST) -> str:
+def shortened(text: str, limit: int = MAX_TEXT_LENGTH) -> str:
     """The text as one line of no more than `limit` characters."""
     line = visible_line(text)
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
@@ -49,10 +50,10 @@ def shortened(text: str, limit: int = LONGEST) -> str:
 def diff(text: str, paint: Paint) -> Iterator[str]:
     """A unified diff, indented."""
     lines = diff_lines(text)
-    for line in lines[:LONGEST_DIFF]:
+    for line in lines[:MAX_DIFF_LINES]:
         yield "    " + diff_line(line, paint)
-    if len(lines) > LONGEST_DIFF:
-        yield f"    … {pluralize(len(lines) - LONGEST_DIFF, 'more line')}"
+    if len(lines) > MAX_DIFF_LINES:
+        yield f"    … {pluralize(len(lines) - MAX_DIFF_LINES, 'more line')}"
 
 
 def diff_lines(text: str) -> list[str]:

@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 _INCOMPLETE_REMEDY = "stored events are available when event-ingest is back: see `sandherd events`"
 
 
-async def show_events(herd: Herd, wanted: "EventFilter", output: Format) -> int:
+async def show_events(herd: Herd, event_filter: "EventFilter", output: Format) -> int:
     """Show the stored events of a task or sandbox."""
     paint = Paint.for_screen()
-    whose: dict[str, Any] = {wanted.kind: wanted.name}
+    whose: dict[str, Any] = {event_filter.kind: event_filter.name}
     found = 0
-    async for event in herd.events(types=wanted.types, since=wanted.since, **whose):
+    async for event in herd.events(types=event_filter.types, since=event_filter.since, **whose):
         found += 1
         show(decoder.from_history(event), output, paint)
     if not found:
-        print_error(f"{wanted.name} has no such events")
+        print_error(f"{event_filter.name} has no such events")
     return 0
 
 
-async def follow_events(herd: Herd, wanted: "EventFilter", output: Format) -> int:
+async def follow_events(herd: Herd, event_filter: "EventFilter", output: Format) -> int:
     """Show the events of a task or sandbox until its end."""
     from sandherd.cli.render.timed_display import TimedDisplay
 
     paint = Paint.for_screen()
-    whose: dict[str, Any] = {wanted.kind: wanted.name}
+    whose: dict[str, Any] = {event_filter.kind: event_filter.name}
     with TimedDisplay() as display:
 
         def receive(event: Event) -> None:
-            if wanted.matches(event):
+            if event_filter.matches(event):
                 display.add(partial(show, event, output, paint), source=event.source, time=event.time)
 
         async with herd.follow(**whose) as following:

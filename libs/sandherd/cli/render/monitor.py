@@ -64,11 +64,18 @@ def _steering(view: MonitorView) -> dict[str, object]:
     }
 
 
-def _rule(one: RuleProgress) -> list[object]:
-    muted = f"muted until {one.muted_until:%Y-%m-%d %H:%M} UTC" if one.muted_until else "muted"
-    state = muted if one.state == "muted" else one.state
-    count = None if one.count is None else round(one.count)
-    return [one.rule, state, count, one.next_step, one.threshold, one.disabled_reason or one.summary]
+def _rule(rule_progress: RuleProgress) -> list[object]:
+    muted = f"muted until {rule_progress.muted_until:%Y-%m-%d %H:%M} UTC" if rule_progress.muted_until else "muted"
+    state = muted if rule_progress.state == "muted" else rule_progress.state
+    count = None if rule_progress.count is None else round(rule_progress.count)
+    return [
+        rule_progress.rule,
+        state,
+        count,
+        rule_progress.next_step,
+        rule_progress.threshold,
+        rule_progress.disabled_reason or rule_progress.summary,
+    ]
 
 
 def _cited(evidence: Sequence[str]) -> str:

@@ -11,7 +11,9 @@ from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import HindranceView, MonitorReport, ProjectReport
 
-_OFF: Final = "sandboxes are not compared: set SANDHERD_CONDUCTOR of the monitor to report, inform, ask or pause"
+_CONDUCTOR_OFF: Final = (
+    "sandboxes are not compared: set SANDHERD_CONDUCTOR of the monitor to report, inform, ask or pause"
+)
 _FINDINGS: Final = (
     "KIND",
     "SANDBOX",
@@ -20,64 +22,64 @@ _FINDINGS: Final = (
     Column("SINCE", 2),
     Column("DONE", 1),
 )
-_INTERVENTIONS: Final = ("SANDBOX", "TASK", "GUARDIAN", "INFORMED", Column("PATTERNS", 2))
+_INTERVENTIONS: Final = ("SANDBOX", "TASK", "INTERVENTIONS", "INFORMED", Column("PATTERNS", 2))
 _OUTCOMES: Final = ("SANDBOX", "NUMBER", "RULE", "STEP", "DECIDED", "OUTCOME")
 _NEEDS: Final = ("SANDBOX", "TASK", "REASON", "SINCE", Column("APPROVAL", 1))
-_UNREAD: Final = "budgets are unknown: their ledgers can't be read at present"
+_BUDGETS_UNREAD: Final = "budgets are unknown: their ledgers can't be read at present"
 
 
 def show_report(output: Format) -> Work:
     """The work of requesting and showing the report."""
 
     async def work(herd: Herd) -> int:
-        found = await herd.monitor_report()
+        report = await herd.monitor_report()
         if output.is_json:
-            console.document(output, found)
+            console.document(output, report)
         else:
-            _show(found, wide=output is Format.WIDE)
+            _show(report, wide=output is Format.WIDE)
         return 0
 
     return work
 
 
-def _show(found: MonitorReport, *, wide: bool) -> None:
-    for number, one in enumerate(found.projects):
-        if number:
+def _show(report: MonitorReport, *, wide: bool) -> None:
+    for index, project in enumerate(report.projects):
+        if index:
             write_text("")
-        console.facts(_facts(one))
-        for title, header, rows in _tables(one):
+        console.facts(_facts(project))
+        for title, header, rows in _tables(project):
             if rows:
                 write_text(f"\n{title}")
                 console.table(header, rows, wide=wide)
-    if found.budgets:
+    if report.budgets:
         write_text("\nbudgets of the herd")
-        console.table(budgets.HEADER, budgets.rows(found.budgets), wide=wide)
-    if any(one.budgets is None for one in found.projects):
-        write_text(_UNREAD)
-    if found.mode == "off":
-        write_text(_OFF)
+        console.table(budgets.HEADER, budgets.rows(report.budgets), wide=wide)
+    if any(project.budgets is None for project in report.projects):
+        write_text(_BUDGETS_UNREAD)
+    if report.mode == "off":
+        write_text(_CONDUCTOR_OFF)
 
 
-def _facts(one: ProjectReport) -> dict[str, object]:
+def _facts(project: ProjectReport) -> dict[str, object]:
     return {
-        "project": one.project,
-        "coherence": f"{one.coherence_score:.2f} ({one.status})",
-        "sandboxes": one.sandboxes,
-        "outcomes": ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.outcomes.items())),
-        "because": "; ".join(one.reasons),
-        "advice": "; ".join(one.recommendations),
+        "project": project.project,
+        "coherence": f"{project.coherence_score:.2f} ({project.status})",
+        "sandboxes": project.sandboxes,
+        "outcomes": ", ".join(f"{count} {outcome}" for outcome, count in sorted(project.outcomes.items())),
+        "because": "; ".join(project.reasons),
+        "advice": "; ".join(project.recommendations),
     }
 
 
-def _tables(one: ProjectReport) -> list[tuple[str, Sequence[str | Column], Sequence[Sequence[object]]]]:
+def _tables(project: ProjectReport) -> list[tuple[str, Sequence[str | Column], Sequence[Sequence[object]]]]:
     return [
-        (f"open findings: {one.finding_count}", _FINDINGS, [_finding(finding) for finding in one.findings]),
+        (f"open findings: {project.finding_count}", _FINDINGS, [_finding(finding) for finding in project.findings]),
         (
             "interventions",
             _INTERVENTIONS,
             [
                 [view.sandbox, view.task, view.interventions, view.informed_at, ", ".join(view.findings)]
-                for view in one.interventions
+                for view in project.interventions
             ],
         ),
         (
@@ -85,15 +87,15 @@ def _tables(one: ProjectReport) -> list[tuple[str, Sequence[str | Column], Seque
             _OUTCOMES,
             [
                 [view.sandbox, last.number, last.rule, last.step, last.decided_at, last.outcome or "pending"]
-                for view in one.interventions
+                for view in project.interventions
                 for last in view.last
             ],
         ),
-        ("budgets", budgets.HEADER, budgets.rows(one.budgets or ())),
+        ("budgets", budgets.HEADER, budgets.rows(project.budgets or ())),
         (
-            "they need a user",
+            "sandboxes that need a user",
             _NEEDS,
-            [[need.sandbox, need.task, need.reason, need.since, need.approval_id] for need in one.needs],
+            [[need.sandbox, need.task, need.reason, need.since, need.approval_id] for need in project.needs],
         ),
     ]
 

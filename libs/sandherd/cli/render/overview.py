@@ -55,26 +55,26 @@ def show_overview(output: Format, *, once: bool) -> Work:
     return work
 
 
-def _show_once(found: Overview, output: Format) -> None:
-    console.answer(output, found, TOP_HEADER, _rows(found))
+def _show_once(overview: Overview, output: Format) -> None:
+    console.answer(output, overview, TOP_HEADER, _rows(overview))
     if output in {Format.TABLE, Format.WIDE}:
-        write_text(summary(found))
-    if found.more and not output.shows_truncation:
-        print_error(f"there are more than {len(found.tasks)} unfinished tasks; see `sandherd tasks list`")
+        write_text(summary(overview))
+    if overview.more and not output.shows_truncation:
+        print_error(f"there are more than {len(overview.tasks)} unfinished tasks; see `sandherd tasks list`")
 
 
-def summary(found: Overview) -> str:
+def summary(overview: Overview) -> str:
     """How many tasks there are, how many need a user, and what they have cost."""
-    needing = sum(view.needs is not None for view in found.tasks)
-    costs = [view.cost_micro_usd for view in found.tasks if view.cost_micro_usd is not None]
-    spent = console.money(sum(costs)) if costs or not found.tasks else "unknown"
-    tasks, waiting = pluralize(len(found.tasks), "unfinished task"), pluralize(needing, "needs", "need")
+    needing = sum(view.needs is not None for view in overview.tasks)
+    costs = [view.cost_micro_usd for view in overview.tasks if view.cost_micro_usd is not None]
+    spent = console.money(sum(costs)) if costs or not overview.tasks else "unknown"
+    tasks, waiting = pluralize(len(overview.tasks), "unfinished task"), pluralize(needing, "needs", "need")
     return f"{tasks}, {waiting} a user, cost so far {spent}"
 
 
-def _rows(found: Overview) -> list[list[object]]:
+def _rows(overview: Overview) -> list[list[object]]:
     now = datetime.now(UTC)
-    return [work_row(view, now) for view in found.tasks]
+    return [work_row(view, now) for view in overview.tasks]
 
 
 def work_row(view: WorkView, now: datetime) -> list[object]:
@@ -92,22 +92,30 @@ def work_row(view: WorkView, now: datetime) -> list[object]:
     ]
 
 
-def show_costs(found: UsageList, by: str, output: Format) -> None:
+def show_costs(usage_list: UsageList, by: str, output: Format) -> None:
     """Show usage by groups, with their total below."""
     header = (by.upper(), "COST", "INPUT", "OUTPUT", Column("CACHE READ", 2), Column("CACHE WRITE", 1))
-    rows = [_usage_row(group.group or "-", group) for group in found.groups]
-    total = [_usage_row("total", found.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
+    rows = [_usage_row(group.group or "-", group) for group in usage_list.groups]
+    total = [_usage_row("total", usage_list.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
     if not rows and output in {Format.TABLE, Format.WIDE}:
         write_text(console.UNMETERED)
         return
-    console.answer(output, _document(found, by), header, [*rows, *total])
-    if found.group_count > len(found.groups) and not output.shows_truncation:
-        print_error(f"there are {pluralize(found.group_count, 'group')}; set a higher --limit; the total is of all")
+    console.answer(output, _document(usage_list, by), header, [*rows, *total])
+    if usage_list.group_count > len(usage_list.groups) and not output.shows_truncation:
+        print_error(
+            f"there are {pluralize(usage_list.group_count, 'group')}; set a higher --limit; the total is of all"
+        )
 
 
-def _document(found: UsageList, by: str) -> dict[str, object]:
-    groups: Sequence[GroupUsage] = found.groups
-    return {"by": by, "since": found.since, "group_count": found.group_count, "total": found.total, "groups": groups}
+def _document(usage_list: UsageList, by: str) -> dict[str, object]:
+    groups: Sequence[GroupUsage] = usage_list.groups
+    return {
+        "by": by,
+        "since": usage_list.since,
+        "group_count": usage_list.group_count,
+        "total": usage_list.total,
+        "groups": groups,
+    }
 
 
 def _usage_row(name: str, usage: Usage) -> list[object]:

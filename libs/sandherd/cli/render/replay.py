@@ -75,12 +75,12 @@ def _show(report: ReplayReport, output: Format) -> None:
         _show_quality(report.quality, wide=wide)
 
 
-def _findings(found: Sequence[ReplayedFinding]) -> list[Sequence[object]]:
-    return [(one.sandbox, one.rule, one.step, one.turn, one.count or None, one.summary) for one in found]
+def _findings(replayed_findings: Sequence[ReplayedFinding]) -> list[Sequence[object]]:
+    return [(one.sandbox, one.rule, one.step, one.turn, one.count or None, one.summary) for one in replayed_findings]
 
 
-def _interventions(found: Sequence[ReplayedIntervention]) -> list[Sequence[object]]:
-    return [(one.sandbox, one.rule, one.step, one.turn, one.outcome) for one in found]
+def _interventions(replayed_interventions: Sequence[ReplayedIntervention]) -> list[Sequence[object]]:
+    return [(one.sandbox, one.rule, one.step, one.turn, one.outcome) for one in replayed_interventions]
 
 
 def _show_quality(quality: ReplayQuality, *, wide: bool) -> None:

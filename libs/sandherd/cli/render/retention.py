@@ -24,57 +24,59 @@ RESTORES: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", 
 HOLDS: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
 
 
-def show_status(found: HistoryStatus, output: Format) -> None:
+def show_status(history_status: HistoryStatus, output: Format) -> None:
     """Show the retention, and tables of the days, the holds, the problems of the archive and the restores."""
     if output not in {Format.TABLE, Format.WIDE}:
-        console.answer(output, found, DAYS, ())
+        console.answer(output, history_status, DAYS, ())
         return
     console.facts(
         {
-            "events stay": "forever" if not found.days else f"{found.days} days",
-            "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in found.project_days),
-            "of types": ", ".join(f"{one.type} {one.days}" for one in found.type_days),
-            "ended tasks stay": f"{found.task_days} days" if found.task_days else "forever",
-            "next task": found.next_task_at,
-            "size": binary_size(found.bytes),
-            "next drop": found.next_drop_at or "never",
-            "next reduction": found.next_reduction_at or "never",
-            "no drop before": found.not_before,
-            "days ahead": found.days_ahead,
-            "archive": found.archive or "none: dropped events are deleted",
-            "artifacts": _artifacts(found.artifacts),
+            "events stay": "forever" if not history_status.days else f"{history_status.days} days",
+            "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in history_status.project_days),
+            "of types": ", ".join(f"{one.type} {one.days}" for one in history_status.type_days),
+            "ended tasks stay": f"{history_status.task_days} days" if history_status.task_days else "forever",
+            "next task": history_status.next_task_at,
+            "size": binary_size(history_status.bytes),
+            "next drop": history_status.next_drop_at or "never",
+            "next reduction": history_status.next_reduction_at or "never",
+            "no drop before": history_status.not_before,
+            "days ahead": history_status.days_ahead,
+            "archive": history_status.archive or "none: dropped events are deleted",
+            "artifacts": _artifacts(history_status.artifacts),
         }
     )
-    console.table(DAYS, [_day(one) for one in found.partitions], wide=output is Format.WIDE)
-    if found.holds:
-        console.table(HOLDS, [_hold(one) for one in found.holds], wide=output is Format.WIDE)
-    if found.archive_problems:
-        problems = [(one.day, one.since, one.problem) for one in found.archive_problems]
+    console.table(DAYS, [_day(one) for one in history_status.partitions], wide=output is Format.WIDE)
+    if history_status.holds:
+        console.table(HOLDS, [_hold(one) for one in history_status.holds], wide=output is Format.WIDE)
+    if history_status.archive_problems:
+        problems = [(one.day, one.since, one.problem) for one in history_status.archive_problems]
         console.table(PROBLEMS, problems, wide=output is Format.WIDE)
-    if found.restores:
-        console.table(RESTORES, [_restore(one) for one in found.restores], wide=output is Format.WIDE)
+    if history_status.restores:
+        console.table(RESTORES, [_restore(one) for one in history_status.restores], wide=output is Format.WIDE)
 
 
-def show_archives(found: Sequence[ArchivedEvents], output: Format) -> None:
+def show_archives(archived_days: Sequence[ArchivedEvents], output: Format) -> None:
     """Show the days in the archive."""
-    rows = [(one.day, one.project, one.events, binary_size(one.bytes), one.files, one.archived_at) for one in found]
-    console.answer(output, list(found), ARCHIVES, rows)
+    rows = [
+        (one.day, one.project, one.events, binary_size(one.bytes), one.files, one.archived_at) for one in archived_days
+    ]
+    console.answer(output, list(archived_days), ARCHIVES, rows)
 
 
-def show_restore(found: HistoryRestore, output: Format) -> int:
+def show_restore(history_restore: HistoryRestore, output: Format) -> int:
     """Show the restored day, or why it is not restored. Returns 0 if it is restored, else 1."""
     if output in {Format.JSON, Format.JSONL}:
-        console.answer(output, found, RESTORES, ())
-    elif found.problem is None:
-        console.answer(output, found, RESTORES, [_restore(found)])
+        console.answer(output, history_restore, RESTORES, ())
+    elif history_restore.problem is None:
+        console.answer(output, history_restore, RESTORES, [_restore(history_restore)])
     else:
-        print_error(f"{found.day} is not restored: {found.problem}")
-    return 0 if found.problem is None else 1
+        print_error(f"{history_restore.day} is not restored: {history_restore.problem}")
+    return 0 if history_restore.problem is None else 1
 
 
-def show_hold(found: HistoryHold, output: Format) -> None:
+def show_hold(history_hold: HistoryHold, output: Format) -> None:
     """Show a hold."""
-    console.answer(output, found, HOLDS, [_hold(found)])
+    console.answer(output, history_hold, HOLDS, [_hold(history_hold)])
 
 
 def show_release(project: str, task: str | None, *, released: bool, output: Format) -> int:
@@ -89,27 +91,40 @@ def show_release(project: str, task: str | None, *, released: bool, output: Form
     return 0 if released else 1
 
 
-def _artifacts(found: ArtifactStoreStatus | None) -> str:
-    if found is None:
+def _artifacts(artifact_store_status: ArtifactStoreStatus | None) -> str:
+    if artifact_store_status is None:
         return "in their stream only, for at most 7 days"
-    parts = [f"{found.contents} in {found.location}", binary_size(found.bytes)]
-    parts += [f"{found.waiting} wait"] * (found.waiting > 0)
-    parts += [f"{found.over_limit} of them over the limit of their project"] * (found.over_limit > 0)
-    parts += [f"{found.lost} lost"] * (found.lost > 0)
-    return ", ".join(parts) + (f" ({found.problem})" if found.problem else "")
+    parts = [
+        f"{artifact_store_status.contents} in {artifact_store_status.location}",
+        binary_size(artifact_store_status.bytes),
+    ]
+    parts += [f"{artifact_store_status.waiting} wait"] * (artifact_store_status.waiting > 0)
+    parts += [f"{artifact_store_status.over_limit} of them over the limit of their project"] * (
+        artifact_store_status.over_limit > 0
+    )
+    parts += [f"{artifact_store_status.lost} lost"] * (artifact_store_status.lost > 0)
+    return ", ".join(parts) + (f" ({artifact_store_status.problem})" if artifact_store_status.problem else "")
 
 
-def _day(one: HistoryDay) -> Sequence[object]:
-    held = "yes" if one.held else None
+def _day(history_day: HistoryDay) -> Sequence[object]:
+    held = "yes" if history_day.held else None
     return (
-        *(one.day or "none", one.events, binary_size(one.bytes), one.due_at, held),
-        *(one.removed or None, one.next_reduction_at),
+        *(history_day.day or "none", history_day.events, binary_size(history_day.bytes), history_day.due_at, held),
+        *(history_day.removed or None, history_day.next_reduction_at),
     )
 
 
-def _restore(one: HistoryRestore) -> Sequence[object]:
-    return (one.day, one.project or "all", one.events, one.done_at, one.until, one.restored_by, one.problem)
+def _restore(history_restore: HistoryRestore) -> Sequence[object]:
+    return (
+        history_restore.day,
+        history_restore.project or "all",
+        history_restore.events,
+        history_restore.done_at,
+        history_restore.until,
+        history_restore.restored_by,
+        history_restore.problem,
+    )
 
 
-def _hold(one: HistoryHold) -> Sequence[object]:
-    return (one.project, one.task, one.held_at, one.held_by, one.reason)
+def _hold(history_hold: HistoryHold) -> Sequence[object]:
+    return (history_hold.project, history_hold.task, history_hold.held_at, history_hold.held_by, history_hold.reason)

@@ -22,21 +22,25 @@ def bucket_of(seconds: int) -> int:
     return next((one for one in _BUCKETS if seconds <= one * _SHOWN_BUCKETS), _BUCKETS[-1])
 
 
-def show_project(found: ProjectOverview, output: Format) -> None:
+def show_project(project_overview: ProjectOverview, output: Format) -> None:
     """Show the state of a project."""
     if output.is_json:
-        console.document(output, found)
+        console.document(output, project_overview)
         return
     wide = output is Format.WIDE
-    console.facts({"tasks": _states(found.tasks), "sandboxes": _states(found.sandboxes)})
-    if found.needs:
+    console.facts({"tasks": _states(project_overview.tasks), "sandboxes": _states(project_overview.sandboxes)})
+    if project_overview.needs:
         write_text("")
-        rows = [(one.kind, one.task, one.approval_id or one.sandbox, one.since, one.text) for one in found.needs]
+        rows = [
+            (one.kind, one.task, one.approval_id or one.sandbox, one.since, one.text) for one in project_overview.needs
+        ]
         console.table(_NEEDS, rows, wide=wide)
-    if found.need_count > len(found.needs):
-        print_error(f"{pluralize(found.need_count, 'need')}, of which {len(found.needs)} are shown")
+    if project_overview.need_count > len(project_overview.needs):
+        print_error(
+            f"{pluralize(project_overview.need_count, 'need')}, of which {len(project_overview.needs)} are shown"
+        )
     write_text("")
-    console.table(_RATES, [_rate(one) for one in found.buckets], wide=wide)
+    console.table(_RATES, [_rate(one) for one in project_overview.buckets], wide=wide)
 
 
 def _states(states: Mapping[str, int]) -> str:
@@ -48,24 +52,40 @@ def _rate(bucket: RateBucket) -> list[object]:
     return [bucket.begins_at, *counts, console.money(bucket.cost_micro_usd)]
 
 
-def show_statistics(found: StatisticsList, by: str, output: Format) -> None:
+def show_statistics(statistics_list: StatisticsList, by: str, output: Format) -> None:
     """Show statistics by groups, with their total below."""
     header = (by.upper(), "COST", "TURNS", "CALLS", "ERRORS", "INPUT", "OUTPUT", Column("CACHE", 2))
-    rows = [_row(group.group or "-", group) for group in found.groups]
-    total = [_row("total", found.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
-    document = {"by": by, **found.model_dump(exclude_none=True, include={"since", "group_count", "total", "groups"})}
+    rows = [_row(group.group or "-", group) for group in statistics_list.groups]
+    total = [_row("total", statistics_list.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
+    document = {
+        "by": by,
+        **statistics_list.model_dump(exclude_none=True, include={"since", "group_count", "total", "groups"}),
+    }
     console.answer(output, document, header, [*rows, *total])
-    if found.group_count > len(found.groups) and not output.shows_truncation:
-        print_error(f"there are {pluralize(found.group_count, 'group')}; set a higher --limit; the total is of all")
+    if statistics_list.group_count > len(statistics_list.groups) and not output.shows_truncation:
+        print_error(
+            f"there are {pluralize(statistics_list.group_count, 'group')}; set a higher --limit; the total is of all"
+        )
 
 
-def _row(name: str, one: Statistics) -> list[object]:
-    cost = console.money(one.cost_micro_usd) if _is_metered(one) else console.UNMETERED
-    counts: list[object] = [one.turns, one.tool_calls, one.errors, one.input_tokens, one.output_tokens]
-    return [name, cost, *counts, one.cache_read_tokens + one.cache_write_tokens]
+def _row(name: str, statistics: Statistics) -> list[object]:
+    cost = console.money(statistics.cost_micro_usd) if _is_metered(statistics) else console.UNMETERED
+    counts: list[object] = [
+        statistics.turns,
+        statistics.tool_calls,
+        statistics.errors,
+        statistics.input_tokens,
+        statistics.output_tokens,
+    ]
+    return [name, cost, *counts, statistics.cache_read_tokens + statistics.cache_write_tokens]
 
 
-def _is_metered(one: Statistics) -> bool:
+def _is_metered(statistics: Statistics) -> bool:
     """Whether agents have reported their use. The harness `command` has no tokens and costs."""
-    tokens = one.input_tokens + one.output_tokens + one.cache_read_tokens + one.cache_write_tokens
-    return one.cost_micro_usd > 0 or tokens > 0
+    tokens = (
+        statistics.input_tokens
+        + statistics.output_tokens
+        + statistics.cache_read_tokens
+        + statistics.cache_write_tokens
+    )
+    return statistics.cost_micro_usd > 0 or tokens > 0

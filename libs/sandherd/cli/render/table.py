@@ -8,9 +8,9 @@ from typing import Final
 
 GAP: Final = 2
 """Spaces between columns."""
-LONGEST_CUT: Final = 60
+MAX_CELL_WIDTH: Final = 60
 """Maximum width of a column with `cut` on a terminal."""
-SHORTEST: Final = 12
+MIN_CELL_WIDTH: Final = 12
 """Minimum width of a column with long words. Names and times are never broken, so they may need more."""
 
 _EMPTY: Final = frozenset({"", "-"})
@@ -23,8 +23,8 @@ _UNBROKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:+. -]{0,63}[…,;:]?")
 class Column:
     """A column. If a terminal is too narrow, the column with the highest `rank` is omitted first; rank 0 never is.
 
-    On a terminal, cells of a column with `cut` are one line of at most `LONGEST_CUT` characters. Cells of a column with
-    `whole` are one line. Cells of other columns are wrapped.
+    On a terminal, cells of a column with `cut` are one line of at most `MAX_CELL_WIDTH` characters. Cells of a column
+    with `whole` are one line. Cells of other columns are wrapped.
     """
 
     title: str
@@ -35,7 +35,7 @@ class Column:
     """Whether its cells are shown below their rows, after the title, if a terminal is too narrow for the table."""
     spills: bool = False
     """Whether a cell that is wider than the column is shown below its row. Without a terminal the column is at most
-    `LONGEST_CUT` wide, and the cells after a wider cell are not aligned."""
+    `MAX_CELL_WIDTH` wide, and the cells after a wider cell are not aligned."""
 
 
 def lines(
@@ -113,20 +113,20 @@ def _letter_width(letter: str) -> int:
 def _natural(cells: Sequence[str], column: Column, *, wide: bool) -> int:
     longest = max(map(cell_width, cells))
     if column.spills and wide:
-        return min(longest, LONGEST_CUT)
-    return min(longest, max(LONGEST_CUT, len(column.title))) if column.cut and not wide else longest
+        return min(longest, MAX_CELL_WIDTH)
+    return min(longest, max(MAX_CELL_WIDTH, len(column.title))) if column.cut and not wide else longest
 
 
 def _minimum(cells: Sequence[str], column: Column) -> int:
     if column.whole or column.below:
         return max(map(cell_width, cells), default=0)
     if column.spills:
-        return SHORTEST
+        return MIN_CELL_WIDTH
     return max((_shortest(word) for cell in cells for word in _WORD.findall(cell)), default=0)
 
 
 def _shortest(word: str) -> int:
-    return cell_width(word) if _UNBROKEN.fullmatch(word) else min(cell_width(word), SHORTEST)
+    return cell_width(word) if _UNBROKEN.fullmatch(word) else min(cell_width(word), MIN_CELL_WIDTH)
 
 
 def _fitted(
@@ -134,7 +134,7 @@ def _fitted(
 ) -> list[int]:
     """The width of each column, 0 for an omitted column. Their sum exceeds `width` if columns of rank 0 need more."""
     minima = [
-        min(long, max(SHORTEST, len(column.title))) if column.cut else min(short, long)
+        min(long, max(MIN_CELL_WIDTH, len(column.title))) if column.cut else min(short, long)
         for column, short, long in zip(columns, minima, natural, strict=True)
     ]
     shown = set(range(len(columns))) - set(below)

@@ -13,7 +13,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.requests import HeartbeatSummary, Trajectory
 from sandherd.plurals import pluralize
 
-LONGEST_BAR: Final = 20
+MAX_BAR_WIDTH: Final = 20
 TEXT: Final = 100
 _MARGIN: Final = " " * 10
 _NO_SYMBOL: Final = "·"
@@ -105,5 +105,5 @@ def _line(step: TimelineStep, longest: float, paint: Paint) -> str:
 def _bar(step: TimelineStep, longest: float, paint: Paint) -> str:
     if step.seconds is None:
         return ""
-    width = round(LONGEST_BAR * step.seconds / longest) if longest else 0
+    width = round(MAX_BAR_WIDTH * step.seconds / longest) if longest else 0
     return f"  {paint('▇' * max(1, width), 'cyan')} {step.seconds:.3f} s"

@@ -42,5 +42,12 @@ def _joined(pages: list[Verification]) -> Verification:
     )
 
 
-def _row(one: HistoryDifference) -> list[object]:
-    return [one.table, one.project, one.name, one.field or "-", one.stored, one.by_events]
+def _row(history_difference: HistoryDifference) -> list[object]:
+    return [
+        history_difference.table,
+        history_difference.project,
+        history_difference.name,
+        history_difference.field or "-",
+        history_difference.stored,
+        history_difference.by_events,
+    ]

@@ -6,9 +6,9 @@ from sandherd.client.doctor.check import Check, CheckState
 from sandherd.contracts.requests import Audit
 from sandherd.plurals import pluralize
 
-MUCH_UNSTORED: Final = 10_000
-_NAMED: Final = 5
-_LOST: Final = (
+MANY_UNSTORED_EVENTS: Final = 10_000
+_MAX_NAMES: Final = 5
+_LOST_EVENTS_TEXT: Final = (
     "events that were not published by then are lost, or in the herd's `kept` folder and retried for a day; after a "
     "restore this is expected of agents that ran during the backup, and there is nothing to do"
 )
@@ -17,7 +17,7 @@ _LOST: Final = (
 def audit_faults(audit: Audit) -> list[str]:
     """The faults that an audit found, and what they mean; empty if every event was stored."""
     later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
-    names = ", ".join(audit.unsaid_sandboxes[:_NAMED]) + (", …" if audit.unsaid > _NAMED else "")
+    names = ", ".join(audit.unsaid_sandboxes[:_MAX_NAMES]) + (", …" if audit.unsaid > _MAX_NAMES else "")
     found = [
         (audit.missing, pluralize(audit.missing, "event is missing", "events are missing") + later),
         (
@@ -33,7 +33,7 @@ def audit_faults(audit: Audit) -> list[str]:
         (
             audit.unsaid,
             pluralize(audit.unsaid, "sandbox has", "sandboxes have")
-            + f" ended without a last event of the agent ({names}): {_LOST}{later}",
+            + f" ended without a last event of the agent ({names}): {_LOST_EVENTS_TEXT}{later}",
         ),
     ]
     return [message for count, message in found if count]
@@ -42,7 +42,7 @@ def audit_faults(audit: Audit) -> list[str]:
 def check_audit(audit: Audit) -> list[Check]:
     """Whether the history keeps up, has no gaps, and has no dead letters."""
     lag = Check("history lag", CheckState.RIGHT, f"{pluralize(audit.unstored, 'event')} not stored yet")
-    if audit.unstored > MUCH_UNSTORED:
+    if audit.unstored > MANY_UNSTORED_EVENTS:
         lag = Check("history lag", CheckState.WARNING, lag.found, "run another event-ingest, or check Postgres")
     stored = f"{pluralize(audit.event_count, 'event')} of {pluralize(audit.source_count, 'source')}, none missing"
     gaps = Check("history", CheckState.RIGHT, stored)

@@ -32,10 +32,13 @@ def check_host_uids(runtimes: Sequence[RuntimeView]) -> list[Check]:
     return [_host_uid(one) for one in runtimes if one.host_uid in _HOST_UIDS]
 
 
-def _host_uid(one: RuntimeView) -> Check:
-    state, found = _HOST_UIDS[one.host_uid]
+def _host_uid(runtime: RuntimeView) -> Check:
+    state, found = _HOST_UIDS[runtime.host_uid]
     return Check(
-        "sandbox host uid", state, found.format(one.runtime), None if state is CheckState.RIGHT else _SHARED_UID_REMEDY
+        "sandbox host uid",
+        state,
+        found.format(runtime.runtime),
+        None if state is CheckState.RIGHT else _SHARED_UID_REMEDY,
     )
 
 

@@ -76,7 +76,7 @@ _WARNING_REMEDIES: Final[Mapping[str, str]] = {
     MIRRORS: "make the folder writable for the spawner's user, and free space on its file system",
 }
 """The remedy of a warning, by the text that the warning's name starts with."""
-_DECLARED: Final = f"{len(STREAMS)} streams and {len(BUCKETS)} buckets are as declared"
+_ALL_DECLARED_TEXT: Final = f"{len(STREAMS)} streams and {len(BUCKETS)} buckets are as declared"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
         *(_service(name, answer) for name, answer in answers.items()),
         *_versions(reports),
         *_credentials(reports, now),
-        _check_of_kind("streams", PartKind.STREAM, parts, _DECLARED, complete=complete),
+        _check_of_kind("streams", PartKind.STREAM, parts, _ALL_DECLARED_TEXT, complete=complete),
         _check_of_kind(
             "consumers", PartKind.CONSUMER, parts, f"all {len(CONSUMERS)} consumers are active", complete=complete
         ),
@@ -144,7 +144,7 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
     for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.WARNING, CheckState.WARNING)):
         wrong = [part for part in parts if part.kind is kind and part.name != DATABASE]
         if wrong:
-            return Check(name, state, _listed(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
+            return Check(name, state, _list_text(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
     if any(is_database(part) for part in parts):
         return Check(name, CheckState.WARNING, _WAITS, _AT_DATABASE)
     return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
@@ -159,7 +159,7 @@ def _own_remedy(part: Part) -> str:
 def _check_of_kind(name: str, kind: PartKind, parts: Iterable[Part], ok_text: str, *, complete: bool) -> Check:
     wrong = [part for part in parts if part.kind is kind and part.problem]
     if wrong:
-        return Check(name, CheckState.WRONG, _listed(wrong), _REMEDIES[kind])
+        return Check(name, CheckState.WRONG, _list_text(wrong), _REMEDIES[kind])
     if not complete:
         return Check(name, CheckState.UNKNOWN, "not every service replies", _INCOMPLETE_REMEDY)
     return Check(name, CheckState.RIGHT, ok_text)
@@ -186,7 +186,7 @@ def _lost_data(parts: Iterable[Part]) -> Iterator[Check]:
             yield Check(BROKER_DATA, CheckState.WRONG, part.problem, _LOST_REMEDY)
 
 
-def _listed(parts: Iterable[Part]) -> str:
+def _list_text(parts: Iterable[Part]) -> str:
     return "; ".join(dict.fromkeys(f"{part.name}: {part.problem}" for part in parts))
 
 

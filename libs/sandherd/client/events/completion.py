@@ -62,7 +62,7 @@ class CompletionDetector:
         return earlier
 
     def cancel_unless_final(self) -> None:
-        """Drop the noted end, because the live state shows a running target; not if the final event was received."""
+        """Reset the noted end, because the live state shows a running target, unless the final event was received."""
         if self.final is None:
             self._since = None
 
@@ -75,7 +75,7 @@ class CompletionDetector:
     async def _step_with_event(self, final: Event) -> CompletionStep:
         needed = self._target.before_end(final)
         if needed is None or self._confirmed or self._gaps.received_from(*needed):
-            # If no event of a source was received, no gap shows it: so the history is read again.
+            # If no event of a source was received, there is no gap to show this, so the history is read again.
             step = CompletionStep(over=self._history_read, read_history=not self._history_read)
             self._history_read = True
             return step

@@ -45,8 +45,8 @@ def _newer(subject: str, document: bytes) -> Event | None:
     return event if agrees else None
 
 
-def from_history(stored: StoredEvent) -> Event:
+def from_history(stored_event: StoredEvent) -> Event:
     """The event in a reply of the history. Raises `ContractError` if it is invalid."""
-    model = event_model(str(stored.envelope.get("type"))) or UnknownEvent
-    document = json.dumps(stored.envelope, ensure_ascii=False, separators=(",", ":")).encode()
+    model = event_model(str(stored_event.envelope.get("type"))) or UnknownEvent
+    document = json.dumps(stored_event.envelope, ensure_ascii=False, separators=(",", ":")).encode()
     return parse_separately(document, model)

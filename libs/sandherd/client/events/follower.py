@@ -13,7 +13,7 @@ from typing import Final, Self
 from sandherd.backoff import Backoff
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.client.events.completion import CompletionDetector
-from sandherd.client.events.gap_filler import GapFiller, Patience
+from sandherd.client.events.gap_filler import FollowLimits, GapFiller
 from sandherd.client.events.live_feed import ConnectionSignal, LiveFeed
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.events.sequencer import Event, MissingRange
@@ -21,24 +21,25 @@ from sandherd.client.events.target import SANDBOX_START, Target, entity_subjects
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 
-_LONGEST: Final = 12
-"""Maximum interval, in multiples of `Patience.check`, between reads of the history, or retries if it is unavailable."""
+_MAX_INTERVAL_FACTOR: Final = 12
+"""Maximum interval, in multiples of `FollowLimits.check`, between reads of the history, or retries if it is
+unavailable."""
 
 
 class EventFollower:
     """The events of one task or sandbox. Iterate over it; `async with` subscribes when it is entered."""
 
     def __init__(
-        self, link: HerdConnection, target: Target, *, fresh: bool = False, patience: Patience | None = None
+        self, link: HerdConnection, target: Target, *, fresh: bool = False, limits: FollowLimits | None = None
     ) -> None:
         self.missing: list[MissingRange] = []
         """Events that are missing; empty if there are no gaps."""
         self._link = link
         self._target = target
         self._fresh = fresh
-        self._patience = patience or Patience()
+        self._limits = limits or FollowLimits()
         self._now = asyncio.get_running_loop().time
-        self._gaps = GapFiller(link.request, target, self._patience, self._now, fresh=fresh)
+        self._gaps = GapFiller(link.request, target, self._limits, self._now, fresh=fresh)
         self._ending = CompletionDetector(target, self._gaps, self._now)
         # Called on receipt, not when the event is read: a slow reader must not miss the start of a sandbox.
         self._feed = LiveFeed(link, self._join_if_new)
@@ -48,12 +49,15 @@ class EventFollower:
         self._behind = not fresh
         self._catch_at = self._began_at = self._check_at = 0.0
         self._quiet = True
-        self._read_again_at, self._read_again_after = 0.0, self._patience.check
+        self._read_again_at, self._read_again_after = 0.0, self._limits.check
         self._silences, self._over = 0, False
 
     @property
     def is_complete(self) -> bool:
-        """Whether no event is known to be missing so far; the target may still run. `missing` has the missing ones."""
+        """Whether no event is known to be missing so far. The target may still run.
+
+        `missing` has the missing events.
+        """
         return not self.missing
 
     @property
@@ -106,7 +110,7 @@ class EventFollower:
             await self._feed.listen(*self._target.subjects())
             await self._link.flush()
             self._began_at = self._now()
-            self._check_at = self._began_at + (self._patience.check if self._fresh else 0)
+            self._check_at = self._began_at + (self._limits.check if self._fresh else 0)
 
     async def _step(self) -> None:
         """Read a part of the history; else receive an event or wait until work is due, and do the due work."""
@@ -130,7 +134,7 @@ class EventFollower:
     def _due(self) -> float:
         """The time at which the next periodic work is due if nothing is received."""
         if not self._link.connected:
-            return self._now() + self._patience.check
+            return self._now() + self._limits.check
         times = [self._check_at]
         if self._behind:
             times.append(self._catch_at)
@@ -194,12 +198,12 @@ class EventFollower:
 
     def _silence_wait(self) -> float:
         """Backoff before an unavailable history is requested again: doubles each time, with jitter."""
-        policy = Backoff(10 * self._patience.retry, _LONGEST * self._patience.check, jitter=0.5)
+        policy = Backoff(10 * self._limits.retry, _MAX_INTERVAL_FACTOR * self._limits.check, jitter=0.5)
         return policy.delay(self._silences - 1)
 
     async def _check_ended(self) -> None:
         """Check whether the target has ended unnoticed: a live subscription has no delivery guarantee."""
-        self._check_at = self._now() + self._patience.check
+        self._check_at = self._now() + self._limits.check
         state = await self._current_state()
         self._read_history_when_idle()
         if state in TASK_ENDED or state in SANDBOX_ENDED:
@@ -210,11 +214,11 @@ class EventFollower:
     def _read_history_when_idle(self) -> None:
         """Read the history, at increasing intervals, if no event came since the last check: some may be lost."""
         if not self._quiet:
-            self._read_again_at, self._read_again_after = self._now(), self._patience.check
+            self._read_again_at, self._read_again_after = self._now(), self._limits.check
         elif self._now() >= self._read_again_at:
             self._behind = True
             self._read_again_at = self._now() + self._read_again_after
-            self._read_again_after = min(_LONGEST * self._patience.check, 2 * self._read_again_after)
+            self._read_again_after = min(_MAX_INTERVAL_FACTOR * self._limits.check, 2 * self._read_again_after)
         self._quiet = True
 
     async def _current_state(self) -> str | None:
@@ -232,10 +236,10 @@ class EventFollower:
         unknown = error.problem.code is Code.NOT_FOUND
         if self._fresh or self._gaps.exists or (unknown and self._gaps.is_own):
             return
-        patience = self._patience.beginning if unknown else self._patience.silence
-        if self._now() - self._began_at > patience:
+        max_wait = self._limits.beginning if unknown else self._limits.silence
+        if self._now() - self._began_at > max_wait:
             raise error
-        self._check_at = self._now() + self._patience.retry
+        self._check_at = self._now() + self._limits.retry
 
     async def _end_if_complete(self) -> None:
         if self._gaps.gaps() or (self._behind and not self._gaps.silent):

@@ -14,11 +14,11 @@ from sandherd.contracts.events.task import TaskRefused
 from sandherd.contracts.requests import ListEvents
 
 PAGE: Final = 500
-_SLOWEST: Final = 10
+_MIN_RETRIES: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class FollowLimits:
     """Time limits and intervals of a follower, in seconds."""
 
     gap: float = 60.0
@@ -28,7 +28,7 @@ class Patience:
     beginning: float = 2.0
     """Maximum wait at the start: for an unavailable history, and for a task that is not known yet."""
     check: float = 5.0
-    """Interval between checks whether the target has ended unnoticed."""
+    """Interval between checks of the target's state, in case its final event was not received."""
     retry: float = 0.1
     """Interval between requests for the same gap; doubles, up to `check`."""
 
@@ -37,15 +37,15 @@ class GapFiller:
     """Tracks the received events of a target, and requests missing ones. `now` is a monotonic clock in seconds."""
 
     def __init__(
-        self, send: SendRequest, target: Target, patience: Patience, now: Callable[[], float], *, fresh: bool = False
+        self, send: SendRequest, target: Target, limits: FollowLimits, now: Callable[[], float], *, fresh: bool = False
     ) -> None:
         self.order = Sequencer()
         self.sandboxes: set[str] = {target.entity} if target.kind == "sandbox" else set()
         self.retry_at = 0.0
         self._history = History(send, now)
         self._target = target
-        self._patience = patience
-        self._backoff = Backoff(patience.retry, patience.check, jitter=0)
+        self._limits = limits
+        self._backoff = Backoff(limits.retry, limits.check, jitter=0)
         self._now = now
         self._begun = fresh
         self._tries = 0
@@ -55,7 +55,7 @@ class GapFiller:
         self._unread: deque[ListEvents] = deque()
         self._types: dict[str, set[str]] = {}
         self._own: set[str] = set()
-        """The ids of own commands that create the target, and the sources of their refusals."""
+        """The ids of this client's commands that create the target, and the sources of their refusals."""
         self.is_own = self.exists = False
         """Whether this client has created the target, and whether an event shows that it exists."""
 
@@ -74,7 +74,7 @@ class GapFiller:
         """Whether an event of one of these types was received from a source."""
         return bool(self._types.get(source, set()) & types)
 
-    def _submitted(self, command: Event) -> None:
+    def _note_own_command(self, command: Event) -> None:
         """Note a command of this client: if it submits the target, its refusal ends the target."""
         source = self._target.refusal_of(command)
         self._own |= {source, str(command.id)} if source is not None else set()
@@ -88,7 +88,7 @@ class GapFiller:
         self.is_own = bool(ids)
         if len(ids) == 1:
             self._own |= {f"{self._target.source}/{ids[0].hex}", str(ids[0])}
-        return link.on_command(self._submitted)
+        return link.on_command(self._note_own_command)
 
     def refuses(self, event: Event) -> bool:
         """Whether the event refuses a command of this client; the name may belong to another task or sandbox."""
@@ -145,7 +145,7 @@ class GapFiller:
         for source in sources:
             marks = self._held.setdefault(source, [])
             highest = self.order.highest_received(source)
-            late = not marks or self._now() - marks[-1][0] >= self._patience.retry
+            late = not marks or self._now() - marks[-1][0] >= self._limits.retry
             if late and (not marks or highest > marks[-1][1]):
                 marks.append((self._now(), highest))
 
@@ -159,7 +159,7 @@ class GapFiller:
         return bool(self.gaps()) and self._now() >= self.retry_at
 
     def hopeless(self) -> list[MissingRange]:
-        """The gaps that are given up: their time limit has passed."""
+        """The gaps whose time limit has passed, so that they are given up."""
         return [
             gap
             for gap in self.gaps()
@@ -175,14 +175,14 @@ class GapFiller:
         """Whether the time limit for a missing event has passed; it depends on whether the history replies."""
         silent = self._history.silent_since
         if silent is not None:
-            limit = self._patience.silence if self._begun else self._patience.beginning
+            limit = self._limits.silence if self._begun else self._limits.beginning
             # An event that is late and not lost still gets some time.
-            return self._now() - silent > limit and self._now() - since > _SLOWEST * self._patience.retry
-        return self._now() - since > self._patience.gap
+            return self._now() - silent > limit and self._now() - since > _MIN_RETRIES * self._limits.retry
+        return self._now() - since > self._limits.gap
 
     def wait(self) -> None:
         """Delay the next request: the backoff doubles each time, up to `check`."""
-        self._tries = self._tries + 1 if self._now() < self.retry_at + self._patience.check else 1
+        self._tries = self._tries + 1 if self._now() < self.retry_at + self._limits.check else 1
         self.retry_at = self._now() + self._backoff.delay(self._tries - 1)
 
     async def fill(self) -> list[Event]:

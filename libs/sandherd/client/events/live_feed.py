@@ -36,15 +36,15 @@ class LiveFeed:
 
     @property
     def started(self) -> bool:
-        """Whether `start` was called, and so the connection is observed."""
+        """Whether the connection is observed, because `start` was called."""
         return self._unsubscribe is not None
 
     def start(self) -> None:
         """Start to observe the connection."""
-        self._unsubscribe = self._link.on_change(self._changed)
+        self._unsubscribe = self._link.on_change(self._on_connection_change)
 
     async def listen(self, *subjects: str) -> None:
-        """Subscribe to these subjects, too."""
+        """Subscribe to further subjects."""
         for subject in subjects:
             if subject not in self._subscriptions:
                 self._subscriptions[subject] = await self._link.listen(subject, self._receive)
@@ -91,7 +91,7 @@ class LiveFeed:
             await self._received.put(event)
             self._available.set()
 
-    def _changed(self, connected: bool) -> None:  # noqa: FBT001  # the signature of `on_change`
+    def _on_connection_change(self, connected: bool) -> None:  # noqa: FBT001  # the signature of `on_change`
         if self._signal is not ConnectionSignal.CLOSED:
             self._signal = ConnectionSignal.BACK if connected else ConnectionSignal.CLOSED
         self._available.set()

@@ -26,7 +26,7 @@ TASK_START: Final = TaskSubmitted.type
 TASK_RESTARTS: Final = types_with_state([TaskState.PENDING], _TASK_EVENTS)
 """Events of a task that follow an earlier end: another task under its name, or a requested retry."""
 TASK_REFUSED: Final = frozenset({TaskRejected.type, TaskRefused.type})
-"""Events that refuse the submission of a task: its name is then that of no task, or of another one."""
+"""Events that refuse the submission of a task. Then there is no task of this name, or another one."""
 SANDBOX_START: Final = SandboxRequested.type
 SANDBOX_REFUSED: Final = SandboxRefused.type
 REFUSALS: Final = TASK_REFUSED | {SANDBOX_REFUSED}
@@ -83,7 +83,10 @@ class Target:
         return event.subject if event.type.startswith("sandbox.") and event.taskid == self.entity else None
 
     def is_shown_by(self, event: Event) -> bool:
-        """Whether an event about it shows that it exists. A refusal does not: its command may have a wrong name."""
+        """Whether an event about the target shows that it exists.
+
+        A refusal does not: its command may name another one.
+        """
         return event.source.startswith((SPAWNER_SOURCE, AGENT_SOURCE)) and event.type not in REFUSALS
 
     def ends(self, event: Event) -> bool:

@@ -60,7 +60,7 @@ class OutputFollower:
             ended = False
             while not ended:
                 ended = await self._has_ended()
-                async for chunk in self._read(last=ended):
+                async for chunk in self._read_output(last=ended):
                     yield chunk
                 if not ended:
                     await self._wait()
@@ -70,7 +70,7 @@ class OutputFollower:
     async def _receive(self, _subject: str, _document: bytes) -> None:
         self._signalled.set()
 
-    async def _read(self, *, last: bool) -> AsyncIterator[OutputChunk]:
+    async def _read_output(self, *, last: bool) -> AsyncIterator[OutputChunk]:
         try:
             async for chunk in self._reader.new_chunks():
                 yield chunk

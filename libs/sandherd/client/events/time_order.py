@@ -16,7 +16,7 @@ HOLD_SECONDS: Final = 0.3
 LIMIT_SECONDS: Final = 3.0
 """The longest hold."""
 MEMORY_SECONDS: Final = 10
-"""How long a delay counts after it was seen."""
+"""Seconds for which a measured delay is used."""
 _MARGIN: Final = 1.5
 """How much longer than the largest difference of delays an item is held: the next difference may be larger."""
 

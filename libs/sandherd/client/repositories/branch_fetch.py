@@ -27,7 +27,7 @@ _FETCH: Final = (
     "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules",
     "--no-prune",
 )  # fmt: skip
-_CHECKED: Final = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
+_FSCK_OPTIONS: Final = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
 _BRANCH: Final[TypeAdapter[str]] = TypeAdapter(BranchName)
 _COMMIT: Final[TypeAdapter[str]] = TypeAdapter(Commit)
 _ANCESTRY: Final = frozenset({0, 1, 128})
@@ -120,9 +120,9 @@ def _check_header(file: IO[bytes], wanted: _Wanted) -> None:
     try:
         header = read_header(file)
     except InvalidBundleError as error:
-        raise _refused(wanted, str(error)) from None
+        raise _refusal(wanted, str(error)) from None
     if header.refs != {wanted.ref: wanted.commit}:
-        raise _refused(wanted, f"it does not have exactly this branch at {wanted.commit[:12]}")
+        raise _refusal(wanted, f"it does not have exactly this branch at {wanted.commit[:12]}")
 
 
 async def _verify(bundle: Path, wanted: _Wanted) -> None:
@@ -144,11 +144,13 @@ async def _fetch_checked(bundle: Path, wanted: _Wanted) -> None:
         for target in (unchecked, checked):
             await _create(target, wanted.top)
         await run_git(unchecked, *_FETCH, "--end-of-options", str(bundle), refspec, of_user=False)
-        await run_git(checked, *_FETCH, "--end-of-options", str(unchecked), refspec, of_user=False, config=_CHECKED)
+        await run_git(
+            checked, *_FETCH, "--end-of-options", str(unchecked), refspec, of_user=False, config=_FSCK_OPTIONS
+        )
     except GitFailedError as error:
-        raise _refused(wanted, error.problem.message) from None
+        raise _refusal(wanted, error.problem.message) from None
     if await branch_commit(checked, wanted.branch, of_user=False) != wanted.commit:
-        raise _refused(wanted, f"it is not at {wanted.commit[:12]}")
+        raise _refusal(wanted, f"it is not at {wanted.commit[:12]}")
     await _refuse_other_commits(checked, wanted)
     try:
         await run_git(wanted.top, *_FETCH, "--end-of-options", str(checked), refspec)
@@ -187,7 +189,7 @@ def _check(kind: TypeAdapter[str], value: str, field: str) -> None:
         ) from None
 
 
-def _refused(wanted: _Wanted, why: str) -> HerdError:
+def _refusal(wanted: _Wanted, why: str) -> HerdError:
     return HerdError.of(
         Code.REFUSED,
         f"the bundle of {wanted.branch} is refused: {why}",

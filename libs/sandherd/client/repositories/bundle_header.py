@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 _VERSIONS: Final = (b"# v2 git bundle\n", b"# v3 git bundle\n")
-_LONGEST_LINE: Final = 4096
+_MAX_LINE_BYTES: Final = 4096
 _MAX_LINES: Final = 1000
 _FORMATS: Final = (b"@object-format=sha1", b"@object-format=sha256")
 
@@ -24,12 +24,12 @@ class BundleHeader:
 
 def read_header(file: IO[bytes]) -> BundleHeader:
     """Read the header of a bundle. Raises `InvalidBundleError`, also for a bundle without some objects (`@filter`)."""
-    if file.readline(_LONGEST_LINE) not in _VERSIONS:
+    if file.readline(_MAX_LINE_BYTES) not in _VERSIONS:
         raise InvalidBundleError("it is not a bundle of git")
     needs: list[str] = []
     refs: dict[str, str] = {}
     for _ in range(_MAX_LINES):
-        line = file.readline(_LONGEST_LINE)
+        line = file.readline(_MAX_LINE_BYTES)
         if line == b"\n":
             return BundleHeader(tuple(needs), refs)
         if not line.endswith(b"\n"):

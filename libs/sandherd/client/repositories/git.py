@@ -19,7 +19,7 @@ from sandherd.process_signals import send_group
 
 SECONDS: Final = 900.0
 """Time limit of one command."""
-_LIMITED: Final = 'test "$0" = 0 || ulimit -f "$0"; exec git "$@"'
+_LIMITED_COMMAND: Final = 'test "$0" = 0 || ulimit -f "$0"; exec git "$@"'
 _BLOCK: Final = 512
 """Bytes of the unit of `ulimit -f` (POSIX)."""
 _STOP_SECONDS: Final = 5.0
@@ -41,7 +41,12 @@ _CONFIG: Final[Mapping[str, str]] = {
     "protocol.file.allow": "always",
     "submodule.recurse": "false",
 }
-_PASSED: Final = ("GIT_CONFIG", "GIT_EXEC_PATH", "GIT_CEILING_DIRECTORIES", "GIT_DISCOVERY_ACROSS_FILESYSTEM")
+_INHERITED_VARIABLES: Final = (
+    "GIT_CONFIG",
+    "GIT_EXEC_PATH",
+    "GIT_CEILING_DIRECTORIES",
+    "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+)
 _WITHOUT_USER: Final[Mapping[str, str]] = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
 
@@ -70,7 +75,7 @@ async def run_git(  # the options of a command
     settings = [word for name, value in {**_CONFIG, **(config or {})}.items() for word in ("-c", f"{name}={value}")]
     blocks = 0 if file_bytes is None else file_bytes // _BLOCK + 1
     process = await asyncio.create_subprocess_exec(
-        *("/bin/sh", "-c", _LIMITED, str(blocks), *settings, *arguments),
+        *("/bin/sh", "-c", _LIMITED_COMMAND, str(blocks), *settings, *arguments),
         env=_environment(of_user=of_user),
         cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,
@@ -80,14 +85,14 @@ async def run_git(  # the options of a command
     )
     try:
         async with asyncio.timeout(seconds):
-            printed, errors = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+            printed, errors = await asyncio.gather(_read_all(process.stdout), _read_all(process.stderr))
             status = await process.wait()
     except TimeoutError:
         raise _slow(arguments[0], seconds) from None
     finally:
-        await _end(process)
+        await _end_process(process)
     if status not in accepted:
-        raise _failed(arguments[0], status, errors)
+        raise _failure(arguments[0], status, errors)
     return status, printed
 
 
@@ -102,7 +107,7 @@ async def text_of(
 def _environment(*, of_user: bool) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     if of_user:
-        inherited |= {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
+        inherited |= {name: value for name, value in os.environ.items() if name.startswith(_INHERITED_VARIABLES)}
     own = {
         "LC_ALL": "C",
         "GIT_NO_LAZY_FETCH": "1",
@@ -113,7 +118,7 @@ def _environment(*, of_user: bool) -> dict[str, str]:
     return inherited | own | ({} if of_user else dict(_WITHOUT_USER))
 
 
-async def _read(stream: asyncio.StreamReader | None) -> bytes:
+async def _read_all(stream: asyncio.StreamReader | None) -> bytes:
     """Everything until the end of the stream. Raises `HerdError` above the limit."""
     parts, size = [], 0
     while stream is not None and (part := await stream.read(65_536)):
@@ -124,7 +129,7 @@ async def _read(stream: asyncio.StreamReader | None) -> bytes:
     return b"".join(parts)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     """End git and its children if they still run, even if this is cancelled meanwhile."""
     if process.returncode is not None:
         return
@@ -147,7 +152,7 @@ def _slow(command: str, seconds: float) -> HerdError:
     )
 
 
-def _failed(command: str, status: int, errors: bytes) -> HerdError:
+def _failure(command: str, status: int, errors: bytes) -> HerdError:
     if status == _NOT_FOUND:
         return HerdError.of(Code.UNAVAILABLE, "git is not installed here", field="repository", remedy="install git")
     lines = " ".join(errors.decode(errors="replace").split())

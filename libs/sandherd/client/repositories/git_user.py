@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.repositories.git import text_of
 from sandherd.contracts.errors import Code
 from sandherd.contracts.repositories import CoAuthor
@@ -10,10 +10,12 @@ from sandherd.contracts.repositories import CoAuthor
 
 async def git_user(folder: Path) -> CoAuthor:
     """`user.name` and `user.email` of git's configuration in a folder. Raises `HerdError` if one is not set."""
-    return made(CoAuthor, name=await _configured(folder, "user.name"), email=await _configured(folder, "user.email"))
+    return validated(
+        CoAuthor, name=await _git_setting(folder, "user.name"), email=await _git_setting(folder, "user.email")
+    )
 
 
-async def _configured(folder: Path, name: str) -> str:
+async def _git_setting(folder: Path, name: str) -> str:
     value = await text_of(folder, "config", "--get", name, accepted=frozenset({0, 1}))
     if not value:
         remedy = f"set it with `git config --global {name} TEXT`"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.repositories.git import GitFailedError, run_git, text_of
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.contracts.errors import Code
@@ -14,7 +14,7 @@ from sandherd.contracts.errors import Code
 HEADS: Final = "refs/heads/"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_LABEL: Final = 100
-_SHOWN: Final = 5
+_MAX_PATHS: Final = 5
 _EXAMINE_SECONDS: Final = 300.0
 _PARTIAL: Final = r"^(remote\..*\.promisor|extensions\.partialclone)$"
 _STATUS: Final = (
@@ -58,7 +58,7 @@ async def examine(source: RepositorySource) -> LocalRepository:
     await refuse_incomplete(top)
     base = source.base or await _current_branch(top)
     commit = await _commit_of(top, base)
-    return LocalRepository(source, top, base, commit, 0 if bare else await _uncommitted(top))
+    return LocalRepository(source, top, base, commit, 0 if bare else await _uncommitted_paths(top))
 
 
 async def find(folder: Path) -> tuple[Path, bool]:
@@ -135,20 +135,20 @@ async def _current_branch(top: Path) -> str:
 async def _commit_of(top: Path, base: str) -> str:
     """The commit of the base branch. Raises `HerdError` for an invalid name, or an unknown branch, with known ones."""
     try:
-        made(RepositorySource, path=str(top), base=base)
+        validated(RepositorySource, path=str(top), base=base)
     except HerdError as error:
         raise _wrong(f"{base}: {error.problem.message}", "base", "name another branch with --base") from None
     if found := await branch_commit(top, base):
         return found
-    listed = await text_of(top, "for-each-ref", "--format=%(refname)", f"--count={_SHOWN + 1}", HEADS)
+    listed = await text_of(top, "for-each-ref", "--format=%(refname)", f"--count={_MAX_PATHS + 1}", HEADS)
     known = [name.removeprefix(HEADS) for name in listed.splitlines()]
     if not known:
         raise _wrong(f"{top} has no commit yet", "base", "commit first")
-    shown = ", ".join(known[:_SHOWN]) + (", …" if known[_SHOWN:] else "")
+    shown = ", ".join(known[:_MAX_PATHS]) + (", …" if known[_MAX_PATHS:] else "")
     raise _wrong(f"{top} has no branch {base}; there is: {shown}", "base", "name one of them with --base")
 
 
-async def _uncommitted(top: Path) -> int:
+async def _uncommitted_paths(top: Path) -> int:
     _, printed = await run_git(top, *_STATUS, seconds=_EXAMINE_SECONDS)
     return printed.count(b"\0")
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ConfigDict, StringConstraints, model_validator
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
 from sandherd.contracts.pull_requests import PullRequestOptions
@@ -21,7 +21,7 @@ from sandherd.contracts.repositories import (
     Ticket,
 )
 
-_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
+_COPIED_FIELDS: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
 """The fields that are the same in a task spec."""
 _FILE: Final = "file://"
 _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
@@ -40,26 +40,26 @@ class RepositorySource(Model):
     path: Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")] | None = None
     """A folder of this machine. Its base branch is uploaded; changes that are not committed are not."""
     base: BranchName | None = None
-    """The branch to begin from, and to merge into. None: the default branch; of a local one the current branch."""
+    """The branch to begin from, and to merge into. None means the default branch (locally, the current one)."""
     branch: BranchName | None = None
-    """A live branch of an earlier task to continue. None: a new one, named after the task."""
+    """A live branch of an earlier task to continue. None means a new one, named after the task."""
     ticket: Ticket | None = None
-    """The ticket that it works on; the branch's name contains it."""
+    """The ticket that the task works on. The name of the branch contains it."""
     join: bool = False
     """Whether to continue the live branch of an earlier task with the same ticket, if there is one."""
     commit_rest: bool = True
     """Whether uncommitted changes of the agent become a commit when it ends."""
     pull_request: PullRequestOptions | None = None
-    """The options of the branch's pull request. None: those of the spawner's configuration."""
+    """The options of the branch's pull request. None means those of the spawner's configuration."""
     push: bool | None = None
-    """Whether the branch is pushed whenever it is saved. None: if the repository has a URL."""
+    """Whether the branch is pushed whenever it is saved. None means that it is pushed if the repository has a URL."""
     submodules: Submodules = False
     """Whether the checkout has the repository's submodules; with `recursive`, also the submodules of these."""
     lfs: bool = False
     """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has their pointers."""
     git_proxy: bool | None = None
-    """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner. None: as
-    the project's default repository has it; for another one, no."""
+    """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner. None
+    means as the project's default repository has it, and no for another repository."""
 
     @property
     def is_local(self) -> bool:
@@ -87,15 +87,15 @@ class RepositorySource(Model):
         own["commit_rest"] = self.commit_rest and default.commit_rest
         own |= {"submodules": self.submodules or default.submodules, "lfs": self.lfs or default.lfs}
         own["git_proxy"] = default.git_proxy if self.git_proxy is None else self.git_proxy
-        return made(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
+        return validated(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
 
     def of_url(self) -> Repository:
         """The field `repository` of a task spec, for a source with a URL."""
-        return made(Repository, **self.options(), url=self.url, push=self.push is not False)
+        return validated(Repository, **self.options(), url=self.url, push=self.push is not False)
 
     def options(self) -> dict[str, Any]:
         """The fields that have the same name in a task spec."""
-        return {name: getattr(self, name) for name in _SAME} | {"git_proxy": bool(self.git_proxy)}
+        return {name: getattr(self, name) for name in _COPIED_FIELDS} | {"git_proxy": bool(self.git_proxy)}
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -137,4 +137,4 @@ def source_of(repository: "RepositorySource | str | os.PathLike[str]") -> Reposi
     if isinstance(repository, RepositorySource):
         return repository
     place = place_of(repository) if isinstance(repository, str) else {"path": str(Path(repository))}
-    return made(RepositorySource, **place)
+    return validated(RepositorySource, **place)

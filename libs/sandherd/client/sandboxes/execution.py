@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Literal
 
 from sandherd.client.argument_lists import argument_list
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import ProgressCheck, request_with_retries
 from sandherd.contracts.errors import Code
@@ -22,11 +22,11 @@ from sandherd.contracts.requests import (
 )
 
 Signal = Literal["TERM", "INT", "KILL"]
-ENDING: Final = 120.0
-"""How long after its time limit a command may still be reported as running, in seconds."""
-LONGEST: Final = 86_400.0
-"""How long to wait for a command with unknown time limit, in seconds."""
-NOW: Final = 60.0
+ENDING_SECONDS: Final = 120.0
+"""Seconds after its time limit in which a command may still be reported as running."""
+DEFAULT_TIMEOUT: Final = 86_400.0
+"""How long to wait for a command whose time limit is unknown, in seconds."""
+READ_SECONDS: Final = 60.0
 """Time limit for reading what a command has written so far, in seconds."""
 START_PATIENCE: Final = 5.0
 """How long to retry the start of a command in an unavailable sandbox, in seconds: it may be reconnecting."""
@@ -58,7 +58,7 @@ def command(  # one parameter per field
             field="stdin",
             remedy="copy it into the sandbox with `sandherd cp`, and let the command read the file",
         )
-    return made(
+    return validated(
         Exec,
         sandbox=sandbox,
         exec=new_name("exc"),
@@ -76,7 +76,7 @@ class Execution:
     """A running or ended command in a sandbox. Iterate over `output()` for its output until its end."""
 
     def __init__(
-        self, link: HerdConnection, sandbox: str, name: str, longest: float = LONGEST, *, offset: int = 0
+        self, link: HerdConnection, sandbox: str, name: str, longest: float = DEFAULT_TIMEOUT, *, offset: int = 0
     ) -> None:
         """`offset` is the number of bytes of the command's output that are not wanted again."""
         self.sandbox = sandbox
@@ -93,7 +93,7 @@ class Execution:
     @classmethod
     async def start(cls, link: HerdConnection, request: Exec) -> "Execution":
         """Start a command. Raises `HerdError` if the sandbox does not exist or has ended, or if its worker refuses."""
-        found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING)
+        found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING_SECONDS)
         try:
             found._update(await request_with_retries(link, request, patience=START_PATIENCE))
         except asyncio.CancelledError:
@@ -137,7 +137,7 @@ class Execution:
     async def now(self) -> AsyncIterator[ExecOutput]:
         """The output of the command so far."""
         before = -1
-        progress = ProgressCheck(NOW, longest=NOW)
+        progress = ProgressCheck(READ_SECONDS, longest=READ_SECONDS)
         while before < self._offset and not self._is_complete():
             before = self._offset
             await self.poll(wait=0)
@@ -176,11 +176,11 @@ class Execution:
     def _is_complete(self) -> bool:
         return self.state is not None and self.state.complete
 
-    def _update(self, found: ExecState) -> ExecState:
-        self.state = found
-        self._read += found.output
-        self._offset = max(self._offset, found.next_offset)
-        return found
+    def _update(self, state: ExecState) -> ExecState:
+        self.state = state
+        self._read += state.output
+        self._offset = max(self._offset, state.next_offset)
+        return state
 
 
 def exit_status(state: ExecState) -> int:

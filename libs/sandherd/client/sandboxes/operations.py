@@ -5,7 +5,7 @@ from typing import IO, TYPE_CHECKING, Final, Literal, TypeVar, overload
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, checked_name, made, new_sandbox_name
+from sandherd.client.errors import HerdError, checked_name, new_sandbox_name, validated
 from sandherd.client.named_secrets import NamedSecrets, sealed_for
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandherd.client.sandboxes import execution as executing
     from sandherd.client.sandboxes import runtime_log, transfer
     from sandherd.client.sandboxes.execution import Execution
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.client.tasks import preflight
     from sandherd.contracts import commands as wire
     from sandherd.contracts.commands import SandboxSpec
@@ -70,7 +70,7 @@ class SandboxOperations(NamedSecrets):
             raise refused
         await self._check_named_secrets(spec)
 
-    def _sealed(self, spec: SpecT) -> SpecT:
+    def _seal_secrets(self, spec: SpecT) -> SpecT:
         """The spec to send, after `check`, with values of secrets encrypted for the spawner.
 
         If the spawner did not reply, or its version has no key, the values are sent unencrypted.
@@ -149,7 +149,7 @@ class SandboxOperations(NamedSecrets):
         wanted = spec or wire.SandboxSpec()
         await self.check(wanted)
         name = new_sandbox_name(sandbox or new_sandbox())
-        command = made(wire.CreateSandbox, sandbox=name, spec=self._sealed(wanted), requested_by=by)
+        command = validated(wire.CreateSandbox, sandbox=name, spec=self._seal_secrets(wanted), requested_by=by)
         if wait:
             return await commands.create_and_wait(self.connection, command, timeout)
         await self.connection.command(command, name)
@@ -159,14 +159,14 @@ class SandboxOperations(NamedSecrets):
         self, sandbox: str, *, reason: str = "", timeout: float = COMMAND_SECONDS
     ) -> "requests.SandboxView":
         """Freeze a sandbox, and wait until it is paused."""
-        command = made(wire.PauseSandbox, sandbox=checked_name(sandbox, "sandbox"), reason=reason)
+        command = validated(wire.PauseSandbox, sandbox=checked_name(sandbox, "sandbox"), reason=reason)
         return await commands.send_and_wait(
             self.connection, command, lambda view: view.state is SandboxState.PAUSED, timeout
         )
 
     async def resume(self, sandbox: str, *, timeout: float = COMMAND_SECONDS) -> "requests.SandboxView":
         """Resume a paused sandbox, and wait until it runs."""
-        command = made(wire.ResumeSandbox, sandbox=checked_name(sandbox, "sandbox"))
+        command = validated(wire.ResumeSandbox, sandbox=checked_name(sandbox, "sandbox"))
         return await commands.send_and_wait(
             self.connection, command, lambda view: view.state is SandboxState.RUNNING, timeout
         )
@@ -174,14 +174,14 @@ class SandboxOperations(NamedSecrets):
     async def extend(self, sandbox: str, seconds: int, *, timeout: float = COMMAND_SECONDS) -> "requests.SandboxView":
         """Set the expiry of a sandbox to `seconds` from now. A later expiry is not changed."""
         before = await self.sandbox(sandbox)
-        command = made(wire.ExtendSandbox, sandbox=sandbox, seconds=seconds)
+        command = validated(wire.ExtendSandbox, sandbox=sandbox, seconds=seconds)
         return await commands.extend_and_wait(self.connection, command, before, timeout)
 
     async def terminate(self, sandbox: str, *, reason: str = "requested by user") -> None:
         """Terminate a sandbox and every process in it. Raises `HerdError` (`conflict`) if it has ended."""
         name = checked_name(sandbox, "sandbox")
         await commands.refuse_ended(queries.sandbox(self.connection.request, name), "terminated")
-        await self.connection.command(made(wire.TerminateSandbox, sandbox=name, reason=reason), name)
+        await self.connection.command(validated(wire.TerminateSandbox, sandbox=name, reason=reason), name)
 
     async def sandbox(self, sandbox: str) -> "requests.SandboxView":
         """A sandbox in its current or final state."""
@@ -240,18 +240,23 @@ class SandboxOperations(NamedSecrets):
         """The entries of a folder in the work tree of a sandbox; for a file, only its entry."""
         name = checked_name(sandbox, "sandbox")
         found: requests.FileList = await self.connection.request(
-            made(requests.ListFiles, sandbox=name, path=path, recursive=recursive, limit=limit), timeout=15
+            validated(requests.ListFiles, sandbox=name, path=path, recursive=recursive, limit=limit), timeout=15
         )
         return found
 
     async def upload(
-        self, sandbox: str, local: "Path | IO[bytes]", path: str, *, moved: "Moved | None" = None
+        self, sandbox: str, local: "Path | IO[bytes]", path: str, *, on_progress: "OnTransfer | None" = None
     ) -> "requests.FileWritten":
         """Upload a local file, also an open one, or a folder with its contents, into the work tree as `path`."""
         name = checked_name(sandbox, "sandbox")
         with transfer.source(local, await self._max_file_bytes()) as content:
             return await transfer.upload(
-                self.connection, self.connection.project, name, content, path, moved=moved or transfer.silent
+                self.connection,
+                self.connection.project,
+                name,
+                content,
+                path,
+                report=on_progress or transfer.silent,
             )
 
     async def write(self, sandbox: str, data: bytes, path: str, *, mode: int = 0o644) -> "requests.FileWritten":
@@ -264,11 +269,11 @@ class SandboxOperations(NamedSecrets):
             return await transfer.upload(self.connection, self.connection.project, name, content, path)
 
     async def download(
-        self, sandbox: str, path: str, out: IO[bytes], *, moved: "Moved | None" = None
+        self, sandbox: str, path: str, out: IO[bytes], *, on_progress: "OnTransfer | None" = None
     ) -> "requests.FileRead":
         """Download a file, or a folder as a tar archive, from the work tree; its bytes are written to `out`."""
         return await transfer.download(
-            self.connection, checked_name(sandbox, "sandbox"), path, out, moved or transfer.silent
+            self.connection, checked_name(sandbox, "sandbox"), path, out, on_progress or transfer.silent
         )
 
     async def _max_file_bytes(self) -> int | None:

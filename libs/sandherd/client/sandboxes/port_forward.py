@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import request_with_retries
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
@@ -17,7 +17,7 @@ from sandherd.contracts.requests import INLINE_BYTES, PortData, PortRead, PortWr
 
 LOOPBACK: Final = "127.0.0.1"
 _CLOSE_SECONDS: Final = 3.0
-_REST: Final = 0.05
+_PAUSE_SECONDS: Final = 0.05
 """How long to wait after a reply without progress, in seconds: a sandbox may reply at once."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -45,8 +45,8 @@ class PortForward:
 
         Raises `HerdError` if the port `local` can't be used; 0 means any free port.
         """
-        made(PortRead, sandbox=checked_name(sandbox, "sandbox"), connection="con-x")
-        made(PortWrite, sandbox=sandbox, connection="con-x", port=port)
+        validated(PortRead, sandbox=checked_name(sandbox, "sandbox"), connection="con-x")
+        validated(PortWrite, sandbox=sandbox, connection="con-x", port=port)
         forward = cls(link, sandbox, port, report)
         try:
             server = await asyncio.start_server(forward._accept, LOOPBACK, local, limit=INLINE_BYTES)
@@ -99,10 +99,10 @@ class PortForward:
             while data:
                 accepted = await self._write(name, offset, data)
                 if accepted == offset:
-                    await asyncio.sleep(_REST)
+                    await asyncio.sleep(_PAUSE_SECONDS)
                 data, offset = data[accepted - offset :], accepted
         while not (await self._request(name, offset, b"", end=True)).ended:  # noqa: ASYNC110  # another process ends it
-            await asyncio.sleep(_REST)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _receive(self, name: str, writer: asyncio.StreamWriter) -> None:
         """Write what the program in the sandbox sends, as fast as the program on this machine reads it."""
@@ -114,7 +114,7 @@ class PortForward:
             await writer.drain()
             offset, ended = offset + len(found.data), found.ended
             if not found.data and not ended:
-                await asyncio.sleep(_REST)
+                await asyncio.sleep(_PAUSE_SECONDS)
         if writer.can_write_eof():
             writer.write_eof()
 

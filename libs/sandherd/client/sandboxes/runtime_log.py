@@ -2,7 +2,7 @@
 
 import tempfile
 
-from sandherd.client.errors import checked_name, made
+from sandherd.client.errors import checked_name, validated
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import request_with_retries
 from sandherd.client.sandboxes import transfer
@@ -11,7 +11,7 @@ from sandherd.contracts.requests import GetRuntimeLogs, RuntimeLog
 
 async def read(link: HerdConnection, sandbox: str, *, lines: int) -> tuple[bytes, bool]:
     """The last lines of the log, and whether bytes at their beginning are missing. Raises `HerdError`."""
-    request = made(GetRuntimeLogs, sandbox=checked_name(sandbox, "sandbox"), lines=lines)
+    request = validated(GetRuntimeLogs, sandbox=checked_name(sandbox, "sandbox"), lines=lines)
     found: RuntimeLog = await request_with_retries(link, request)
     if found.artifact is None:
         return found.data or b"", found.truncated

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.regular_file import opened_regular
 from sandherd.client.retry import ProgressCheck, request_with_retries
@@ -32,17 +32,17 @@ from sandherd.contracts.subjects import ARTIFACT
 
 AT_ONCE: Final = 4
 """Maximum number of chunks in flight."""
-STALLED: Final = 120.0
-"""How long a transfer may make no progress, in seconds."""
-LONGEST: Final = 3600.0
-"""Time limit of a whole transfer in the sandbox, in seconds: chunks are stored for this time."""
-_MIN_PROGRESS: Final = 64 * 1024
+STALLED_SECONDS: Final = 120.0
+"""Seconds without progress after which a transfer fails."""
+MAX_TRANSFER_SECONDS: Final = 3600.0
+"""Time limit of a whole transfer, in seconds. The chunks in the sandbox are stored for this time."""
+_MIN_PROGRESS_BYTES: Final = 64 * 1024
 
-Moved = Callable[[int, int], None]
+OnTransfer = Callable[[int, int], None]
 """Called with the number of transferred bytes, and the number of all bytes."""
 
 
-def silent(_moved: int, _size: int) -> None:
+def silent(_transferred: int, _size: int) -> None:
     """Ignores progress."""
 
 
@@ -101,7 +101,7 @@ def bundle_source(file: IO[bytes]) -> UploadSource:
 
 
 def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> None:
-    """Copy a file that reports no size, such as those in /proc: its content may differ at the next read."""
+    """Copy a file that reports no size, such as one in /proc, because its content may differ at the next read."""
     while block := os.read(file.fileno(), INLINE_BYTES):
         if limit is not None and copy.tell() + len(block) > limit:
             raise archive.too_large(str(path), None, limit)
@@ -128,59 +128,58 @@ def _upload_source(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) 
 
 
 async def upload(
-    link: HerdConnection, project: str, sandbox: str, content: UploadSource, path: str, *, moved: Moved = silent
+    link: HerdConnection, project: str, sandbox: str, content: UploadSource, path: str, *, report: OnTransfer = silent
 ) -> FileWritten:
     """Upload `content` into the sandbox as `path`. Raises `HerdError`."""
     whole = content.size <= INLINE_BYTES
     content.file.seek(0)
-    request = made(
+    request = validated(
         Upload,
         sandbox=sandbox,
         transfer=new_name("trf"),
         path=path,
         data=content.file.read(content.size) if whole else None,
-        artifact=None if whole else await _send_chunks(link, project, sandbox, content, moved),
+        artifact=None if whole else await _send_chunks(link, project, sandbox, content, report),
         sha256=content.sha256,
         mode=content.mode,
         unpack=content.folder,
     )
     written: FileWritten = await _repeat_until_done(link, request)
     if written.sha256 != content.sha256 or written.size != content.size:
-        raise _damaged(path, "the sandbox wrote other data than was sent")
-    moved(content.size, content.size)
+        raise _damaged_error(path, "the sandbox wrote other data than was sent")
+    report(content.size, content.size)
     return written
 
 
-async def store(link: HerdConnection, project: str, owner: str, content: UploadSource, *, moved: Moved) -> ArtifactRef:
+async def store(
+    link: HerdConnection, project: str, owner: str, content: UploadSource, *, report: OnTransfer
+) -> ArtifactRef:
     """Store `content` as an artifact of `owner`: a sandbox, or a task to be submitted. Raises `HerdError`."""
-    return await _send_chunks(link, project, owner, content, moved)
+    return await _send_chunks(link, project, owner, content, report)
 
 
-async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO[bytes], moved: Moved) -> None:
+async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO[bytes], report: OnTransfer) -> None:
     """Write an artifact of a sandbox or a task into an empty file. Raises `HerdError`, also if it is damaged."""
-    await _fetch(link, owner, artifact, out, moved)
+    await _fetch(link, owner, artifact, out, report)
     if digest_of(out) != (artifact.size, artifact.sha256):
-        raise _damaged(artifact.artifact, "the received data is not what was stored")
+        raise _damaged_error(artifact.artifact, "the received data is not what was stored")
     out.seek(0)
 
 
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
-    """Repeat the request until the transfer is done: each one continues it. Raises `HerdError` without progress."""
-    progress = ProgressCheck(STALLED, longest=LONGEST, minimum=_MIN_PROGRESS)
-    while True:
-        found = await request_with_retries(link, request)
-        if found.done:
-            return found
+    """Repeat the request until the transfer is done. Each request continues it. Raises `HerdError` without progress."""
+    progress = ProgressCheck(STALLED_SECONDS, longest=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
+    while not (found := await request_with_retries(link, request)).done:
         await progress.report(found.moved)
+    return found
 
 
 async def _send_chunks(
-    link: HerdConnection, project: str, sandbox: str, content: UploadSource, moved: Moved
+    link: HerdConnection, project: str, sandbox: str, content: UploadSource, report: OnTransfer
 ) -> ArtifactRef:
     """Send the chunks, some concurrently. Returns a reference to the stored artifact."""
     name = new_name("upl")
-    count = chunk_count(content.size)
-    sent = 0
+    count, sent = chunk_count(content.size), 0
 
     async def send(index: int) -> None:
         nonlocal sent
@@ -188,7 +187,7 @@ async def _send_chunks(
         data = os.pread(content.file.fileno(), min(CHUNK_BYTES, content.size - start), start)
         await request_with_retries(link, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=data))
         sent += len(data)
-        moved(min(sent, content.size - 1), content.size)
+        report(min(sent, content.size - 1), content.size)
 
     await _for_each(count, send)
     return ArtifactRef(
@@ -216,35 +215,36 @@ async def _for_each(count: int, send_one: Callable[[int], Any]) -> None:
         await cancel_and_wait(workers)
 
 
-async def download(link: HerdConnection, sandbox: str, path: str, out: IO[bytes], moved: Moved = silent) -> FileRead:
+async def download(
+    link: HerdConnection, sandbox: str, path: str, out: IO[bytes], report: OnTransfer = silent
+) -> FileRead:
     """Download a file, or a folder as an archive, from the sandbox into `out`. Raises `HerdError`."""
-    found: FileRead = await _repeat_until_done(
-        link, made(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
-    )
+    request = validated(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
+    found: FileRead = await _repeat_until_done(link, request)
     if found.artifact is None:
         out.write(found.data or b"")
     else:
-        await _fetch(link, sandbox, found.artifact, out, moved)
+        await _fetch(link, sandbox, found.artifact, out, report)
     if digest_of(out) != (found.size, found.sha256):
-        raise _damaged(path, "the received data is not what the sandbox sent")
+        raise _damaged_error(path, "the received data is not what the sandbox sent")
     out.seek(0)
-    moved(found.size, found.size)
+    report(found.size, found.size)
     return found
 
 
-async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out: IO[bytes], moved: Moved) -> None:
-    """Write the chunks, each at its offset: they may be received in any order, and twice."""
+async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out: IO[bytes], report: OnTransfer) -> None:
+    """Write the chunks, each at its offset, because they may be received in any order and more than once."""
     try:
         receiver = ChunkReceiver(artifact)
         while not receiver.complete:
-            request = made(DownloadChunk, sandbox=sandbox, artifact=artifact.artifact, after=receiver.after)
+            request = validated(DownloadChunk, sandbox=sandbox, artifact=artifact.artifact, after=receiver.after)
             piece = await request_with_retries(link, request)
             out.seek(receiver.accept(piece))
             out.write(piece.data)
-            moved(min(receiver.moved, artifact.size - 1), artifact.size)
+            report(min(receiver.moved, artifact.size - 1), artifact.size)
     except InvalidChunkError as error:
-        raise _damaged(artifact.artifact, str(error)) from None
+        raise _damaged_error(artifact.artifact, str(error)) from None
 
 
-def _damaged(path: str, what: str) -> HerdError:
+def _damaged_error(path: str, what: str) -> HerdError:
     return HerdError.of(Code.CONFLICT, f"{path}: {what}", field="path", remedy="copy it again")

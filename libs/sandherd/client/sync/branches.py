@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import IO, Literal
 
     from sandherd.client.repositories.branch_fetch import FetchedBranch
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.contracts.requests import BranchList, BranchView
     from sandherd.contracts.states import BranchState
 
@@ -38,7 +38,10 @@ class SyncBranchOperations(SyncTaskFiles):
         )
 
     def branch(self, name: str) -> BranchView:
-        """One branch. If several have the name: the live one, else the last changed. Raises if several are live."""
+        """One branch. If several have the name, the live one, else the one that changed last.
+
+        Raises if several are live.
+        """
         return self._loop.run(lambda: self._inner.branch(name))
 
     def push_branch(self, name: str, *, approved_commit: str | None = None, by: str | None = None) -> BranchView:
@@ -66,17 +69,19 @@ class SyncBranchOperations(SyncTaskFiles):
     def delete_branch(
         self, name: str, *, where: Literal["everywhere", "here"] = "everywhere", by: str | None = None
     ) -> BranchView:
-        """Delete a branch in the herd, and in its repository if it was pushed; with `here`, only in the herd."""
+        """Delete a branch in the herd and, if it was pushed, in its repository. With `here`, only in the herd."""
         return self._loop.run(lambda: self._inner.delete_branch(name, where=where, by=by))
 
-    def fetch_branch(self, name: str, into: Path | str = ".", *, moved: Moved | None = None) -> FetchedBranch:
+    def fetch_branch(
+        self, name: str, into: Path | str = ".", *, on_progress: OnTransfer | None = None
+    ) -> FetchedBranch:
         """Fetch a branch into the local repository that contains `into`, as a branch of the same name.
 
         A local branch is only created or fast-forwarded; the work tree is not changed. Objects are checked first, and
         nothing of the branch is executed. Raises `HerdError`: `conflict` if the local branch is checked out or has
         other commits, or if the repository does not have the base; `refused` if the bundle has unexpected contents.
         """
-        return self._loop.run(lambda: self._inner.fetch_branch(name, into, moved=moved))
+        return self._loop.run(lambda: self._inner.fetch_branch(name, into, on_progress=on_progress))
 
     def branch_diff(self, name: str, out: IO[bytes]) -> None:
         """Write the diff between the base commit and the branch into an empty file, in the format of `git apply`.

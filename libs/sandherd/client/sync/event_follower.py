@@ -25,7 +25,10 @@ class SyncEventFollower:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no event is known to be missing so far; the target may still run. `missing` has the missing ones."""
+        """Whether no event is known to be missing so far. The target may still run.
+
+        `missing` has the missing events.
+        """
         return self._inner.is_complete
 
     @property

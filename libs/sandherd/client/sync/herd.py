@@ -14,7 +14,7 @@ class SyncHerd(SyncHerdMethods):
 
     Events and output are plain generators. The connection works in a thread of its own, so several threads may use one
     `SyncHerd`, and a program may have an event loop beside it. Ctrl-C cancels the method that waits. Callbacks such as
-    `moved` are called in the connection's thread, and can't call methods of the `SyncHerd`.
+    `on_progress` are called in the connection's thread, and can't call methods of the `SyncHerd`.
     """
 
     def __init__(self, thread: LoopThread | None = None, herd: Herd | None = None) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandherd.client.errors import HerdError
-    from sandherd.client.events.gap_filler import Patience
+    from sandherd.client.events.gap_filler import FollowLimits
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.queries import ListPage
     from sandherd.client.repositories.local import LocalRepository
@@ -78,18 +78,19 @@ class SyncHerdMethods(
         by: str | None = None,
         repository: RepositorySource | LocalRepository | str | Path | None = None,
     ) -> str:
-        """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
+        """Submit a task: either a `TaskSpec`, or a text and the program that does the task. Returns the task's name.
 
-        The same `task` submitted twice is one task; a different one under its name is refused. The event
-        `task.rejected`, or `task.refused` for a name in use, has the reason. A task that would certainly be rejected is
-        not sent, and raises `HerdError`. `repository` is the git repository that the task works on: a URL, or a path on
-        this machine, whose base branch is uploaded first. A `RepositorySource` without URL and path is the default
-        repository of the project, with another base, branch or ticket.
+        `task` is the task's name. If the same task is submitted again, nothing changes. A different task under a name
+        in use is refused by the event `task.refused`; the event `task.rejected` has the reason of any other rejection.
+        If the task would certainly be rejected, it is not sent, and `HerdError` is raised. `repository` is the git
+        repository that the task works on: a URL, or a path on this machine, whose base branch is uploaded first. A
+        `RepositorySource` without URL and path is the default repository of the project, with another base, branch or
+        ticket.
         """
         return self._loop.run(lambda: self._inner.submit(what, argv, task=task, by=by, repository=repository))
 
     def cancel(self, task: str, *, reason: str = "", by: str | None = None) -> None:
-        """Cancel a task that has not ended. Raises `HerdError` (`conflict`) if it has."""
+        """Cancel a task. Raises `HerdError` (`conflict`) if it has ended."""
         return self._loop.run(lambda: self._inner.cancel(task, reason=reason, by=by))
 
     def retry(
@@ -168,7 +169,7 @@ class SyncHerdMethods(
         return self._loop.iterate(lambda: self._inner.trajectory(sandbox, limit=limit))
 
     def audit(self, sandbox: str | None = None) -> Audit:
-        """Whether all events are stored: of a sandbox, of all sandboxes of a task (by its name), or of the project."""
+        """Whether all events of a sandbox, of a task's sandboxes, or of the project are stored."""
         return self._loop.run(lambda: self._inner.audit(sandbox))
 
     def forward_port(
@@ -203,7 +204,7 @@ class SyncHerdMethods(
         task: str | None = None,
         sandbox: str | None = None,
         fresh: bool = False,
-        patience: Patience | None = None,
+        limits: FollowLimits | None = None,
     ) -> SyncEventFollower:
         """The events of a task and its sandboxes, or of one sandbox, until its end.
 
@@ -211,7 +212,7 @@ class SyncHerdMethods(
         """
         return SyncEventFollower(
             self._loop,
-            self._loop.call(lambda: self._inner.follow(task=task, sandbox=sandbox, fresh=fresh, patience=patience)),
+            self._loop.call(lambda: self._inner.follow(task=task, sandbox=sandbox, fresh=fresh, limits=limits)),
         )
 
     def wait(self, task: str) -> TaskView:

@@ -13,7 +13,7 @@ from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.errors import Code
 
 T = TypeVar("T")
-_END: Final = object()
+_END_OF_ITERATION: Final = object()
 
 
 class LoopThread:
@@ -52,7 +52,7 @@ class LoopThread:
         """The items of the iterator that `make` returns. The iterator is closed with this generator."""
         items = self.call(make)
         try:
-            while (item := self.run(lambda: _next(items))) is not _END:
+            while (item := self.run(lambda: _next(items))) is not _END_OF_ITERATION:
                 yield item
         finally:
             close = getattr(items, "aclose", None)
@@ -147,19 +147,19 @@ class _Work(Generic[T]):
     def _settle(self, _task: "asyncio.Task[None]") -> None:
         """Set the outcome of a task that was cancelled before it began."""
         if not self.outcome.done():
-            self.outcome.set_exception(_cancelled())
+            self.outcome.set_exception(_cancelled_error())
 
     async def _run(self) -> None:
         try:
             self.outcome.set_result(await self._make())
         except asyncio.CancelledError:
-            self.outcome.set_exception(_cancelled())
+            self.outcome.set_exception(_cancelled_error())
         except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for it
             self.outcome.set_exception(error)
 
 
 async def _next(items: AsyncIterator[T]) -> T | Any:
-    return await anext(items, _END)
+    return await anext(items, _END_OF_ITERATION)
 
 
 async def _cancel_others() -> None:
@@ -170,5 +170,5 @@ async def _cancel_others() -> None:
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
-def _cancelled() -> HerdError:
+def _cancelled_error() -> HerdError:
     return HerdError.of(Code.UNAVAILABLE, "the connection was closed meanwhile", remedy="connect again")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO, Literal
 
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.contracts.commands import SandboxSpec
     from sandherd.contracts.requests import (
         AgentServerView,
@@ -159,14 +159,16 @@ class SyncSandboxOperations(SyncNamedSecrets):
         """The entries of a folder in the work tree of a sandbox; for a file, only its entry."""
         return self._loop.run(lambda: self._inner.files(sandbox, path, recursive=recursive, limit=limit))
 
-    def upload(self, sandbox: str, local: Path | IO[bytes], path: str, *, moved: Moved | None = None) -> FileWritten:
+    def upload(
+        self, sandbox: str, local: Path | IO[bytes], path: str, *, on_progress: OnTransfer | None = None
+    ) -> FileWritten:
         """Upload a local file, also an open one, or a folder with its contents, into the work tree as `path`."""
-        return self._loop.run(lambda: self._inner.upload(sandbox, local, path, moved=moved))
+        return self._loop.run(lambda: self._inner.upload(sandbox, local, path, on_progress=on_progress))
 
     def write(self, sandbox: str, data: bytes, path: str, *, mode: int = 0o644) -> FileWritten:
         """Write bytes into the work tree as the file `path`."""
         return self._loop.run(lambda: self._inner.write(sandbox, data, path, mode=mode))
 
-    def download(self, sandbox: str, path: str, out: IO[bytes], *, moved: Moved | None = None) -> FileRead:
+    def download(self, sandbox: str, path: str, out: IO[bytes], *, on_progress: OnTransfer | None = None) -> FileRead:
         """Download a file, or a folder as a tar archive, from the work tree; its bytes are written to `out`."""
-        return self._loop.run(lambda: self._inner.download(sandbox, path, out, moved=moved))
+        return self._loop.run(lambda: self._inner.download(sandbox, path, out, on_progress=on_progress))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandherd.client.file_history import FileContent
     from sandherd.client.repositories.local import LocalRepository
     from sandherd.client.repositories.source import RepositorySource
-    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.sandboxes.transfer import OnTransfer
     from sandherd.client.task_work import LeftOut
     from sandherd.client.work_source import WorkSource
     from sandherd.contracts.events import ArtifactRef
@@ -27,42 +27,46 @@ class SyncTaskFiles(SyncSandboxOperations):
     """The methods of `Herd` about files of tasks. Every method raises `HerdError`."""
 
     def upload_work(
-        self, task: str, work: WorkSource, *, moved: Moved | None = None, left_out: LeftOut | None = None
+        self, task: str, work: WorkSource, *, on_progress: OnTransfer | None = None, left_out: LeftOut | None = None
     ) -> ArtifactRef:
         """Upload the files that a task begins with. Returns the `work` of its spec, which is to be submitted next.
 
         Links that lead out of the folder are left out: `left_out` is called with each, in another thread.
         """
-        return self._loop.run(lambda: self._inner.upload_work(task, work, moved=moved, left_out=left_out))
+        return self._loop.run(lambda: self._inner.upload_work(task, work, on_progress=on_progress, left_out=left_out))
 
     def upload_repository(
-        self, task: str, repository: RepositorySource | LocalRepository | str | Path, *, moved: Moved | None = None
+        self,
+        task: str,
+        repository: RepositorySource | LocalRepository | str | Path,
+        *,
+        on_progress: OnTransfer | None = None,
     ) -> Repository:
         """Upload the base branch of a local repository. Returns the `repository` of the spec to be submitted next.
 
         Uncommitted changes are not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
         without URL and path is the default repository of the project.
         """
-        return self._loop.run(lambda: self._inner.upload_repository(task, repository, moved=moved))
+        return self._loop.run(lambda: self._inner.upload_repository(task, repository, on_progress=on_progress))
 
-    def fetch_result(self, task: str, out: IO[bytes], *, moved: Moved | None = None) -> None:
+    def fetch_result(self, task: str, out: IO[bytes], *, on_progress: OnTransfer | None = None) -> None:
         """Write the stored work tree of a task, a compressed tar archive, into an empty file."""
-        return self._loop.run(lambda: self._inner.fetch_result(task, out, moved=moved))
+        return self._loop.run(lambda: self._inner.fetch_result(task, out, on_progress=on_progress))
 
-    def fetch_start(self, task: str, out: IO[bytes], *, moved: Moved | None = None) -> bool:
+    def fetch_start(self, task: str, out: IO[bytes], *, on_progress: OnTransfer | None = None) -> bool:
         """Write the archive of the files that a task began with into an empty file; returns whether it had any.
 
         They are stored as long as the record of the task; later, raises `HerdError` (`not_found`).
         """
-        return self._loop.run(lambda: self._inner.fetch_start(task, out, moved=moved))
+        return self._loop.run(lambda: self._inner.fetch_start(task, out, on_progress=on_progress))
 
-    def artifact(self, reference: ArtifactRef, out: IO[bytes], *, moved: Moved | None = None) -> None:
+    def artifact(self, reference: ArtifactRef, out: IO[bytes], *, on_progress: OnTransfer | None = None) -> None:
         """Write an artifact that an event of this project refers to into an empty file; verify its size and SHA-256.
 
         `reference` is a value of the event's `artifacts`, or of another field of this type. Raises `HerdError`:
         `invalid_field` if it is of another project or not of an artifact, `not_found` if it is no longer stored.
         """
-        return self._loop.run(lambda: self._inner.artifact(reference, out, moved=moved))
+        return self._loop.run(lambda: self._inner.artifact(reference, out, on_progress=on_progress))
 
     def file_versions(self, sandbox: str, path: str | None = None, *, diffs: bool = False) -> Generator[FileVersion]:
         """The versions of files that the agent in a sandbox has changed, or of one file, in order of the changes."""

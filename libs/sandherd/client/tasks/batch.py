@@ -21,7 +21,7 @@ from typing import Any, Final
 import yaml
 
 from sandherd.client.argument_lists import argument_list
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, validated
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.secret_values import check_secret_values
 from sandherd.client.tasks.batch_inputs import inputs_of
@@ -70,7 +70,7 @@ class BatchTask:
 
 
 def read(path: Path) -> list[BatchTask]:
-    """The tasks of a file, each after its dependencies. Raises `HerdError` naming the file, the task and its field."""
+    """The tasks of a file, each after its dependencies. Raises `HerdError`, which names the file, task and field."""
     entries = _entries(_document(path), path)
     try:
         return ordered(entries, Path() if path == _STANDARD_INPUT else path.parent)
@@ -96,8 +96,11 @@ def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list
         _check_references(label, others, tasks)
     read = {label: inputs_of(label, entry, tasks) for label, entry in named.items()}
     sources = {one["task"] for inputs in read.values() for one in inputs}
-    more = {label: {"inputs": inputs} | _storing(tasks[label] in sources) for label, inputs in read.items()}
-    return [_batch_task(label, {**named[label], **more[label]}, tasks, batch, folder) for label in _sorted(waits)]
+    more = {label: {"inputs": inputs} | _result_fields(tasks[label] in sources) for label, inputs in read.items()}
+    return [
+        _batch_task(label, {**named[label], **more[label]}, tasks, batch, folder)
+        for label in _sort_by_dependency(waits)
+    ]
 
 
 def batch_name(names: Sequence[str]) -> str:
@@ -165,13 +168,13 @@ def _check_references(label: str, others: Any, tasks: Mapping[str, str]) -> None
         )
 
 
-def _storing(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one fact
-    """The field that makes a task store its result, if another task of the file takes files from it."""
+def _result_fields(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one fact
+    """The field that makes a task store its result, if another task of the file takes files from the result."""
     return {"keep_work": True} if is_source else {}
 
 
-def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Each label after its dependencies; those without dependencies stay in the order of the file."""
+def _sort_by_dependency(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The labels, each after its dependencies. Labels without dependencies stay in the order of the file."""
     try:
         yield from TopologicalSorter(waits).static_order()
     except CycleError as error:
@@ -187,9 +190,9 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
     try:
         if "argv" in entry:
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
-        fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
-        repository, earlier = repository_of(fields, folder), _earlier(fields)
-        spec = made(TaskSpec, **fields)
+        fields["labels"] = own_labels(fields.get("labels")) | _labels_of_batch(label, batch)
+        repository, earlier = repository_of(fields, folder), _pop_earlier_task(fields)
+        spec = validated(TaskSpec, **fields)
         if spec.sealed is None:
             check_secret_values({name: spec.env[name] for name in spec.secret_env})
         return BatchTask(label, tasks[label], spec, earlier, repository)
@@ -209,14 +212,15 @@ def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
 
 
 def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
-    """The tasks with additional labels; a task's own labels have precedence. Raises `HerdError` for too many."""
+    """The tasks with additional labels. A task's own labels have precedence. Raises `HerdError` for too many labels."""
     return [
-        replace(one, spec=made(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}})) for one in tasks
+        replace(one, spec=validated(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}}))
+        for one in tasks
     ]
 
 
 def own_labels(labels: Any) -> dict[str, Any]:
-    """The labels that a user gives. Raises `HerdError` for anything but a mapping, and for reserved keys."""
+    """The labels that a user has set. Raises `HerdError` for reserved keys, and if the labels are not a mapping."""
     if not isinstance(labels or {}, Mapping):
         raise _error("labels: not a mapping", "labels", "write `labels: {key: value}`")
     for key in labels or {}:
@@ -225,19 +229,19 @@ def own_labels(labels: Any) -> dict[str, Any]:
     return dict(labels or {})
 
 
-def _reserved(label: str, batch: str) -> dict[str, str]:
+def _labels_of_batch(label: str, batch: str) -> dict[str, str]:
     """The labels that Sandherd sets: the batch, and the name in the file if it is valid as the value of a label."""
     named = {NAME_LABEL: label} if label and _LABEL.fullmatch(label) else {}
     return {BATCH_LABEL: batch} | named
 
 
-def _earlier(fields: dict[str, Any]) -> ResumeSource | None:
+def _pop_earlier_task(fields: dict[str, Any]) -> ResumeSource | None:
     """Remove the field `resume`, and return its earlier task. A complete `Resume` is not removed."""
     resumed = fields.get("resume")
     if resumed is None or (isinstance(resumed, Mapping) and "session_id" in resumed):
         return None
     del fields["resume"]
-    return made(ResumeSource, **(resumed if isinstance(resumed, Mapping) else {"task": resumed}))
+    return validated(ResumeSource, **(resumed if isinstance(resumed, Mapping) else {"task": resumed}))
 
 
 def _error(message: str, field: str, remedy: str) -> HerdError:

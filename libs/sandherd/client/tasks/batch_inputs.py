@@ -1,4 +1,4 @@
-"""The `inputs` of a task in a file: which files it takes from the results of tasks that it depends on."""
+"""The `inputs` of a task in a file: the files that it takes from the results of its dependencies."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.repositories.source import RepositorySource, place_of
 from sandherd.contracts.errors import Code
 
@@ -15,7 +15,7 @@ FIELD: Final = "repository"
 
 
 def repository_of(fields: dict[str, Any], folder: Path) -> RepositorySource | None:
-    """Remove a local repository from a task's fields, and return it. One with a URL remains, as in a task spec.
+    """Remove a local repository from a task's fields, and return it. A repository with a URL remains in the fields.
 
     Raises `HerdError` with the field's path in the file.
     """
@@ -42,7 +42,7 @@ def _source(written: Any, folder: Path) -> RepositorySource:
         written = place_of(written)
     if not isinstance(written, Mapping):
         raise HerdError.of(Code.INVALID_FIELD, "write `repository: {url: …}`, or `{path: …}`")
-    source = made(RepositorySource, **{str(name): value for name, value in written.items()})
+    source = validated(RepositorySource, **{str(name): value for name, value in written.items()})
     if source.is_default:
         raise HerdError.of(Code.INVALID_FIELD, "name either the url of a repository, or the path of a local one")
     return source if source.path is None else source.model_copy(update={"path": str(folder / source.path)})

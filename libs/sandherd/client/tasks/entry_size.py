@@ -16,7 +16,10 @@ def is_too_large(entry: Any) -> bool:
 
 
 def _values(value: Any, depth: int, count: int) -> int:
-    """`count` plus the number of values in `value`, at most `MAX_VALUES` + 1; that, too, if it is nested too deeply."""
+    """`count` plus the number of values in `value`.
+
+    `MAX_VALUES` + 1 if there are more, or they are nested too deeply.
+    """
     if depth == 0:
         return MAX_VALUES + 1
     count += 1

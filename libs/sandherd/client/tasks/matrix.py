@@ -43,7 +43,7 @@ class Combination:
 
 
 def expanded(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The entries, with one for each combination of a matrix. Dependencies on a matrix become ones on all its entries.
+    """The entries, with an entry for each combination of a matrix. A dependency on a matrix is on each of its entries.
 
     Raises `HerdError` that names the entry and the field.
     """
@@ -77,7 +77,7 @@ def combinations(entry: Mapping[str, Any]) -> list[Combination]:
 
 
 def _has_matrix(entry: Mapping[str, Any]) -> bool:
-    """Whether the entry has a matrix. Raises `HerdError` if it has one, and is too large or has no valid name."""
+    """Whether the entry has a matrix. Raises `HerdError` if such an entry is too large or has no valid name."""
     if "matrix" not in entry:
         return False
     if is_too_large(entry):
@@ -149,7 +149,7 @@ def _without_excluded(
 def _with_included(
     originals: list[Values], axes: Mapping[str, list[str]], rows: Sequence[Values]
 ) -> list[tuple[Values, Sequence[str]]]:
-    """All combinations, each with the values in its name: of the keys with lists, or of its own `include` entry."""
+    """All combinations, each with the values that its name has: of the keys with lists, or of its `include` entry."""
     found: list[tuple[Values, Sequence[str]]] = [(dict(values), list(values.values())) for values in originals]
     added: list[tuple[Values, Sequence[str]]] = []
     for row in rows:
@@ -174,7 +174,7 @@ def _name_part(value: str) -> str:
 
 
 def _refuse_shared_names(entries: Sequence[Mapping[str, Any]], groups: Mapping[str, list[Combination]]) -> None:
-    """Refuse two entries with one name: a dependency on it would be ambiguous; and two combinations with one name."""
+    """Refuse two entries with one name, because a dependency would be ambiguous, and two combinations with one name."""
     names = Counter(str(entry.get("name") or entry.get("task")) for entry in entries)
     for name, found in groups.items():
         if names[name] > 1:
@@ -188,15 +188,15 @@ def _entries_of(entry: Mapping[str, Any], groups: Mapping[str, list[Combination]
     return [_entry_of(entry, one) for one in groups[str(entry["name"])]] if "matrix" in entry else [entry]
 
 
-def _entry_of(entry: Mapping[str, Any], one: Combination) -> dict[str, Any]:
+def _entry_of(entry: Mapping[str, Any], choice: Combination) -> dict[str, Any]:
     """The entry of one combination: with its name, its values in all texts, and labels of its values."""
-    name = f"{entry['name']}-{one.suffix}"
+    name = f"{entry['name']}-{choice.suffix}"
     fields = {
-        field: _with_values(name, field, value, one.values) for field, value in entry.items() if field != "matrix"
+        field: _with_values(name, field, value, choice.values) for field, value in entry.items() if field != "matrix"
     }
     if entry.get("task") is not None and "${{" not in str(entry["task"]):
-        fields["task"] = f"{entry['task']}-{one.suffix}"
-    return fields | {"name": name, "labels": _labels(name, fields.get("labels"), one.values)}
+        fields["task"] = f"{entry['task']}-{choice.suffix}"
+    return fields | {"name": name, "labels": _labels(name, fields.get("labels"), choice.values)}
 
 
 def _labels(name: str, labels: Any, values: Values) -> Any:
@@ -212,7 +212,7 @@ def _labels(name: str, labels: Any, values: Values) -> Any:
 def _with_values(name: str, field: str, value: Any, values: Values) -> Any:
     """A YAML value in which the references in texts, and in keys of mappings, are replaced by values."""
     if isinstance(value, str):
-        return _REFERENCE.sub(lambda found: _filled(name, field, found, values), value)
+        return _REFERENCE.sub(lambda found: _fill_placeholders(name, field, found, values), value)
     if isinstance(value, list):
         return [_with_values(name, field, one, values) for one in value]
     if isinstance(value, Mapping):
@@ -223,7 +223,7 @@ def _with_values(name: str, field: str, value: Any, values: Values) -> Any:
     return value
 
 
-def _filled(name: str, field: str, found: re.Match[str], values: Values) -> str:
+def _fill_placeholders(name: str, field: str, found: re.Match[str], values: Values) -> str:
     if found[1]:
         return found[0].removeprefix("$")
     if found[2] is None:

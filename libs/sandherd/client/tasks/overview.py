@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.tasks.wait_reasons import with_approvals
 from sandherd.contracts import requests
 from sandherd.contracts.events.monitor import MonitorDeadFound, MonitorGuardianAnalysed, MonitorInterventionOutcome
@@ -28,9 +28,9 @@ LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
 """The states of tasks that have not ended."""
 MAX_TASKS: Final = 500
 HISTORY_SECONDS: Final = 3.0
-_FOUND: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
+_FINDING_EVENTS: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
 _OUTCOME: Final = MonitorInterventionOutcome.type
-_UNSOLVED: Final = frozenset({"ignored", "undelivered"})
+_UNSOLVED_OUTCOMES: Final = frozenset({"ignored", "undelivered"})
 T = TypeVar("T")
 
 
@@ -40,7 +40,7 @@ class WorkView(BaseModel):
     project: str
     task: str
     name: str | None = None
-    """Its name in the file that it was submitted by."""
+    """The name of the task in the file that it was submitted from."""
     state: str
     attempt: int = 1
     sandbox: str | None = None
@@ -52,7 +52,8 @@ class WorkView(BaseModel):
     """The tokens of all attempts: input, output, and cache tokens."""
     cost_micro_usd: int | None = None
     needs: str | None = None
-    """Why the task needs a user: an approval, a paused sandbox, or a diagnosis of the monitor. None if it does not."""
+    """Why the task needs a user: an approval, a paused sandbox, or a diagnosis of the monitor. None if it needs
+    none."""
     waits_for: str | None = None
     """The reason why the task waits, if it does not need a user."""
     text: str = ""
@@ -68,15 +69,17 @@ class Overview(BaseModel):
 
 async def overview(send: queries.SendRequest) -> Overview:
     """Request the overview. Raises `HerdError` if the spawner does not reply; replies of the history are optional."""
-    live = await send(made(ListLiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
+    live = await send(validated(ListLiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
     tasks = await with_approvals(send, live.tasks)
     names = [view.task for view in tasks]
     running = [SandboxState.RUNNING, SandboxState.PAUSED]
     now, past, usage, findings = await asyncio.gather(
-        _optional(send, made(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
-        _optional(send, made(ListPastSandboxes, states=running, limit=1000)),
-        _optional(send, made(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
-        _optional(send, made(requests.ListEvents, types=[*_FOUND, _OUTCOME], newest_first=True, limit=1000)),
+        _optional(send, validated(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
+        _optional(send, validated(ListPastSandboxes, states=running, limit=1000)),
+        _optional(send, validated(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
+        _optional(
+            send, validated(requests.ListEvents, types=[*_FINDING_EVENTS, _OUTCOME], newest_first=True, limit=1000)
+        ),
     )
     views = work_views(
         tasks,
@@ -115,8 +118,8 @@ def _diagnosis(event: Mapping[str, Any]) -> str | None:
     data = event.get("data", {})
     if event["type"] == _OUTCOME:
         outcome = data.get("outcome")
-        return f"diagnosis: the monitor's message was {outcome}" if outcome in _UNSOLVED else None
-    if event["type"] == _FOUND[0]:
+        return f"diagnosis: the monitor's message was {outcome}" if outcome in _UNSOLVED_OUTCOMES else None
+    if event["type"] == _FINDING_EVENTS[0]:
         return f"diagnosis: {data.get('rule')}: {data.get('summary')}" if data.get("needs_steering") else None
     return "diagnosis: its worker does not respond"
 
@@ -157,7 +160,7 @@ def tokens_of(usage: requests.Usage) -> int:
 
 async def cost_of(send: queries.SendRequest, task: TaskView) -> int | None:
     """The cost of a task so far, in millionths of a US dollar; None if the history does not reply."""
-    found = await _optional(send, made(requests.GetUsage, by="task", tasks=[task.task], limit=1))
+    found = await _optional(send, validated(requests.GetUsage, by="task", tasks=[task.task], limit=1))
     return None if found is None else int(found.total.cost_micro_usd)
 
 

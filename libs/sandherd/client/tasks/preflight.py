@@ -17,8 +17,8 @@ def refusal(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
     """The error of a spec that the spawner would reject, with the permitted values; None if it is acceptable."""
     runtimes = [runtime.runtime for runtime in catalogue.runtimes]
     return (
-        _unknown("runtime", spec.runtime, runtimes)
-        or _unknown("profile", spec.profile, catalogue.profiles)
+        _unknown_error("runtime", spec.runtime, runtimes)
+        or _unknown_error("profile", spec.profile, catalogue.profiles)
         or _harness(spec, catalogue)
         or _exceeded_limit(spec.limits, catalogue.caps)
         or _excessive_ttl(spec.ttl_seconds, catalogue.max_ttl_seconds)
@@ -26,7 +26,7 @@ def refusal(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
     )
 
 
-def _unknown(field: str, value: str | None, known: Collection[str]) -> HerdError | None:
+def _unknown_error(field: str, value: str | None, known: Collection[str]) -> HerdError | None:
     if value is None or value in known:
         return None
     names = ", ".join(sorted(known)) or "none"
@@ -37,7 +37,7 @@ def _unknown(field: str, value: str | None, known: Collection[str]) -> HerdError
 def _harness(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
     if not isinstance(spec, TaskSpec) or spec.harness.kind == PROJECT_DEFAULT:
         return None
-    return _unknown("harness", spec.harness.kind, catalogue.harnesses)
+    return _unknown_error("harness", spec.harness.kind, catalogue.harnesses)
 
 
 def _exceeded_limit(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | None:

@@ -14,9 +14,9 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TASK_ENDED, TaskState
 
 REJECTED: Final = "rejected"
-"""The state of a task that was not accepted: it has no other state."""
+"""The state of a task that was rejected. Such a task has no other state."""
 UNKNOWN: Final = "submitted"
-"""The state of a task that was submitted, before the spawner has accepted it."""
+"""The state of a submitted task until the spawner has accepted it."""
 _FINAL: Final = frozenset({*(state.value for state in TASK_ENDED), REJECTED})
 _ORDER: Final = (*(state.value for state in TaskState), REJECTED, UNKNOWN)
 
@@ -26,7 +26,7 @@ class TaskOutcome(BaseModel):
 
     task: str
     name: str | None = None
-    """Its name in the file that it was submitted by."""
+    """The name of the task in the file that it was submitted from."""
     state: str = UNKNOWN
     """A state of a task, or `rejected`, or `submitted` if it is not accepted yet."""
     attempt: int = 1
@@ -44,7 +44,7 @@ class TaskProgress:
     """The states of the tasks that are waited for."""
 
     def __init__(self, submitted: Mapping[str, str | None] | None = None) -> None:
-        """`submitted` are tasks that are submitted later: their names, each with its name in the file."""
+        """`submitted` are tasks that will be submitted: by the name of the task, its name in the file."""
         self._submitted = set(submitted or ())
         self._outcomes = {task: TaskOutcome(task=task, name=name) for task, name in (submitted or {}).items()}
 

@@ -17,8 +17,8 @@ from sandherd.contracts.requests import ListEvents
 DECIDED_SECONDS: Final = 30.0
 _CHECK_SECONDS: Final = 0.5
 _REQUIRED_CHECKS: Final = 2
-"""How many consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges the
-command, so the refusal was received then."""
+"""This number of consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges
+the command, so the refusal was received then."""
 
 
 class Resubmission:
@@ -39,7 +39,7 @@ class Resubmission:
         subject = entity_subjects(self._connection.project, self._task)
         self._subscription = await self._connection.listen(subject, self._receive)
         await self._connection.flush()
-        self._unsubscribe = self._connection.on_command(self._sent)
+        self._unsubscribe = self._connection.on_command(self._note_command)
         return self
 
     async def __aexit__(
@@ -54,18 +54,18 @@ class Resubmission:
         deadline = clock() + DECIDED_SECONDS
         while True:
             self._changed.clear()
-            for event in [*self._refusals, *await self._stored()]:
+            for event in [*self._refusals, *await self._stored_refusal()]:
                 self._check(event, remedy)
             if read == _REQUIRED_CHECKS:
                 return
             if clock() > deadline:
-                raise _undecided(self._task)
+                raise _undecided_error(self._task)
             read = read + 1 if await unread(self._connection.request) is False else 0
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._changed.wait()
 
-    def _sent(self, command: Envelope[Any]) -> None:
+    def _note_command(self, command: Envelope[Any]) -> None:
         if command.subject == self._task:
             self._command = command
 
@@ -75,7 +75,7 @@ class Resubmission:
             self._refusals.append(event)
             self._changed.set()
 
-    async def _stored(self) -> list[Event]:
+    async def _stored_refusal(self) -> list[Event]:
         """The refusal from the history, if the live subscription missed it."""
         if self._command is None:
             return []
@@ -94,7 +94,7 @@ class Resubmission:
         raise HerdError.of(Code.CONFLICT, event.data.reason, field="task", remedy=remedy)
 
 
-def _undecided(task: str) -> HerdError:
+def _undecided_error(task: str) -> HerdError:
     return HerdError.of(
         Code.UNAVAILABLE,
         f"there is a task {task}; whether it is the same was not decided within {DECIDED_SECONDS:g} s",

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ConfigDict
 
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events import decoder
 from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
@@ -24,7 +24,7 @@ from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TASK_ENDED
 
 _HISTORY_DELAY: Final = timedelta(seconds=10)
-"""How long after a task's end its last events may still be missing in the history."""
+"""The time after a task's end in which its last events may be missing in the history."""
 _POLL_SECONDS: Final = 0.2
 _MAX_EVENTS: Final = 100
 _KINDS: Final = get_args(Resume.model_fields["harness"].annotation)
@@ -51,11 +51,11 @@ async def resuming_spec(send: SendRequest, spec: TaskSpec, earlier: ResumeSource
     """The task spec with the session to resume. Raises `HerdError`, also if its harness can't resume a session."""
     if earlier is None:
         return spec
-    return made(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(earlier))})
+    return validated(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(earlier))})
 
 
 async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork: bool, work: bool) -> Resume:
-    """The session of an attempt; without `attempt`, of the last one that stored one. Raises `HerdError`."""
+    """The session of an attempt, by default of the last attempt that has stored a session. Raises `HerdError`."""
     view = await queries.task(send, task)
     _check(view, fork=fork)
     await _wait_for_history(send, view)
@@ -64,7 +64,7 @@ async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork:
         if "transcript" in found or (view.harness == STORES_OWN_SESSIONS and "session_id" in found):
             taken = {name: value for name, value in found.items() if work or name != "work"}
             known = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
-            return made(Resume, **known, **taken, fork=fork)
+            return validated(Resume, **known, **taken, fork=fork)
     attempt_text = task if attempt is None else f"attempt {attempt} of {task}"
     raise HerdError.of(
         Code.NOT_FOUND,
@@ -75,7 +75,7 @@ async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork:
 
 
 async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
-    """The work tree of the last attempt that stored one: its sandbox, and the archive. Raises `HerdError`."""
+    """The sandbox and the archive of the last attempt that has stored its work tree. Raises `HerdError`."""
     view = await queries.task(send, task)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, None):
@@ -91,13 +91,13 @@ async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
 
 
 async def submitted_work(send: SendRequest, task: str) -> ArtifactRef | None:
-    """The archive of the files that a task began with; None without one. Raises `HerdError`."""
+    """The archive of the files that a task began with. None if it began without files. Raises `HerdError`."""
     found = await _events(send, entity=task, types=[TaskSubmitted.type])
     return next((event.work for event in found if isinstance(event, TaskSubmitted)), None)
 
 
 def _check(view: TaskView, *, fork: bool) -> None:
-    """Raise `HerdError` if the task's harness or state prevents a resume. The spawner checks it again."""
+    """Raise `HerdError` if the task's harness or state prevents a resume. The spawner checks both again."""
     if view.harness not in _KINDS:
         text = f"{view.task} uses the harness {view.harness}, which has no session"
         raise HerdError.of(Code.INVALID_FIELD, text, field="resume", remedy=f"name a task of {', '.join(_KINDS)}")
@@ -140,5 +140,5 @@ async def _stored_results(send: SendRequest, sandbox: str) -> dict[str, Any]:
 
 async def _events(send: SendRequest, *, entity: str, types: Sequence[str]) -> list[Any]:
     """The events of these types, newest first."""
-    question = made(ListEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
+    question = validated(ListEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
     return [decoder.from_history(stored).data for stored in (await send(question)).events]

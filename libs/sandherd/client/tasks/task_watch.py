@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.events import decoder
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.events.target import TASK_REFUSED, Event
@@ -39,7 +39,7 @@ class TaskSelection:
         tasks are new, or are `expected`.
         """
         if not self.labels:
-            return [view for name in self.names for view in await self._named(send, name, expected)]
+            return [view for name in self.names for view in await self._named_tasks(send, name, expected)]
         known = {view.task: view for view in await _past_tasks(send, self.labels)}
         live = [view async for view in live_tasks(send, self.labels)]
         known |= {view.task: view for view in live}
@@ -58,7 +58,7 @@ class TaskSelection:
             return submitted.tasks_with(self.labels)
         return [name for name in self.names if submitted.of("task", name)]
 
-    async def _named(self, send: queries.SendRequest, name: str, expected: Collection[str]) -> list[TaskView]:
+    async def _named_tasks(self, send: queries.SendRequest, name: str, expected: Collection[str]) -> list[TaskView]:
         try:
             return [await queries.task(send, name)]
         except HerdError as error:
@@ -72,7 +72,7 @@ async def live_tasks(send: queries.SendRequest, labels: Mapping[str, str], **fil
 
     `filters` are further fields of `ListLiveTasks`.
     """
-    request = made(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **filters)
+    request = validated(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **filters)
     async for page in queries.pages(send, request):
         for view in page.tasks:
             yield view
@@ -83,7 +83,7 @@ async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> l
 
     A wait works without them: the spawner has all tasks that have not ended.
     """
-    request = made(ListPastTasks, labels=labels, limit=PAGE)
+    request = validated(ListPastTasks, labels=labels, limit=PAGE)
     try:
         return [view async for page in queries.pages(send, request) for view in page.tasks]
     except HerdError:
@@ -91,7 +91,7 @@ async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> l
 
 
 class TaskWatch:
-    """Follows the states of the selected tasks. A context manager, which subscribes to their events."""
+    """Follows the states of the selected tasks. It is a context manager, which subscribes to their events."""
 
     def __init__(self, connection: Connection, progress: TaskProgress, selection: TaskSelection) -> None:
         self._connection = connection
@@ -143,7 +143,7 @@ async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
     A refused task is in no list of tasks: only these events show that it was refused.
     """
     try:
-        found = await send(made(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
+        found = await send(validated(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
     except HerdError:
         return []
     return [decoder.from_history(stored) for stored in found.events]
@@ -154,7 +154,7 @@ def silent(_progress: TaskProgress) -> None:
 
 
 def selection_of_names(tasks: Iterable[str]) -> TaskSelection:
-    """The selection of the tasks with these names, each once."""
+    """The selection of the tasks with these names, without repetitions."""
     return TaskSelection(names=tuple(dict.fromkeys(tasks)))
 
 

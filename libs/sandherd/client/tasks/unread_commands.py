@@ -11,7 +11,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.diagnostics import ExamineSpawner
 
 UNREAD_SECONDS: Final = 30.0
-"""How long to wait for an unknown task while there are unread commands: further commands may arrive forever."""
+"""Maximum time to wait for an unknown task while there are unread commands: further commands may arrive forever."""
 _CHECK_SECONDS: Final = 0.5
 _EXAMINE_SECONDS: Final = 10.0
 
@@ -43,7 +43,7 @@ async def query_until_read(
 
 
 async def unread(send: queries.SendRequest) -> bool | None:
-    """Whether commands wait for the spawner; None if that is unknown."""
+    """Whether commands wait for the spawner. None if event-ingest or the spawner does not report it."""
     try:
         found = await send(ExamineSpawner(), timeout=_EXAMINE_SECONDS)
     except HerdError:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 APPROVAL_SECONDS: Final = 2.0
 _PAGE: Final = 1000
-_LONGEST_TOOL: Final = 40
+_MAX_TOOL_LENGTH: Final = 40
 
 
 async def pending_approvals(send: SendRequest, sandbox: str | None = None) -> "list[ApprovalView]":
@@ -36,14 +36,14 @@ async def with_approvals(send: SendRequest, views: Sequence[TaskView]) -> list[T
     known: dict[tuple[str, str], list[ApprovalView]] = {}
     for approval in await pending_approvals(send, running[0].sandbox if len(views) == 1 else None):
         known.setdefault((approval.project, approval.sandbox), []).append(approval)
-    return [_explained(view, known.get((view.project, view.sandbox or ""), [])) for view in views]
+    return [_with_reason(view, known.get((view.project, view.sandbox or ""), [])) for view in views]
 
 
-def _explained(view: TaskView, approvals: "Sequence[ApprovalView]") -> TaskView:
+def _with_reason(view: TaskView, approvals: "Sequence[ApprovalView]") -> TaskView:
     if view.state is not TaskState.RUNNING or not approvals:
         return view
     more = f", and {len(approvals) - 1} more" if approvals[1:] else ""
-    tool = approvals[0].tool[:_LONGEST_TOOL]
+    tool = approvals[0].tool[:_MAX_TOOL_LENGTH]
     return view.model_copy(update={"waits_for": f"approval {approvals[0].approval_id} of {tool}{more}"})
 
 
@@ -77,4 +77,4 @@ async def _open_approval(send: SendRequest, sandbox: str) -> str | None:
         return None
     first = approvals[0]
     command = f"sandherd approvals grant {sandbox} {first.approval_id}"
-    return f"approval of {first.tool[:_LONGEST_TOOL]}: `{command}`, or `deny`; see `sandherd approvals list`"
+    return f"approval of {first.tool[:_MAX_TOOL_LENGTH]}: `{command}`, or `deny`; see `sandherd approvals list`"

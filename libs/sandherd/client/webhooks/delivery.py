@@ -27,7 +27,7 @@ from sandherd.webhook_signatures import PREFIX
 AT_ONCE: Final = 8
 """Maximum of webhooks that are sent at the same time. Those of one task or sandbox are sent one after the other."""
 PACE: Final = Backoff(base=1.0, cap=300.0, jitter=0.5)
-_SHARE: Final = 3
+_EXTENSIONS_PER_ACK_WAIT: Final = 3
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class DeliveryLimits:
 
 
 def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: DeliveryLimits) -> float | None:
-    """Seconds until a webhook that was not accepted is sent again; None: it is given up."""
+    """Seconds until a webhook that was not accepted is sent again; None means it is given up."""
     delay = max(PACE.delay(failures), reply.retry_after or 0.0)
     return None if now + timedelta(seconds=delay) - first > limits.age else delay
 
@@ -86,10 +86,10 @@ class WebhookDelivery:
             raise HerdError.of(Code.NOT_FOUND, text, field="name", remedy=remedy)
         return found
 
-    async def _receive(self, found: Subscription) -> None:
-        self._extend_seconds = found.ack_wait_seconds / _SHARE
+    async def _receive(self, subscription: Subscription) -> None:
+        self._extend_seconds = subscription.ack_wait_seconds / _EXTENSIONS_PER_ACK_WAIT
         async with self.herd.receive(self.subscription) as stream:
-            releasing = asyncio.create_task(self._release_later(found.ack_wait_seconds * 2))
+            releasing = asyncio.create_task(self._release_later(subscription.ack_wait_seconds * 2))
             try:
                 await self._take(stream)
             finally:

@@ -19,7 +19,7 @@ SECONDS: Final = 10.0
 TOTAL_SECONDS: Final = 30.0
 """Maximum seconds from the connection to the end of the response's head, however slowly the receiver sends it."""
 _AGENT: Final = "Sandherd"
-_LONGEST_RETRY: Final = 3600.0
+_MAX_RETRY_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Sender:
             with (
                 socket.create_connection((address, port_of(self._url)), self._seconds) as plain,
                 shut_down_after(plain, self._total_seconds),
-                self._secured(plain) as connected,
+                self._with_tls(plain) as connected,
             ):
                 return self._exchange(connected, body, headers)
         except AddressRefusedError as error:
@@ -95,7 +95,7 @@ class Sender:
         except (OSError, http.client.HTTPException, ValueError) as error:
             return SendResult(None, f"{type(error).__name__}: {error}"[:200])
 
-    def _secured(self, plain: socket.socket) -> socket.socket:
+    def _with_tls(self, plain: socket.socket) -> socket.socket:
         """The connection, with TLS for an https URL: the certificate must be that of the URL's host."""
         return plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=self._url.hostname)
 
@@ -144,4 +144,4 @@ def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
 
 def _seconds_of(text: Any) -> float | None:
     """The seconds of `Retry-After`; None for a date, or without it."""
-    return min(float(text), _LONGEST_RETRY) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+    return min(float(text), _MAX_RETRY_SECONDS) if isinstance(text, str) and text.isascii() and text.isdigit() else None

@@ -133,20 +133,20 @@ def _replies(description: str, name: str) -> Document:
     }
 
 
-def _operation(name: str, summary: str, found: Document) -> Document:
+def _operation(name: str, summary: str, document: Document) -> Document:
     operation: Document = {
         "action": "send",
         "channel": {"$ref": f"#/channels/{name}"},
         "summary": summary,
         "tags": [{"name": "jetstream"}],
-        "messages": _messages_of(name, found),
+        "messages": _messages_of(name, document),
     }
     reply = f"{name}.reply"
-    if reply in found:
+    if reply in document:
         channel = {"$ref": f"#/channels/{reply}"}
-        operation["reply"] = {"address": REPLY_ADDRESS, "channel": channel, "messages": _messages_of(reply, found)}
+        operation["reply"] = {"address": REPLY_ADDRESS, "channel": channel, "messages": _messages_of(reply, document)}
     return operation
 
 
-def _messages_of(name: str, found: Document) -> list[Document]:
-    return [{"$ref": f"#/channels/{name}/messages/{message_name}"} for message_name in found[name]["messages"]]
+def _messages_of(name: str, document: Document) -> list[Document]:
+    return [{"$ref": f"#/channels/{name}/messages/{message_name}"} for message_name in document[name]["messages"]]

@@ -53,9 +53,9 @@ def role_document(role: Principal) -> Document:
         for name, operation in whole["operations"].items()
         if name.startswith(f"{principal}.")
     }
-    channels = _referred(operations, whole["channels"], "#/channels/")
-    used = _referred(channels, whole["components"]["messages"], "#/components/messages/")
-    parts = _referred(used, whole["components"]["schemas"], "#/components/schemas/")
+    channels = _referred_entries(operations, whole["channels"], "#/channels/")
+    used = _referred_entries(channels, whole["components"]["messages"], "#/components/messages/")
+    parts = _referred_entries(used, whole["components"]["schemas"], "#/components/schemas/")
     return {
         **whole,
         "id": f"{whole['id']}:{role}",
@@ -84,7 +84,7 @@ def _count_properties(part: Any) -> int:
     return (len(own) if isinstance(own, dict) else 0) + sum(map(_count_properties, part.values()))
 
 
-def _referred(start: Document, pool: Document, prefix: str) -> Document:
+def _referred_entries(start: Document, pool: Document, prefix: str) -> Document:
     """The entries of `pool` that `start` refers to, directly or through others, in the order of `pool`."""
     found: set[str] = set()
     waiting = _targets(start, prefix)

@@ -18,7 +18,7 @@ from sandherd.contracts.schemas import Document, json_schemas, published_models,
 
 SCHEMAS: Final = "#/components/schemas/"
 _REF: Final = f"{SCHEMAS}{{model}}"
-_GOLDEN: Final = Path(__file__).parents[1] / "golden" / "v1"
+_GOLDEN_FILES: Final = Path(__file__).parents[1] / "golden" / "v1"
 _LIVE: Final = "Only on a live message, set by the broker:"
 _HEADERS: Final = {
     headers.MESSAGE_ID: "The broker stores a message with this id once; for an event or command, its `id`.",
@@ -114,10 +114,10 @@ def _examples(name: str) -> Document:
     """The golden file of a message, as its example. The message `problem` has none."""
     request, _, part = name.rpartition(".")
     found = [
-        _GOLDEN / "events" / f"{name}.json",
-        _GOLDEN / "commands" / f"{name}.json",
-        _GOLDEN / ("replies" if part == "reply" else "requests") / f"{request}.json",
-        _GOLDEN / "delivery" / f"{name.replace('-', '_')}.json",
+        _GOLDEN_FILES / "events" / f"{name}.json",
+        _GOLDEN_FILES / "commands" / f"{name}.json",
+        _GOLDEN_FILES / ("replies" if part == "reply" else "requests") / f"{request}.json",
+        _GOLDEN_FILES / "delivery" / f"{name.replace('-', '_')}.json",
     ]
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in found if path.is_file()]
     return {"examples": [{"name": "complete", "payload": document} for document in documents]} if documents else {}

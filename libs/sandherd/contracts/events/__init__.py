@@ -29,7 +29,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "webhook": ("webhook",),
 }
 """The modules with the events of each domain, those with the most frequent events first."""
-_FIRST: Final = "agent"
+_FIRST_DOMAIN: Final = "agent"
 """The module whose events begin the documents; the others follow by name."""
 
 
@@ -67,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 def _position(module: str) -> tuple[bool, bool, str]:
     own, _, name = module.rpartition(".")
-    return own != __name__, name != _FIRST, name
+    return own != __name__, name != _FIRST_DOMAIN, name

@@ -15,7 +15,7 @@ from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SteeringStep
 
-_RESERVED: Final = ("/sandherd", "/opt/sandherd", "/proc", "/sys", "/dev")
+_RESERVED_PATHS: Final = ("/sandherd", "/opt/sandherd", "/proc", "/sys", "/dev")
 
 
 def _reject_parent(path: str) -> str:
@@ -27,8 +27,8 @@ def _reject_parent(path: str) -> str:
 def _reject_reserved(path: str) -> str:
     """Return a path in a sandbox if it is not reserved. Raises `ValueError`."""
     target = PurePosixPath(path)
-    if str(target) in {"/", "//"} or any(target.is_relative_to(reserved) for reserved in _RESERVED):
-        raise ValueError(f"nothing can be mounted there; / and all below {', '.join(_RESERVED)} are reserved")
+    if str(target) in {"/", "//"} or any(target.is_relative_to(reserved) for reserved in _RESERVED_PATHS):
+        raise ValueError(f"nothing can be mounted there; / and all below {', '.join(_RESERVED_PATHS)} are reserved")
     return path
 
 

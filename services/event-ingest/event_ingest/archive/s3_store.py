@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class S3Store(ArchiveStore):
     """The files of an archive in a bucket."""
 
-    def __init__(self, place: S3Place) -> None:
-        self._place = place
+    def __init__(self, location: S3Place) -> None:
+        self._place = location
 
     @property
     def location(self) -> str:

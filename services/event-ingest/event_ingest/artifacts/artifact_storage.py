@@ -31,9 +31,9 @@ from sandherd.telemetry import logs
 
 _CHECK_SECONDS: Final = 15.0
 _COLLECT_SECONDS: Final = 60.0
-_LOCK: Final = 0x5A4D_4152_5446
+_LOCK_ID: Final = 0x5A4D_4152_5446
 _PORTION: Final = 100
-_PAUSE: Final = 1.0
+_PAUSE_SECONDS: Final = 1.0
 _STORE_FAULTS: Final = frozenset(
     {StorageFault.FULL, StorageFault.UNREACHABLE, StorageFault.DENIED, StorageFault.NOT_INSTALLED}
 )
@@ -47,7 +47,7 @@ from (
 """
 """Waiting artifacts, from each project in turn. `encrypted` is null if the content was not stored yet."""
 _KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
-_STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_KEY}"  # noqa: S608  # our own text
+_SET_STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_KEY}"  # noqa: S608  # our own text
 _ADD_CONTENT: Final = """
 insert into artifact_contents (project, sha256, size, bytes, encrypted) values ($1, $2, $3, $4, $5)
 on conflict (project, sha256) do update set size = excluded.size, bytes = excluded.bytes, encrypted = excluded.encrypted
@@ -61,7 +61,7 @@ update artifacts set problem = $5, next_try_at = now() + interval '1 minute',
     lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_KEY} returning lost
 """  # noqa: S608  # our own text
 # It reads one entry of the index for each day, not one for each artifact.
-_DROPPED: Final = """
+_DROPPED_DAYS: Final = """
 with recursive days (day) as (
     (select min(day) from artifacts)
     union all
@@ -71,20 +71,22 @@ with recursive days (day) as (
     where day < current_date - 1 and to_regclass('events_' || to_char(day, 'YYYYMMDD')) is null
 )
 """
-_UNREFERRED: Final = f"{_DROPPED} delete from artifacts where not archived and day in (select day from dropped)"  # noqa: S608  # our own text
-_ARCHIVED: Final = f"""
-{_DROPPED} update artifacts set archived = true where not archived and day in (select day from dropped)
+_DELETE_UNREFERRED: Final = (
+    f"{_DROPPED_DAYS} delete from artifacts where not archived and day in (select day from dropped)"  # noqa: S608  # our own text
+)
+_SET_ARCHIVED: Final = f"""
+{_DROPPED_DAYS} update artifacts set archived = true where not archived and day in (select day from dropped)
 """  # noqa: S608  # our own text
 # Artifacts of projects whose events were removed from a day that stays, because other projects need it.
-_REDUCED: Final = """
+_IS_REDUCED: Final = """
 a.day = r.day and a.project = any(r.projects) and not a.archived and a.day < current_date - 1
     and r.projects <> '{}' and r.reduced_at > now() - interval '7 days'
 """
-_UNREFERRED_IN_REDUCED: Final = f"delete from artifacts a using history_reductions r where {_REDUCED}"  # noqa: S608  # our own text
-_ARCHIVED_IN_REDUCED: Final = f"update artifacts a set archived = true from history_reductions r where {_REDUCED}"  # noqa: S608  # our own text
-_UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
-_GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_UNUSED} limit $1"  # noqa: S608  # our own text
-_DELETE_CONTENT: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608  # our own text
+_UNREFERRED_IN_REDUCED: Final = f"delete from artifacts a using history_reductions r where {_IS_REDUCED}"  # noqa: S608  # our own text
+_ARCHIVED_IN_REDUCED: Final = f"update artifacts a set archived = true from history_reductions r where {_IS_REDUCED}"  # noqa: S608  # our own text
+_IS_UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
+_GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_IS_UNUSED} limit $1"  # noqa: S608  # our own text
+_DELETE_CONTENT: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_IS_UNUSED}"  # noqa: S608  # our own text
 _MEASURE: Final = """
 select count(*) as waiting, count(*) filter (where over_limit) as over_limit,
     extract(epoch from now() - min(referred_at)) as oldest
@@ -119,7 +121,7 @@ class ArtifactStorage:
         while True:
             if await self._database.wait_available(_CHECK_SECONDS):
                 await self._try()
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._referred.wait()
@@ -127,7 +129,7 @@ class ArtifactStorage:
     async def _try(self) -> None:
         self._referred.clear()
         try:
-            async with self._database.locked(_LOCK) as alone:
+            async with self._database.locked(_LOCK_ID) as alone:
                 if alone:
                     async with self._database.maintaining() as connection:
                         await self._work(connection)
@@ -180,7 +182,7 @@ class ArtifactStorage:
             _log.error("artifact not stored, retrying", project=key[0], artifact=key[2], error=str(error))
             return isinstance(error, StorageError) and error.fault not in _STORE_FAULTS
         else:
-            await connection.execute(_STORED, *key)
+            await connection.execute(_SET_STORED, *key)
             self._service.meters.count("sandherd_artifacts_stored_total")
         return True
 
@@ -208,7 +210,7 @@ class ArtifactStorage:
     async def collect_garbage(self, connection: Connection) -> None:
         """Delete the artifacts of dropped days, or mark them as archived; then remove contents that no artifact has."""
         reduced = await connection.execute(_ARCHIVED_IN_REDUCED if self._archived else _UNREFERRED_IN_REDUCED)
-        dropped = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
+        dropped = await connection.execute(_SET_ARCHIVED if self._archived else _DELETE_UNREFERRED)
         if not self._may_have_garbage and (self._archived or reduced == dropped == "DELETE 0"):
             return
         removed, self._may_have_garbage = 0, False

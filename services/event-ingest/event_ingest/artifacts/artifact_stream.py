@@ -14,9 +14,9 @@ from sandherd.contracts.headers import MESSAGE_ID
 from sandherd.contracts.requests import ArtifactPiece
 
 STREAM: Final = "ARTIFACTS"
-_BATCH: Final = 64
+_BATCH_SIZE: Final = 64
 _BATCH_BYTES: Final = 4 * 1024 * 1024
-_IN_MEMORY: Final = 8 * 1024 * 1024
+_MAX_MEMORY_BYTES: Final = 8 * 1024 * 1024
 
 
 class IncompleteArtifactError(Exception):
@@ -35,10 +35,10 @@ async def receive(bus: Bus, reference: ArtifactRef, file: IO[bytes]) -> None:
     receiver = ChunkReceiver(reference)
     received = 0
     while not receiver.complete:
-        if received > 2 * reference.chunks + _BATCH:
+        if received > 2 * reference.chunks + _BATCH_SIZE:
             raise WrongContentError("its chunks repeat")
         found = await read_batch(
-            bus, STREAM, reference.subject, first=receiver.after + 1, limit=_BATCH, max_bytes=_BATCH_BYTES
+            bus, STREAM, reference.subject, first=receiver.after + 1, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
         )
         if not found:
             raise IncompleteArtifactError(f"chunk {receiver.first_missing + 1} of {reference.chunks} is not stored")
@@ -48,8 +48,8 @@ async def receive(bus: Bus, reference: ArtifactRef, file: IO[bytes]) -> None:
         raise WrongContentError("its content has another digest than its event states")
 
 
-def _accept_all(receiver: ChunkReceiver, found: Sequence[StoredMessage], file: IO[bytes]) -> None:
-    for message in found:
+def _accept_all(receiver: ChunkReceiver, stored_messages: Sequence[StoredMessage], file: IO[bytes]) -> None:
+    for message in stored_messages:
         _accept(receiver, message, file)
 
 
@@ -68,8 +68,8 @@ def _accept(receiver: ChunkReceiver, message: StoredMessage, file: IO[bytes]) ->
 @contextmanager
 def artifact_file(size: int) -> Iterator[IO[bytes]]:
     """An empty temporary file for an artifact of this size: in memory, unless it is large."""
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-        if size > _IN_MEMORY:
+    with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as file:
+        if size > _MAX_MEMORY_BYTES:
             file.rollover()  # the last chunk may come first, and would need memory for all chunks before it
         opened: Any = file
         yield opened

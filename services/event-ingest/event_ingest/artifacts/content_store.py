@@ -47,11 +47,11 @@ class ContentStore(ABC):
         """The path or URL of the store, for users."""
 
     @abstractmethod
-    def _created(self, name: str) -> AbstractContextManager[NewFile]:
+    def _create(self, name: str) -> AbstractContextManager[NewFile]:
         """A new file. It exists when the block has ended without an error."""
 
     @abstractmethod
-    def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
+    def _open(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A file, opened for reading at any position."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class ContentStore(ABC):
         self.check_space(size)
         key = self._project_key(project)
         stored = 0
-        with self._created(_name(project, sha256, encrypted=self.encrypts)) as file:
+        with self._create(_name(project, sha256, encrypted=self.encrypts)) as file:
             for block in pieces if key is None else key.encrypt(pieces, chunk_count(size)):
                 file.write(block)
                 stored += len(block)
@@ -76,7 +76,7 @@ class ContentStore(ABC):
     def read_piece(self, project: str, sha256: str, index: int, size: int, *, encrypted: bool) -> bytes:
         """The piece at `index` of a content of `size` bytes."""
         name = _name(project, sha256, encrypted=encrypted)
-        with self._opened(name) as file, storage_errors(name):
+        with self._open(name) as file, storage_errors(name):
             if encrypted:
                 key = self._project_key(project)
                 if key is None:
@@ -130,13 +130,13 @@ class DirectoryContents(ContentStore):
             text = f"less than {100 // _FREE_SHARE} % of the file system of {self._directory} would be free"
             raise StorageError(StorageFault.FULL, text)
 
-    def _created(self, name: str) -> AbstractContextManager[NewFile]:
+    def _create(self, name: str) -> AbstractContextManager[NewFile]:
         with storage_errors(name):
             for partial in (self._directory / name).parent.glob(f"{Path(name).name}*{PARTIAL}"):
                 partial.unlink(missing_ok=True)  # left by a process that was killed
         return new_file(self._directory, name, private=True)
 
-    def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
+    def _open(self, name: str) -> AbstractContextManager[BinaryIO]:
         check_directory(self._directory)
         with storage_errors(name):
             return (self._directory / name).open("rb")
@@ -156,9 +156,9 @@ class BucketContents(ContentStore):
     obstore is an optional dependency, so it is imported when it is first used.
     """
 
-    def __init__(self, place: S3Place, key: bytes | None = None) -> None:
+    def __init__(self, location: S3Place, key: bytes | None = None) -> None:
         super().__init__(key)
-        self._place = place
+        self._place = location
 
     @property
     def location(self) -> str:
@@ -168,10 +168,10 @@ class BucketContents(ContentStore):
     def check_space(self, size: int) -> None:
         """Does nothing: a bucket reports only in response to a write that it is full."""
 
-    def _created(self, name: str) -> AbstractContextManager[NewFile]:
+    def _create(self, name: str) -> AbstractContextManager[NewFile]:
         return self._bucket.created(name)
 
-    def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
+    def _open(self, name: str) -> AbstractContextManager[BinaryIO]:
         return self._bucket.open(name, CHUNK_BYTES)
 
     def _delete(self, name: str) -> None:

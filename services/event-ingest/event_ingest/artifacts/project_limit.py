@@ -11,7 +11,7 @@ update artifacts set problem = $5, over_limit = true, next_try_at = now() + inte
     lost = referred_at < now() - interval '7 days'
 where project = $1 and owner = $2 and artifact = $3 and sha256 = $4 returning lost
 """
-_MEGABYTE: Final = 1024 * 1024
+_MEGABYTE_BYTES: Final = 1024 * 1024
 
 
 class ProjectLimit:
@@ -33,7 +33,7 @@ class ProjectLimit:
             return None
         if project not in self._stored:
             self._stored[project] = await connection.fetchval(_BYTES, project)
-        if self._stored[project] + size <= self._megabytes * _MEGABYTE:
+        if self._stored[project] + size <= self._megabytes * _MEGABYTE_BYTES:
             return None
         return (
             f"project {project} may have {self._megabytes} MB in the artifact store; "

@@ -22,7 +22,7 @@ _MAX_BYTES: Final = 8 << 30
 """References to larger artifacts are ignored: the stream can't store as much."""
 _MAX_REFERENCES: Final = 64
 """Maximum of references that are stored for one event: a sandbox may name any number."""
-_LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000
+_LATEST_MS: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000
 """The time in an id, in milliseconds, is limited to the last day of a `date`."""
 
 ADD_REFERENCES: Final = f"""
@@ -60,4 +60,4 @@ def _is_possible(reference: ArtifactRef) -> bool:
 
 def _day(id_: UUID) -> date:
     """The day of a UUIDv7 (RFC 9562)."""
-    return datetime.fromtimestamp(min(id_.int >> 80, _LAST) / 1000, UTC).date()
+    return datetime.fromtimestamp(min(id_.int >> 80, _LATEST_MS) / 1000, UTC).date()

@@ -12,7 +12,7 @@ from sandherd.contracts.states import ApprovalState
 from sandherd.service.cursors import read_cursor, read_time, write_cursor
 
 _POSITION_TYPES: Final = (str, str, str, str)
-_FIRST_PARAMETER: Final = 3
+_FIRST_CONDITION_PARAMETER: Final = 3
 _ORDER: Final = "requested_at desc, project desc, sandbox desc, approval desc"
 
 _APPROVALS: Final = """
@@ -39,7 +39,7 @@ async def list_approvals(connection: Connection, request: ListApprovals, project
 
 
 def _conditions(request: ListApprovals, project: str) -> Conditions:
-    conditions = Conditions(_FIRST_PARAMETER)
+    conditions = Conditions(_FIRST_CONDITION_PARAMETER)
     filters = {
         "project": project_filter(project),
         "sandbox": request.sandbox,

@@ -114,17 +114,17 @@ def _days(store: ArchiveStore) -> list[date]:
     try:
         return store.days()
     except StorageError as error:
-        raise _refused(error) from error
+        raise _refusal(error) from error
 
 
 def _manifest(store: ArchiveStore, day: date) -> Manifest:
     try:
         return store.manifest(day)
     except StorageError as error:
-        raise _refused(error) from error
+        raise _refusal(error) from error
 
 
-def _refused(error: StorageError) -> ContractError:
+def _refusal(error: StorageError) -> ContractError:
     """The error for the requester."""
     unavailable = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
     code = Code.UNAVAILABLE if unavailable else Code.CONFLICT

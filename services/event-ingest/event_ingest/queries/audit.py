@@ -105,7 +105,7 @@ where b.state in ({", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDE
 order by b.project, b.sandbox limit {MAX_INCOMPLETE}
 """  # noqa: S608  # a constant statement
 
-_KNOWN: Final = """
+_IS_KNOWN: Final = """
 select exists (select from sandboxes where sandbox = $2 and ($1::text is null or project = $1))
     or exists (select from tasks where task = $2 and ($1::text is null or project = $1))
 """
@@ -194,7 +194,7 @@ async def read_snapshot(database: Database, request: GetAudit, project: str) -> 
             "select coalesce(sum(duplicates), 0)::bigint from refusals where $1::text is null or project = $1",
             filters[0],
         )
-        known = totals["sources"] > 0 or await connection.fetchval(_KNOWN, *filters)
+        known = totals["sources"] > 0 or await connection.fetchval(_IS_KNOWN, *filters)
     return AuditSnapshot(
         sources=audited,
         totals=totals,

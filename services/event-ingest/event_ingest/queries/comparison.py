@@ -29,7 +29,7 @@ from events where entity = $2 and project || '' = $1 group by type
 """
 
 
-def _whole(expression: str) -> str:
+def _bigint(expression: str) -> str:
     return f"least(coalesce({expression}, 0), {MAX_WHOLE})::bigint"
 
 
@@ -54,8 +54,8 @@ with own as materialized (
     select 'turn' as kind, turn::text as key, count(*) filter (where type = '{_CALL}') as calls,
         count(*) filter (where type in ({_ERRORS})) as errors,
         extract(epoch from max(time) - min(time))::double precision as seconds,
-        {_whole("sum(input_tokens)")} as first_amount, {_whole("sum(output_tokens)")} as second_amount,
-        {_whole("sum(cost_micro_usd)")} as cost_micro_usd, null::text as change_type, null::text as content_sha256
+        {_bigint("sum(input_tokens)")} as first_amount, {_bigint("sum(output_tokens)")} as second_amount,
+        {_bigint("sum(cost_micro_usd)")} as cost_micro_usd, null::text as change_type, null::text as content_sha256
     from own where turn > 0 group by turn order by own.turn limit {MAX_COMPARED + 1}
 ), tools as (
     select 'tool', tool, count(*), count(*) filter (where failed),
@@ -64,15 +64,15 @@ with own as materialized (
     from calls where tool is not null group by tool
     order by count(*) desc, tool limit {MAX_COMPARED + 1}
 ), files as (
-    select 'file', file_path, count(*), 0::bigint, 0::double precision, {_whole("sum(lines_added)")},
-        {_whole("sum(lines_removed)")}, 0::bigint, (array_agg(change_type order by stream_sequence desc))[1],
+    select 'file', file_path, count(*), 0::bigint, 0::double precision, {_bigint("sum(lines_added)")},
+        {_bigint("sum(lines_removed)")}, 0::bigint, (array_agg(change_type order by stream_sequence desc))[1],
         (array_agg(content_sha256 order by stream_sequence desc))[1]
     from own where type = '{_EDIT}' group by file_path order by count(*) desc, file_path limit {MAX_COMPARED + 1}
 )
 select * from turns union all select * from tools union all select * from files
 """  # noqa: S608  # constant names
 _AMOUNTS: Final = ", ".join(
-    f"{_whole(f'''sum((data ->> '{name}')::numeric)''')} as {name}" for name in Usage.model_fields
+    f"{_bigint(f'''sum((data ->> '{name}')::numeric)''')} as {name}" for name in Usage.model_fields
 )
 _TOTALS: Final = f"""
 with spent as materialized (
@@ -88,7 +88,7 @@ async def compare_sandboxes(connection: Connection, request: GetComparison, proj
     return compare(sides[0], sides[1], budget)
 
 
-def _end(facts: Any, last: datetime) -> datetime:
+def _end_time(facts: Any, last: datetime) -> datetime:
     """The time of the last event, or when the sandbox ended if that is earlier: later events do not count."""
     ended = facts["state_at"] if facts and facts["state"] in SANDBOX_ENDED else None
     return last if ended is None else min(last, ended)
@@ -113,7 +113,7 @@ async def _side(connection: Connection, sandbox: str, project: str) -> ComparedS
         events=sum(types.values()),
         first_event_at=first,
         last_event_at=last,
-        seconds=max(0.0, (_end(facts, last) - first).total_seconds()),
+        seconds=max(0.0, (_end_time(facts, last) - first).total_seconds()),
         turns=types.get(AgentTurnStarted.type, 0),
         tool_calls=types.get(_CALL, 0),
         errors=sum(types.get(name, 0) for name in ERRORS),

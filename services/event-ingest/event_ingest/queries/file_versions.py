@@ -12,7 +12,7 @@ from sandherd.service.cursors import read_cursor, write_cursor
 
 _FIRST_PARAMETER: Final = 5
 _POSITION_TYPES: Final = (int,)
-_COPIED: Final = (
+_COPIED_FIELDS: Final = (
     "file_path", "change_type", "previous_path", "turn", "tool_use_id", "binary", "lines_added", "lines_removed",
     "content_sha256",
 )  # fmt: skip
@@ -53,7 +53,7 @@ async def list_file_versions(
 
 def _version(row: Any, *, diffs: bool) -> FileVersion:
     data = json.loads(row["envelope"])["data"]
-    copied = {name: data[name] for name in _COPIED if data.get(name) is not None}
+    copied = {name: data[name] for name in _COPIED_FIELDS if data.get(name) is not None}
     whole = data.get("full_diff")
     diff = data.get("diff_preview") or None if whole is None else whole
     return FileVersion(

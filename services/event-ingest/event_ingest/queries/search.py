@@ -59,9 +59,9 @@ FIRST_PORTION: Final = 250
 """How many events without an index are read first. If the word is frequent, they fill a page; each hit takes 40 µs."""
 PORTION = 5000
 """Maximum of events without an index that are read at once. Up to it, each portion is twice as large as the last."""
-_FIRST: Final = "select id from {} where id < $1 and id >= $3 order by id desc offset $2 limit 1"
+_FIRST_ID: Final = "select id from {} where id < $1 and id >= $3 order by id desc offset $2 limit 1"
 _NO_ID: Final = UUID(int=0)
-_LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
 """Whether a document may have a word. It takes a hundredth of the time that computing the words takes."""
 _LIKE: Final = "envelope::text like any (array[{}])"
@@ -138,7 +138,7 @@ async def search_events(connection: Connection, request: SearchEvents, project: 
     names = searched_partitions(list(found), request.since, request.until, after[0] if after else None)
     start, before = after or ("", "")
     until = read_id(before) if before else None
-    parts = [part for name in names for part in _parts(found[name], until if name == start else None)]
+    parts = [part for name in names for part in _parts_before(found[name], until if name == start else None)]
     rows, position = await _collect(connection, search, parts, request.limit)
     tokens = wanted_tokens(groups)
     page = await fit_page(rows, lambda row: _hit(row, tokens), limit=request.limit, budget=budget, available=len(rows))
@@ -148,7 +148,7 @@ async def search_events(connection: Connection, request: SearchEvents, project: 
     return SearchResult(hits=page.items, next_cursor=cursor)
 
 
-def _parts(partition: Any, before: UUID | None) -> list[_Part]:
+def _parts_before(partition: Any, before: UUID | None) -> list[_Part]:
     """The parts of a partition with ids below `before`, the newest first."""
     name = partition["relname"]
     if partition["indexed"]:
@@ -196,8 +196,8 @@ async def _portions(connection: Connection, part: _Part) -> AsyncIterator[_Part]
     size = FIRST_PORTION
     while not part.indexed:
         size = min(size, PORTION)
-        values = UUID(part.before or _LAST), size - 1, part.first or _NO_ID
-        first = await connection.fetchval(_FIRST.format(part.partition), *values)
+        values = UUID(part.before or _LAST_ID), size - 1, part.first or _NO_ID
+        first = await connection.fetchval(_FIRST_ID.format(part.partition), *values)
         yield part if first is None else replace(part, first=first)
         if first is None:
             return

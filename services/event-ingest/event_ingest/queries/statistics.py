@@ -25,16 +25,16 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, T
 
 _FIRST_PARAMETER: Final = 2
 _SPENT: Final = tuple(Usage.model_fields)
-_DONE: Final = {"turns": (AgentTurnStarted.type,), "tool_calls": (AgentToolUse.type,), "errors": ERRORS}
+_EVENTS_OF_COUNT: Final = {"turns": (AgentTurnStarted.type,), "tool_calls": (AgentToolUse.type,), "errors": ERRORS}
 """By count: the types of the events that it counts."""
-_COUNTED: Final = (*_SPENT, *_DONE)
+_COUNTED_COLUMNS: Final = (*_SPENT, *_EVENTS_OF_COUNT)
 
 
-def _listed(values: Any) -> str:
+def _quoted_list(values: Any) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
-_TYPES: Final = _listed((AgentTurnStarted.type, AgentToolUse.type, *ERRORS))
+_TYPES: Final = _quoted_list((AgentTurnStarted.type, AgentToolUse.type, *ERRORS))
 _DAY: Final = "to_char(e.time at time zone 'UTC', 'YYYY-MM-DD')"
 _GROUPS: Final[dict[StatisticGroup, str]] = {
     "project": "p.project",
@@ -46,12 +46,14 @@ _GROUPS: Final[dict[StatisticGroup, str]] = {
 # Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
 _AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _SPENT)
 _NUMBERS: Final = ", ".join(
-    f"sum(number) filter (where type in ({_listed(types)})) as {name}" for name, types in _DONE.items()
+    f"sum(number) filter (where type in ({_quoted_list(types)})) as {name}" for name, types in _EVENTS_OF_COUNT.items()
 )
-_SUMS: Final = ", ".join(f"least(sum(coalesce({name}, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED)
-_TOTALS: Final = ", ".join(f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED)
+_SUMS: Final = ", ".join(f"least(sum(coalesce({name}, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED_COLUMNS)
+_TOTALS: Final = ", ".join(
+    f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED_COLUMNS
+)
 _NO_AMOUNTS: Final = ", ".join("0::numeric" for _ in _SPENT)
-_NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _DONE)
+_NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _EVENTS_OF_COUNT)
 
 
 async def count_statistics(
@@ -61,7 +63,7 @@ async def count_statistics(
     of_events, of_tasks = _conditions(request, project)
     statement = _statement(request.by, str(of_events), str(of_tasks))
     rows = await connection.fetch(statement, request.limit, *of_events.values, *of_tasks.values)
-    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED} if rows else {}
+    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED_COLUMNS} if rows else {}
     return StatisticsList(
         groups=[_group(row) for row in rows],
         total=Statistics(**total),
@@ -108,7 +110,7 @@ with reported as materialized (
     from done d left join last_model m using (project, entity) group by 1, 2, 3, 4
 ), grouped as (
     select {_GROUPS[by]} as grouped, {project} as of_project, {_SUMS}
-    from parts as p (project, entity, day, model, {", ".join(_COUNTED)})
+    from parts as p (project, entity, day, model, {", ".join(_COUNTED_COLUMNS)})
     left join sandboxes b on b.project = p.project and b.sandbox = p.entity
     left join tasks t on t.project = b.project and t.task = b.task
     where true {of_tasks}
@@ -119,19 +121,19 @@ select *, {_TOTALS}, count(*) over () as group_count from grouped order by {orde
 
 
 def _group(row: Any) -> GroupStatistics:
-    sums = {name: int(row[name]) for name in _COUNTED}
+    sums = {name: int(row[name]) for name in _COUNTED_COLUMNS}
     return GroupStatistics(group=row["grouped"], project=row["of_project"], **sums)
 
 
-_UNFINISHED_TASKS: Final = _listed(sorted(set(TaskState) - TASK_ENDED))
-_ENDED_SANDBOXES: Final = _listed(sorted(SANDBOX_ENDED, reverse=True))
+_UNFINISHED_TASKS: Final = _quoted_list(sorted(set(TaskState) - TASK_ENDED))
+_ENDED_SANDBOXES: Final = _quoted_list(sorted(SANDBOX_ENDED, reverse=True))
 _UNFINISHED_SANDBOXES: Final = f"state not in ({_ENDED_SANDBOXES})"
 _OF_PROJECT: Final = "($1::text is null or project = $1)"
 _TASKS_BY_STATE: Final = f"""
 select state, count(*) as number from (
     select state from tasks where {_OF_PROJECT} and state in ({_UNFINISHED_TASKS})
     union all
-    select state from tasks where {_OF_PROJECT} and submitted_at >= $2 and state in ({_listed(sorted(TASK_ENDED))})
+    select state from tasks where {_OF_PROJECT} and submitted_at >= $2 and state in ({_quoted_list(sorted(TASK_ENDED))})
 ) as counted group by state
 """  # noqa: S608  # constant names
 _SANDBOXES_BY_STATE: Final = f"""
@@ -176,7 +178,7 @@ async def show_overview(connection: Connection, request: GetOverview, project: s
     return ProjectOverview(
         tasks=await _by_state(connection, _TASKS_BY_STATE, scope),
         sandboxes=await _by_state(connection, _SANDBOXES_BY_STATE, scope),
-        needs=[_need(row) for row in needs[: request.needs]],
+        needs=[_user_need(row) for row in needs[: request.needs]],
         need_count=needs[0]["available"] if needs else 0,
         buckets=[RateBucket(**row) for row in await connection.fetch(_BUCKETS, *scope, float(request.bucket_seconds))],
         bucket_seconds=request.bucket_seconds,
@@ -194,6 +196,6 @@ async def _by_state(connection: Connection, statement: str, scope: tuple[Any, ..
     return {row["state"]: row["number"] for row in await connection.fetch(statement, *scope) if row["state"]}
 
 
-def _need(row: Any) -> UserNeed:
+def _user_need(row: Any) -> UserNeed:
     names = ("kind", "project", "task", "sandbox", "approval_id", "since")
     return UserNeed(**{name: row[name] for name in names}, text=row["text"] or "")

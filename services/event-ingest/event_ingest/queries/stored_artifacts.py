@@ -42,11 +42,11 @@ class StoredArtifacts:
         try:
             data = await asyncio.to_thread(self._store.read_piece, *content, encrypted=row["encrypted"])
         except StorageError as error:
-            raise _refused(error) from error
+            raise _refusal(error) from error
         return ArtifactPiece(data=data, index=request.index, after=request.index + 1)
 
 
-def _refused(error: StorageError) -> ContractError:
+def _refusal(error: StorageError) -> ContractError:
     unavailable = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
     text, _, remedy = str(error).partition("; ")
     return ContractError(Code.UNAVAILABLE if unavailable else Code.CONFLICT, text, remedy=remedy)

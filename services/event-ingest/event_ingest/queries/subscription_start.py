@@ -19,12 +19,12 @@ async def check_start(bus: Bus, start: str | int | datetime) -> None:
         return
     last, now = await _state(bus)
     if isinstance(start, int) and start > last + 1:
-        raise _refused(
+        raise _refusal(
             f"{start} is in the future: the last sequence of {STREAM} is {last}",
             "use `all` if the sequence is of another broker, or of a stream that was recreated; or `new`",
         )
     if isinstance(start, datetime) and start > now:
-        raise _refused(f"{_text(start)} is in the future: it is {_text(now)} now", "use `new` for events from now on")
+        raise _refusal(f"{_text(start)} is in the future: it is {_text(now)} now", "use `new` for events from now on")
 
 
 async def _state(bus: Bus) -> tuple[int, datetime]:
@@ -40,5 +40,5 @@ def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
-def _refused(message: str, remedy: str) -> ContractError:
+def _refusal(message: str, remedy: str) -> ContractError:
     return ContractError(Code.INVALID_FIELD, f"start: {message}", field="start", remedy=remedy)

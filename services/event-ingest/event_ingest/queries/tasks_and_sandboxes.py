@@ -39,7 +39,7 @@ from sandboxes b cross join lateral (
 """
 
 
-_LABELLED: Final = "labels @> {}::jsonb"
+_HAS_LABELS: Final = "labels @> {}::jsonb"
 _OF_LABELLED: Final = (
     "exists (select from tasks t where t.project = b.project and t.task = b.task and t.labels @> {}::jsonb)"
 )
@@ -58,7 +58,7 @@ class _Columns:
         return {"name": self.name, "state": "state"}.get(sort, self.at)
 
 
-_OF_TASKS: Final = _Columns("submitted_at", "task", _LABELLED)
+_OF_TASKS: Final = _Columns("submitted_at", "task", _HAS_LABELS)
 _OF_SANDBOXES: Final = _Columns("requested_at", "sandbox", _OF_LABELLED)
 
 

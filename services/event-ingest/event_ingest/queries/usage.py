@@ -11,12 +11,14 @@ from sandherd.contracts.requests import GetUsage, GroupUsage, Usage, UsageList
 from sandherd.contracts.requests.usage import UsageGroup
 
 _FIRST_PARAMETER: Final = 3
-_COUNTED: Final = tuple(Usage.model_fields)
+_COUNTED_COLUMNS: Final = tuple(Usage.model_fields)
 # Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
 _SUMS: Final = ", ".join(
-    f"least(sum(coalesce((data ->> '{name}')::bigint, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED
+    f"least(sum(coalesce((data ->> '{name}')::bigint, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED_COLUMNS
 )
-_TOTALS: Final = ", ".join(f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED)
+_TOTALS: Final = ", ".join(
+    f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED_COLUMNS
+)
 _GROUPS: Final[dict[UsageGroup, str]] = {
     "project": "e.project",
     "task": "b.task",
@@ -32,7 +34,7 @@ async def add_up_usage(connection: Connection, request: GetUsage, project: str, 
     of_events, of_tasks = _conditions(request, project)
     statement = _statement(request.by, str(of_events), str(of_tasks))
     rows = await connection.fetch(statement, request.limit, request.label, *of_events.values, *of_tasks.values)
-    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED} if rows else {}
+    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED_COLUMNS} if rows else {}
     return UsageList(
         groups=[_group(row) for row in rows],
         total=Usage(**total),
@@ -78,5 +80,5 @@ select *, {_TOTALS}, count(*) over () as group_count from grouped order by {orde
 
 
 def _group(row: Any) -> GroupUsage:
-    sums = {name: int(row[name]) for name in _COUNTED}
+    sums = {name: int(row[name]) for name in _COUNTED_COLUMNS}
     return GroupUsage(group=row["grouped"], project=row["of_project"], **sums)

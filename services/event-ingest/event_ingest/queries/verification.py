@@ -63,28 +63,28 @@ select sandbox as entity, project from sandboxes where sandbox = $2 and ($1::tex
 union select task, project from sandboxes
 where sandbox = $2 and task is not null and ($1::text is null or project = $1)
 """
-_WANTED: Final = "unnest($1::text[], $2::text[]) as wanted (project, entity)"
-_RELATED: Final = f"""
-select distinct b.project, b.task as entity from {_WANTED}
+_REQUESTED: Final = "unnest($1::text[], $2::text[]) as wanted (project, entity)"
+_RELATED_PAIRS: Final = f"""
+select distinct b.project, b.task as entity from {_REQUESTED}
 join sandboxes b on b.project = wanted.project and b.sandbox = wanted.entity where b.task is not null
 """  # noqa: S608  # a constant statement
 _EVENTS: Final = f"""
-select e.project, e.entity, e.type, event_document(e) as envelope from {_WANTED}
+select e.project, e.entity, e.type, event_document(e) as envelope from {_REQUESTED}
 join events e on e.entity = wanted.entity and e.project || '' = wanted.project where e.type = any($3)
 """  # noqa: S608  # a constant statement
 # Includes removed events. A removed event that is stored again, because its day was restored, counts once.
-_COUNTED: Final = f"""
+_COUNT_SOURCES: Final = f"""
 with removed as (
     select s.project, s.source, s.entity, sum(s.events) as events, range_agg(s.sequences) as sequences,
         sum(s.sequence_sum) as sequence_sum
-    from {_WANTED} join event_summaries s on s.entity = wanted.entity and s.project = wanted.project group by 1, 2, 3
+    from {_REQUESTED} join event_summaries s on s.entity = wanted.entity and s.project = wanted.project group by 1, 2, 3
 )
 select project, source, entity, sum(number)::bigint as stored, max(highest)::bigint as highest,
     sum(total)::bigint as sequence_sum
 from (
     select e.project, event_source(e.source, e.entity) as source, e.entity, count(*) as number,
         max(e.sequence)::bigint as highest, sum(e.sequence) as total
-    from {_WANTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project
+    from {_REQUESTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project
     left join removed r on r.project = e.project and r.source = event_source(e.source, e.entity) and r.entity = e.entity
     where coalesce(not e.sequence::bigint <@ r.sequences, true) group by 1, 2, 3
     union all select project, source, entity, events, upper(sequences) - 1, sequence_sum from removed
@@ -92,7 +92,7 @@ from (
 """  # noqa: S608  # a constant statement
 _SOURCES: Final = f"""
 select s.project, s.source, s.entity, s.stored, s.highest, s.sequence_sum
-from {_WANTED} join sources s on s.entity = wanted.entity and s.project = wanted.project
+from {_REQUESTED} join sources s on s.entity = wanted.entity and s.project = wanted.project
 """  # noqa: S608  # a constant statement
 
 
@@ -156,11 +156,13 @@ class ExaminedEntities:
 
 async def examine(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
     """Read what the tables have of some entities, and what results from their events. Call it in a transaction."""
-    related = {(row["project"], row["entity"]) for row in await connection.fetch(_RELATED, *_columns(pairs))} - pairs
+    related = {
+        (row["project"], row["entity"]) for row in await connection.fetch(_RELATED_PAIRS, *_columns(pairs))
+    } - pairs
     wanted = _columns(pairs | related)
     return ExaminedEntities(
         stored=_totals(await connection.fetch(_SOURCES, *wanted)),
-        counted=_totals(await connection.fetch(_COUNTED, *wanted)),
+        counted=_totals(await connection.fetch(_COUNT_SOURCES, *wanted)),
         related=frozenset(related),
         projected=await _project(connection, pairs | related),
         rows={table.name: await _stored_rows(connection, table, pairs) for table in TABLES},
@@ -182,10 +184,10 @@ def _totals_of(totals: Totals, pairs: set[Pair]) -> Totals:
 async def _project(connection: Connection, pairs: set[Pair]) -> Projections:
     """The states that result from the events. An event that this version can't read has no effect."""
     rows = await connection.fetch(_EVENTS, *_columns(pairs), _TYPES)
-    return project_events(_read(rows))
+    return project_events(_valid_events(rows))
 
 
-def _read(rows: Iterable[Any]) -> Iterable[Envelope[Any]]:
+def _valid_events(rows: Iterable[Any]) -> Iterable[Envelope[Any]]:
     for row in rows:
         try:
             yield read_event(event_subject(row["project"], row["entity"], row["type"]), row["envelope"].encode())
@@ -196,7 +198,7 @@ def _read(rows: Iterable[Any]) -> Iterable[Envelope[Any]]:
 async def _stored_rows(connection: Connection, table: ReadTable, pairs: set[Pair]) -> list[Any]:
     names = ", ".join(f"t.{column.name}" for column in fields(table.row))
     statement = (
-        f"select {names} from {_WANTED} "  # noqa: S608  # constant names
+        f"select {names} from {_REQUESTED} "  # noqa: S608  # constant names
         f"join {table.name} t on t.project = wanted.project and t.{table.entity} = wanted.entity"
     )
     return list(await connection.fetch(statement, *_columns(pairs)))

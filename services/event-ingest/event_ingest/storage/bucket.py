@@ -23,21 +23,21 @@ from event_ingest.storage.upload import PART_BYTES, Content, Upload
 
 _BUFFER_BYTES: Final = 4 * 1024 * 1024
 """Minimum bytes of an object that are read with one request."""
-_CONCURRENT_PARTS: Final = 2
+_PARALLEL_PARTS: Final = 2
 _CONNECT_SECONDS: Final = 5
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _KIND: Final = re.compile(r"kind: (\w{1,30})")
 _FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
-_DENIED: Final = frozenset({"401", "403"})
+_ACCESS_DENIED_STATUSES: Final = frozenset({"401", "403"})
 
 
 class Bucket:
     """A part of a bucket; names of objects are relative to it. Its methods block, and raise `StorageError`."""
 
-    def __init__(self, place: S3Place) -> None:
-        self._place = place
-        self._client = _connect(place)
+    def __init__(self, location: S3Place) -> None:
+        self._place = location
+        self._client = _connect(location)
 
     def folders(self) -> list[str]:
         """The names of the top-level folders: of each object's name, the part before the first slash."""
@@ -83,7 +83,7 @@ class Bucket:
 
         def send(content: Content) -> None:
             with self._errors(key):
-                obstore.put(self._client, key, content, chunk_size=PART_BYTES, max_concurrency=_CONCURRENT_PARTS)
+                obstore.put(self._client, key, content, chunk_size=PART_BYTES, max_concurrency=_PARALLEL_PARTS)
 
         upload = Upload(send)
         try:
@@ -107,7 +107,9 @@ class Bucket:
         try:
             yield
         except (BaseError, FileNotFoundError) as error:
-            raise _described(error, what, self._place.url) from None  # the text of `error` contains the whole request
+            raise _storage_error(
+                error, what, self._place.url
+            ) from None  # the text of `error` contains the whole request
 
 
 class _ObjectReader(io.RawIOBase):
@@ -141,45 +143,45 @@ class _ObjectReader(io.RawIOBase):
         return len(found)
 
 
-def _connect(place: S3Place) -> Client:
+def _connect(location: S3Place) -> Client:
     optional: Any = {
-        "prefix": place.prefix,
-        "endpoint": place.endpoint,
-        "access_key_id": place.access_key_id,
-        "secret_access_key": place.secret_access_key,
+        "prefix": location.prefix,
+        "endpoint": location.endpoint,
+        "access_key_id": location.access_key_id,
+        "secret_access_key": location.secret_access_key,
     }
     return Client(
-        place.bucket,
-        region=place.region,
+        location.bucket,
+        region=location.region,
         **{name: value for name, value in optional.items() if value},
         client_options={
-            "allow_http": place.endpoint is not None and place.endpoint.startswith("http://"),
+            "allow_http": location.endpoint is not None and location.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-            "timeout": timedelta(seconds=place.request_seconds),
+            "timeout": timedelta(seconds=location.request_seconds),
         },
         retry_config={
-            "max_retries": place.retries,
-            "retry_timeout": timedelta(seconds=place.request_seconds * (1 + place.retries)),
+            "max_retries": location.retries,
+            "retry_timeout": timedelta(seconds=location.request_seconds * (1 + location.retries)),
         },
     )
 
 
-def _described(error: Exception, what: str, url: str) -> StorageError:
+def _storage_error(error: Exception, what: str, url: str) -> StorageError:
     """An error of obstore as `StorageError`, with the store's code or status.
 
     The text of obstore's error is not used: it contains requests and replies, which must not be logged.
     """
     text = str(error)
-    code, status = _first(_CODE, text), _first(_STATUS, text)
+    code, status = _first_group(_CODE, text), _first_group(_STATUS, text)
     if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
         return StorageError(StorageFault.MISSING, f"there is no {what}")
-    reason = code or status or _first(_KIND, text) or type(error).__name__
+    reason = code or status or _first_group(_KIND, text) or type(error).__name__
     if _FULL & {code, status}:
         return StorageError(StorageFault.FULL, f"there is no space for {what} ({reason})")
-    fault = StorageFault.DENIED if status in _DENIED else StorageFault.UNREACHABLE
+    fault = StorageFault.DENIED if status in _ACCESS_DENIED_STATUSES else StorageFault.UNREACHABLE
     return StorageError(fault, f"{what} can't be written or read in {url}: {reason}")
 
 
-def _first(pattern: re.Pattern[str], text: str) -> str | None:
+def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
     found = pattern.search(text)
     return None if found is None else found[1]

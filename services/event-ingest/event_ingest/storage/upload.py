@@ -7,7 +7,7 @@ from typing import Final
 
 PART_BYTES: Final = 8 * 1024 * 1024
 """The size of a part. An object that fits into one part is sent in one request."""
-_WAITING_PIECES: Final = 4
+_MAX_WAITING_PIECES: Final = 4
 _CHECK_SECONDS: Final = 0.2
 
 Content = bytes | Iterator[bytes]
@@ -24,7 +24,7 @@ class Upload:
         """`send` sends the content of an object. If an iterator raises an error, it must not create the object."""
         self._send = send
         self._first = bytearray()
-        self._pieces: Queue[bytes | None] = Queue(_WAITING_PIECES)  # None: the end
+        self._pieces: Queue[bytes | None] = Queue(_MAX_WAITING_PIECES)  # None: the end
         self._sending: Future[None] | None = None
         self._abandoned = False
 
@@ -57,7 +57,7 @@ class Upload:
         self._pieces.put(bytes(self._first))
         self._first.clear()
         sender = ThreadPoolExecutor(1)
-        self._sending = sender.submit(self._send, self._read())
+        self._sending = sender.submit(self._send, self._read_piece())
         sender.shutdown(wait=False)
 
     def _pass(self, piece: bytes | None, sending: "Future[None]") -> None:
@@ -73,7 +73,7 @@ class Upload:
                 continue
             return
 
-    def _read(self) -> Iterator[bytes]:
+    def _read_piece(self) -> Iterator[bytes]:
         while (piece := self._pieces.get()) is not None and not self._abandoned:
             yield piece
         if self._abandoned:

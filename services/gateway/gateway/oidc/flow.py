@@ -55,17 +55,17 @@ class SignInFlow:
     @property
     def state(self) -> str:
         """The parameter `state`, which the provider returns unchanged."""
-        return self._derived("state", self.project, self.page)
+        return self._derive("state", self.project, self.page)
 
     @property
     def nonce(self) -> str:
         """The value that the claim `nonce` of the ID token must have."""
-        return self._derived("nonce")
+        return self._derive("nonce")
 
     @property
     def verifier(self) -> str:
         """The PKCE verifier: the provider accepts the code only together with it."""
-        return self._derived("verifier")
+        return self._derive("verifier")
 
     def request(self, endpoint: str, client_id: str, redirect_uri: str, scopes: list[str]) -> str:
         """The URL of the provider that the browser is sent to."""
@@ -77,7 +77,7 @@ class SignInFlow:
                 "scope": " ".join(scopes),
                 "state": self.state,
                 "nonce": self.nonce,
-                "code_challenge": _encoded(hashlib.sha256(self.verifier.encode()).digest()),
+                "code_challenge": _encode(hashlib.sha256(self.verifier.encode()).digest()),
                 "code_challenge_method": "S256",
             }
         )
@@ -87,8 +87,8 @@ class SignInFlow:
         """Whether a response with this parameter `state` belongs to this sign-in."""
         return hmac.compare_digest(state.encode(), self.state.encode())
 
-    def _derived(self, *purpose: str) -> str:
-        return _encoded(hmac.digest(self.secret.encode(), "\0".join(purpose).encode(), "sha256"))
+    def _derive(self, *purpose: str) -> str:
+        return _encode(hmac.digest(self.secret.encode(), "\0".join(purpose).encode(), "sha256"))
 
 
 def local_page(page: str | None) -> str:
@@ -98,5 +98,5 @@ def local_page(page: str | None) -> str:
     return page
 
 
-def _encoded(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

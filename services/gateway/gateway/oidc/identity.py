@@ -14,7 +14,7 @@ from joserfc import jwt
 from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 
-from gateway.access_tokens import RANK
+from gateway.access_tokens import ROLE_RANKS
 from gateway.oidc.flow import SignInError
 from sandherd.contracts.records import AccessRole
 
@@ -108,6 +108,6 @@ def roles_of(grants: Iterable[str], groups: frozenset[str]) -> dict[str, AccessR
         group, _, permitted = grant.rpartition("=")
         project, _, text = permitted.partition(":")
         role = cast("AccessRole", text)
-        if group in groups and (project not in found or RANK[role] > RANK[found[project]]):
+        if group in groups and (project not in found or ROLE_RANKS[role] > ROLE_RANKS[found[project]]):
             found[project] = role
     return found

@@ -59,7 +59,7 @@ class OidcProvider:
         """Its configuration, which is read once an hour."""
         found, now = self._configuration, time.monotonic()
         if found is None or now - found[0] > _CACHE_SECONDS:
-            document = await _fetched("GET", f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+            document = await _fetch("GET", f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
             found = (now, configuration_of(document, self.issuer))
             self._configuration = found
         return found[1]
@@ -71,7 +71,7 @@ class OidcProvider:
         if reloads:
             self._reloaded_at = now
         if found is None or reloads or now - found[0] > _CACHE_SECONDS:
-            document = await _fetched("GET", (await self.configuration()).keys)
+            document = await _fetch("GET", (await self.configuration()).keys)
             try:
                 found = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
             except (JoseError, ValueError, TypeError, KeyError) as error:
@@ -89,7 +89,7 @@ class OidcProvider:
             "code_verifier": verifier,
         }
         headers, fields = self._credential(basic=configuration.basic)
-        document = await _fetched("POST", configuration.token, data=form | fields, headers=headers)
+        document = await _fetch("POST", configuration.token, data=form | fields, headers=headers)
         token = document.get("id_token")
         if not isinstance(token, str):
             raise ProviderError("the provider's response has no ID token")
@@ -125,14 +125,14 @@ def configuration_of(document: Mapping[str, Any], issuer: str) -> ProviderConfig
     return ProviderConfiguration(authorization, token, keys, sends_issuer, basic="client_secret_basic" in methods)
 
 
-async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:
+async def _fetch(method: str, url: str, **options: Any) -> dict[str, Any]:
     """The JSON object of a response. Redirects are not followed: a code would be sent to another place."""
     try:
         async with (
             aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session,
             session.request(method, url, allow_redirects=False, **options) as response,
         ):
-            body = await _limited(response)
+            body = await _read_limited(response)
             if response.status in {400, 401} and method == "POST":
                 raise IdentityError("the provider refuses the code")
             if response.status != 200:
@@ -145,7 +145,7 @@ async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:
     return document
 
 
-async def _limited(response: aiohttp.ClientResponse) -> bytes:
+async def _read_limited(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_chunked(65_536):
         body += piece

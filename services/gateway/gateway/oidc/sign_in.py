@@ -49,9 +49,9 @@ class OidcSignIn:
             raise DeniedError("the provider's response has no code")
         token = await self._provider.id_token(code, flow.verifier, self._redirect_uri(host))
         try:
-            return await self._verified(token, flow, reload_keys=False)
+            return await self._verify(token, flow, reload_keys=False)
         except UnknownKeyError:
-            return await self._verified(token, flow, reload_keys=True)
+            return await self._verify(token, flow, reload_keys=True)
 
     def roles(self, identity: OidcIdentity) -> dict[str, AccessRole]:
         """The user's role in each project, for at least one project. Raises `NoProjectError` if there is none."""
@@ -60,7 +60,7 @@ class OidcSignIn:
             raise NoProjectError(f"no group of {identity.user} is in SANDHERD_OIDC_GRANTS")
         return found
 
-    async def _verified(self, token: str, flow: SignInFlow, *, reload_keys: bool) -> OidcIdentity:
+    async def _verify(self, token: str, flow: SignInFlow, *, reload_keys: bool) -> OidcIdentity:
         return identity_of(
             token,
             await self._provider.keys(reload=reload_keys),

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Accepted, accepted
 from gateway.sessions import ApproveSession, ReadSession, Session, WorkSession
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     BranchView,
@@ -33,7 +33,7 @@ BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
 @router.get("/branches/{branch}")
 async def get_branch(session: ReadSession, branch: BranchNamed) -> BranchView:
     """A branch by its id."""
-    found = await session.herd.connection.request(made(ListBranches, branch=branch))
+    found = await session.herd.connection.request(validated(ListBranches, branch=branch))
     if not found.branches:
         raise HerdError.of(
             Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see /api/v1/branches"
@@ -73,5 +73,5 @@ async def delete_branch(
 
 async def _branch_action(session: Session, action: type[Request[Any]], branch: str, body: Any) -> JSONResponse:
     fields = {} if body is None else body.model_dump(exclude_unset=True)
-    await session.herd.connection.request(made(action, branch=branch, requested_by=session.caller.name, **fields))
+    await session.herd.connection.request(validated(action, branch=branch, requested_by=session.caller.name, **fields))
     return accepted(branch, f"/branches/{branch}")

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from gateway.api_server import CONNECTION
-from gateway.downloads import SHARE, FileResponse
+from gateway.downloads import MAX_BYTES_OF_PROJECT, FileResponse
 from gateway.request_models import part_of
 from gateway.routes.route_replies import FILE, Name
 from gateway.sessions import ReadSession, Session, WorkSession
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import FileList, FileWritten, ListFiles
 from sandherd.contracts.requests.access import TreePath
@@ -23,8 +23,8 @@ Path = Annotated[TreePath, Query()]
 """A path in the work tree of a sandbox, in the query: paths have slashes and dots."""
 _SECONDS: Final = 15.0
 _DOWNLOAD_SECONDS: Final = 600.0
-_IN_MEMORY: Final = 1024 * 1024
-_FOLDER: Final = SHARE // 2
+_MAX_MEMORY_BYTES: Final = 1024 * 1024
+_FOLDER: Final = MAX_BYTES_OF_PROJECT // 2
 _BYTES: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -36,7 +36,7 @@ _BYTES: Final[dict[str, Any]] = {
 @router.get("/sandboxes/{sandbox}/files")
 async def list_files(session: ReadSession, sandbox: Name, query: Annotated[FileQuery, Query()]) -> FileList:
     """The entries of a folder in a sandbox's work tree. For a file, its own entry."""
-    request = made(ListFiles, sandbox=sandbox, **query.model_dump(exclude_unset=True))
+    request = validated(ListFiles, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 
@@ -75,7 +75,7 @@ class LimitedFile(tempfile.SpooledTemporaryFile[bytes]):
     """A temporary file that refuses more than `limit` bytes: the size that a sandbox reports may be wrong."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(max_size=_IN_MEMORY)
+        super().__init__(max_size=_MAX_MEMORY_BYTES)
         self._limit = limit
 
     def write(self, s: Any) -> int:

@@ -14,7 +14,7 @@ from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
 from gateway.sessions import ApproveSession, ReadSession
 from sandherd.client.artifacts import EventArtifact
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.commands import AnswerApproval, ApprovalId
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
@@ -32,22 +32,22 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.states import ApprovalState
 
 router: Final = APIRouter()
-_NONE: Final[frozenset[str]] = frozenset()
-_ANSWERING: Final = frozenset({"message", "sandbox", "approval_id", "answered_by"})
+_NO_FIELDS: Final[frozenset[str]] = frozenset()
+_FIELDS_OF_PATH_AND_CALLER: Final = frozenset({"message", "sandbox", "approval_id", "answered_by"})
 _DOWNLOAD_SECONDS: Final = 600.0
 _SEARCH_SECONDS: Final = 15.0
-_IN_MEMORY: Final = 1024 * 1024
-EventQuery: Any = part_of(ListEvents, "EventQuery", without=_NONE)
-ApprovalQuery: Any = part_of(ListApprovals, "ApprovalQuery", without=_NONE)
-BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NONE)
-BudgetQuery: Any = part_of(ListBudgets, "BudgetQuery", without=_NONE)
-DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
+_MAX_MEMORY_BYTES: Final = 1024 * 1024
+EventQuery: Any = part_of(ListEvents, "EventQuery", without=_NO_FIELDS)
+ApprovalQuery: Any = part_of(ListApprovals, "ApprovalQuery", without=_NO_FIELDS)
+BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NO_FIELDS)
+BudgetQuery: Any = part_of(ListBudgets, "BudgetQuery", without=_NO_FIELDS)
+DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_FIELDS_OF_PATH_AND_CALLER)
 
 
 @router.get("/events", tags=["events"])
 async def events(session: ReadSession, query: Annotated[EventQuery, Query()]) -> EventList:
     """Stored events of the project, oldest first."""
-    return await session.herd.connection.request(made(ListEvents, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListEvents, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
@@ -63,7 +63,7 @@ async def stream_events(session: ReadSession, after: str | None = None, last_eve
 @router.get("/approvals", tags=["approvals"])
 async def approvals(session: ReadSession, query: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
     """Approvals, newest first."""
-    return await session.herd.connection.request(made(ListApprovals, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListApprovals, **query.model_dump(exclude_unset=True)))
 
 
 @router.post("/sandboxes/{sandbox}/approvals/{approval}", status_code=202, response_model=Accepted, tags=["approvals"])
@@ -71,10 +71,10 @@ async def decide_approval(
     session: ApproveSession, sandbox: Name, approval: Annotated[ApprovalId, Path()], body: DecisionBody
 ) -> JSONResponse:
     """Grant or deny an approval. The first answer counts; its delivery is reported by events."""
-    found = await session.herd.connection.request(made(ListApprovals, sandbox=sandbox, approval_id=approval))
+    found = await session.herd.connection.request(validated(ListApprovals, sandbox=sandbox, approval_id=approval))
     _check_pending(found, approval)
     message = session.name("msg")
-    command = made(
+    command = validated(
         AnswerApproval,
         message=message,
         sandbox=sandbox,
@@ -86,11 +86,11 @@ async def decide_approval(
     return accepted(message, f"/events?source=/sandherd/message-relay/{message}")
 
 
-def _check_pending(found: ApprovalList, approval: str) -> None:
+def _check_pending(approval_list: ApprovalList, approval: str) -> None:
     remedy = "see /api/v1/approvals"
-    if not found.approvals:
+    if not approval_list.approvals:
         raise HerdError.of(Code.NOT_FOUND, f"there is no approval {approval}", field="approval", remedy=remedy)
-    state = found.approvals[0].state
+    state = approval_list.approvals[0].state
     if state is not ApprovalState.PENDING:
         raise HerdError.of(Code.CONFLICT, f"approval {approval} is {state}", field="approval", remedy=remedy)
 
@@ -104,13 +104,13 @@ async def monitor_report(session: ReadSession) -> MonitorReport:
 @router.get("/budgets", tags=["budgets"])
 async def budgets(session: ReadSession, query: Annotated[BudgetQuery, Query()]) -> BudgetList:
     """The budgets of the project and its tasks, and what was used of them."""
-    return await session.herd.connection.request(made(ListBudgets, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListBudgets, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/branches", tags=["branches"])
 async def branches(session: ReadSession, query: Annotated[BranchQuery, Query()]) -> BranchList:
     """The branches that tasks work on, those that changed last first."""
-    return await session.herd.connection.request(made(ListBranches, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListBranches, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=FILE)
@@ -122,19 +122,22 @@ async def download_artifact(
     sandbox: SafeName | None = None,
 ) -> Response:
     """The bytes of an artifact that an event of the project refers to. Never show it as HTML: a sandbox wrote it."""
-    reference = (await _found(session, artifact, task, sandbox)).reference
+    reference = (await _find_artifact(session, artifact, task, sandbox)).reference
     with ExitStack() as stack:
         stack.enter_context(session.backend.downloads.reserved(session.caller.project, reference.size))
         request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
-        file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY))
+        file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES))
         async with asyncio.timeout(_DOWNLOAD_SECONDS):
             await session.herd.artifact(reference, file)
         headers = {"Content-Disposition": f'attachment; filename="{artifact}"', "Content-Length": str(reference.size)}
         return FileResponse(file, stack.pop_all(), headers)
 
 
-async def _found(session: ReadSession, artifact: str, task: str | None, sandbox: str | None) -> EventArtifact:
-    """The artifact. The search has a time limit: for a name without a time it may read the whole history."""
+async def _find_artifact(session: ReadSession, artifact: str, task: str | None, sandbox: str | None) -> EventArtifact:
+    """Find the artifact.
+
+    The search has a time limit, because for a name without a time it may read the whole history.
+    """
     try:
         async with asyncio.timeout(_SEARCH_SECONDS):
             return await session.herd.find_artifact(artifact, task=task, sandbox=sandbox)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from gateway.request_models import part_of
 from gateway.routes.route_replies import Name
 from gateway.sessions import ReadSession, Session
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.file_history import FileContent
 from sandherd.client.history import SECONDS
 from sandherd.contracts.errors import Code
@@ -43,7 +43,7 @@ TranscriptQuery: Any = part_of(GetTranscript, "TranscriptQuery", without=frozens
 
 async def _reply(session: Session, request: type[Request[Any]], query: Any, **more: Any) -> Any:
     return await session.herd.connection.request(
-        made(request, **query.model_dump(exclude_unset=True), **more), timeout=_WAIT
+        validated(request, **query.model_dump(exclude_unset=True), **more), timeout=_WAIT
     )
 
 

@@ -14,14 +14,14 @@ from sandherd.client import queries
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.doctor.herd import check_broker, check_herd
 from sandherd.client.doctor.services import EXAMINATIONS, ServiceReport, request_reports
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.model import Model, Number
 from sandherd.contracts.requests import Audit, DeadLetter, DeadLetters, GetAudit, ListDeadLetters, RequeueResult
 from sandherd.contracts.requests.diagnostics import Examination, Examine
 from sandherd.contracts.subjects import Principal
 
 router: Final = APIRouter(tags=["operation"])
-_EXAMINED: Final = tuple(one for one in EXAMINATIONS if one.answered_by != Principal.GATEWAY)
+_EXAMINATIONS: Final = tuple(one for one in EXAMINATIONS if one.answered_by != Principal.GATEWAY)
 _REQUEUE_SECONDS: Final = 10.0
 """How long the service of a dead letter may take, in seconds: less than the deadline of an exchange."""
 AuditQuery: Any = part_of(GetAudit, "AuditQuery", without=frozenset())
@@ -52,9 +52,9 @@ class DoctorCheck(Model):
     remedy: str | None = None
 
     @classmethod
-    def of(cls, one: Check) -> Self:
+    def of(cls, check: Check) -> Self:
         """The JSON document of a check."""
-        return cls(check=one.name, state=one.state, found=one.found, remedy=one.remedy)
+        return cls(check=check.name, state=check.state, found=check.found, remedy=check.remedy)
 
 
 class DoctorReport(Model):
@@ -69,13 +69,13 @@ class DoctorReport(Model):
 @router.get("/audit")
 async def audit(session: OperateSession, query: Annotated[AuditQuery, Query()]) -> Audit:
     """Whether every event of the project, or of one sandbox or task, is stored."""
-    return await session.herd.connection.request(made(GetAudit, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(GetAudit, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters")
 async def dead_letters(session: OperateSession, query: Annotated[DeadQuery, Query()]) -> DeadLetters:
     """Messages that could not be handled, newest first."""
-    return await session.herd.connection.request(made(ListDeadLetters, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(ListDeadLetters, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters/{number}")
@@ -100,8 +100,8 @@ async def requeue(session: OperateSession, number: Annotated[Number, Path()]) ->
 @router.get("/sandboxes/health", operation_id="sandboxes_health")
 async def health(session: ReadSession) -> HerdHealth:
     """The health of the services behind the gateway."""
-    found = await asyncio.gather(*(_examination(session, request) for request in _EXAMINED))
-    services = {request.answered_by: one for request, one in zip(_EXAMINED, found, strict=True)}
+    found = await asyncio.gather(*(_examination(session, request) for request in _EXAMINATIONS))
+    services = {request.answered_by: one for request, one in zip(_EXAMINATIONS, found, strict=True)}
     healthy = all(one is not None and all(part.problem is None for part in one.parts) for one in found)
     return HerdHealth(services=services, healthy=healthy)
 
@@ -118,7 +118,7 @@ async def doctor(session: OperateSession) -> DoctorReport:
     """Check broker, services, streams, consumers, their backlog, runtimes and history, each with a remedy."""
     now = datetime.now(UTC)
     reports, own, broker = await asyncio.gather(
-        request_reports(session.herd.connection, _EXAMINED), session.backend.examine(), check_broker(session.herd)
+        request_reports(session.herd.connection, _EXAMINATIONS), session.backend.examine(), check_broker(session.herd)
     )
     answers = {**reports, Principal.GATEWAY.value: ServiceReport(own, timedelta())}
     checks = [broker, *await check_herd(session.herd, answers, now)]

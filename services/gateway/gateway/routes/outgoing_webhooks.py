@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from gateway.request_models import part_of
 from gateway.routes.route_replies import Name
 from gateway.sessions import OperateSession, WorkSession
-from sandherd.client.errors import made
+from sandherd.client.errors import validated
 from sandherd.contracts.requests import (
     CreateWebhook,
     ReplayWebhook,
@@ -55,7 +55,7 @@ async def rotate_webhook_secret(session: OperateSession, webhook: Name) -> Webho
 async def replay_webhook(session: OperateSession, webhook: Name, body: ReplayBody) -> Webhook:
     """Send events again from a sequence or a time on, or send the dead letters again; a disabled webhook is resumed."""
     fields = body.model_dump(exclude_unset=True)
-    found = await session.herd.connection.request(made(ReplayWebhook, name=webhook, **fields))
+    found = await session.herd.connection.request(validated(ReplayWebhook, name=webhook, **fields))
     return found.webhooks[0]
 
 

@@ -9,7 +9,7 @@ from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Name
 from gateway.sessions import ApproveSession, ReadSession, WorkSession
 from sandherd.client.artifacts import EventArtifact
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
@@ -48,7 +48,7 @@ GrantBody: Any = body_of(GrantBudget, "GrantBody", without=frozenset({"task", "g
 UsageQuery: Any = part_of(GetUsage, "UsageQuery", without=frozenset({"labels"}))
 ScheduleNamed = Annotated[ScheduleName, Path()]
 SecretNamed = Annotated[SecretName, Path()]
-_LISTED: Final = 1000
+_MAX_LISTED: Final = 1000
 
 
 class SecretBody(Model):
@@ -78,7 +78,7 @@ async def schedules(session: ReadSession) -> ScheduleList:
 @router.get("/schedules/{schedule}", tags=["schedules"])
 async def get_schedule(session: ReadSession, schedule: ScheduleNamed) -> ScheduleView:
     """A schedule with its task, its next times and last runs."""
-    found = await session.herd.connection.request(made(ListSchedules, name=schedule))
+    found = await session.herd.connection.request(validated(ListSchedules, name=schedule))
     return found.schedules[0]
 
 
@@ -96,25 +96,25 @@ async def set_schedule(session: WorkSession, schedule: ScheduleNamed, body: Sche
 @router.post("/schedules/{schedule}/pause", tags=["schedules"])
 async def pause_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleView:
     """Pause a schedule: no task is started until it is resumed."""
-    return await session.herd.connection.request(made(PauseSchedule, name=schedule, paused=True))
+    return await session.herd.connection.request(validated(PauseSchedule, name=schedule, paused=True))
 
 
 @router.post("/schedules/{schedule}/resume", tags=["schedules"])
 async def resume_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleView:
     """Resume a schedule. Due times while it was paused are not caught up."""
-    return await session.herd.connection.request(made(PauseSchedule, name=schedule, paused=False))
+    return await session.herd.connection.request(validated(PauseSchedule, name=schedule, paused=False))
 
 
 @router.post("/schedules/{schedule}/trigger", tags=["schedules"])
 async def trigger_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleTriggered:
     """Start a task of a schedule now."""
-    return await session.herd.connection.request(made(TriggerSchedule, name=schedule))
+    return await session.herd.connection.request(validated(TriggerSchedule, name=schedule))
 
 
 @router.delete("/schedules/{schedule}", tags=["schedules"])
 async def delete_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleDeleted:
     """Delete a schedule. Its tasks are not affected."""
-    return await session.herd.connection.request(made(DeleteSchedule, name=schedule))
+    return await session.herd.connection.request(validated(DeleteSchedule, name=schedule))
 
 
 # --- secrets and subscriptions -------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ async def set_secret(session: WorkSession, secret: SecretNamed, body: SecretBody
 @router.delete("/secrets/{secret}", tags=["secrets"])
 async def delete_secret(session: WorkSession, secret: SecretNamed, *, force: bool = False) -> SecretDeleted:
     """Delete a secret and erase its value; with `force` even if tasks that have not ended use it."""
-    return await session.herd.connection.request(made(DeleteSecret, name=secret, force=force))
+    return await session.herd.connection.request(validated(DeleteSecret, name=secret, force=force))
 
 
 @router.get("/subscriptions", tags=["subscriptions"])
@@ -148,7 +148,7 @@ async def subscriptions(session: ReadSession) -> SubscriptionList:
 async def set_subscription(session: WorkSession, subscription: Name, body: SubscriptionBody) -> Subscription:
     """Create a durable subscription, whose events a program receives from the broker."""
     fields = body.model_dump(exclude_unset=True)
-    return await session.herd.connection.request(made(Subscribe, name=subscription, **fields))
+    return await session.herd.connection.request(validated(Subscribe, name=subscription, **fields))
 
 
 @router.delete("/subscriptions/{subscription}", tags=["subscriptions"])
@@ -165,14 +165,14 @@ async def grant_budget(session: ApproveSession, task: Name, body: GrantBody) -> 
     """Grant a task more than its budget. Requests with the same `Idempotency-Key` grant once."""
     fields = body.model_dump(exclude_unset=True)
     name = session.name("grant")
-    request = made(GrantBudget, task=task, grant=name, granted_by=session.caller.name, **fields)
+    request = validated(GrantBudget, task=task, grant=name, granted_by=session.caller.name, **fields)
     return await session.herd.connection.request(request)
 
 
 @router.get("/usage", tags=["budgets"])
 async def usage(session: ReadSession, query: Annotated[UsageQuery, Query()]) -> UsageList:
     """Tokens and cost by task, label, day or model."""
-    return await session.herd.connection.request(made(GetUsage, **query.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(validated(GetUsage, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/projects", tags=["operation"])
@@ -190,7 +190,7 @@ async def artifacts(
         raise HerdError.of(Code.INVALID_FIELD, "name a task or a sandbox", field="task", remedy="name one of the two")
     found: list[EventArtifact] = []
     async for one in session.herd.artifacts(task=task, sandbox=sandbox):
-        if len(found) == _LISTED:
+        if len(found) == _MAX_LISTED:
             return ArtifactList(artifacts=found, truncated=True)
         found.append(one)
     return ArtifactList(artifacts=found, truncated=False)

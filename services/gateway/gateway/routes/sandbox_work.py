@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Accepted, Name, accepted
 from gateway.sessions import Session, WorkSession
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.commands import (
     ExtendSandbox,
     PauseSandbox,
@@ -33,14 +33,14 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.states import SANDBOX_ENDED
 
 router: Final = APIRouter(tags=["sandboxes"])
-_NAMED: Final = frozenset({"sandbox"})
+_FIELDS_OF_PATH: Final = frozenset({"sandbox"})
 _COMMAND: Final = frozenset({"sandbox", "exec"})
 ExecBody: Any = body_of(Exec, "ExecBody", without=_COMMAND)
 ExecQuery: Any = part_of(ExecStatus, "ExecQuery", without=_COMMAND)
 ExecKillBody: Any = body_of(ExecKill, "ExecKillBody", without=_COMMAND)
 ExecInputBody: Any = body_of(ExecInput, "ExecInputBody", without=_COMMAND)
-PauseBody: Any = body_of(PauseSandbox, "PauseBody", without=_NAMED)
-ExtendBody: Any = body_of(ExtendSandbox, "ExtendBody", without=_NAMED)
+PauseBody: Any = body_of(PauseSandbox, "PauseBody", without=_FIELDS_OF_PATH)
+ExtendBody: Any = body_of(ExtendSandbox, "ExtendBody", without=_FIELDS_OF_PATH)
 _SECONDS: Final = 15.0
 
 
@@ -74,20 +74,20 @@ async def pause_sandbox(session: WorkSession, sandbox: Name, body: PauseBody | N
     """Freeze a sandbox."""
     reason = "" if body is None else body.reason
     return await _publish_command(
-        session, made(PauseSandbox, sandbox=sandbox, reason=_reason_with_caller(session, reason))
+        session, validated(PauseSandbox, sandbox=sandbox, reason=_reason_with_caller(session, reason))
     )
 
 
 @router.post("/sandboxes/{sandbox}/resume", status_code=202, response_model=Accepted)
 async def resume_sandbox(session: WorkSession, sandbox: Name) -> JSONResponse:
     """Resume a paused sandbox."""
-    return await _publish_command(session, made(ResumeSandbox, sandbox=sandbox))
+    return await _publish_command(session, validated(ResumeSandbox, sandbox=sandbox))
 
 
 @router.post("/sandboxes/{sandbox}/extend", status_code=202, response_model=Accepted)
 async def extend_sandbox(session: WorkSession, sandbox: Name, body: ExtendBody) -> JSONResponse:
     """Set the expiry of a sandbox to `seconds` from now; a later expiry is not changed."""
-    return await _publish_command(session, made(ExtendSandbox, sandbox=sandbox, **body.model_dump()))
+    return await _publish_command(session, validated(ExtendSandbox, sandbox=sandbox, **body.model_dump()))
 
 
 @router.get("/sandboxes/{sandbox}/log")
@@ -106,8 +106,10 @@ async def runtime_log(
 async def start_command(session: WorkSession, sandbox: Name, body: ExecBody) -> JSONResponse:
     """Start a command. The response has its state and first output; `Location` is the URL of its later state."""
     name = session.name("exc")
-    fields = _decoded(body.model_dump(exclude_unset=True), "stdin")
-    found = await session.herd.connection.request(made(Exec, sandbox=sandbox, exec=name, **fields), timeout=_SECONDS)
+    fields = _decode_name(body.model_dump(exclude_unset=True), "stdin")
+    found = await session.herd.connection.request(
+        validated(Exec, sandbox=sandbox, exec=name, **fields), timeout=_SECONDS
+    )
     location = f"/api/v1/sandboxes/{sandbox}/exec/{name}"
     return JSONResponse(found.model_dump(mode="json"), 202, {"Location": location})
 
@@ -117,26 +119,26 @@ async def command_state(
     session: WorkSession, sandbox: Name, command: Name, query: Annotated[ExecQuery, Query()]
 ) -> ExecState:
     """The state of a command, with its output from `offset` on. `wait_seconds` is how long to wait for more."""
-    request = made(ExecStatus, sandbox=sandbox, exec=command, **query.model_dump(exclude_unset=True))
+    request = validated(ExecStatus, sandbox=sandbox, exec=command, **query.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 
 @router.post("/sandboxes/{sandbox}/exec/{command}/kill")
 async def kill_command(session: WorkSession, sandbox: Name, command: Name, body: ExecKillBody) -> ExecState:
     """Send a signal to a command and all processes that it has started."""
-    request = made(ExecKill, sandbox=sandbox, exec=command, **body.model_dump(exclude_unset=True))
+    request = validated(ExecKill, sandbox=sandbox, exec=command, **body.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 
 @router.post("/sandboxes/{sandbox}/exec/{command}/input")
 async def command_input(session: WorkSession, sandbox: Name, command: Name, body: ExecInputBody) -> InputAccepted:
     """Write to the terminal of a command, or change its size: at most 3072 bytes, as 4096 characters of base64url."""
-    fields = _decoded(body.model_dump(exclude_unset=True), "data")
-    request = made(ExecInput, sandbox=sandbox, exec=command, **fields)
+    fields = _decode_name(body.model_dump(exclude_unset=True), "data")
+    request = validated(ExecInput, sandbox=sandbox, exec=command, **fields)
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 
-def _decoded(fields: dict[str, Any], name: str) -> dict[str, Any]:
+def _decode_name(fields: dict[str, Any], name: str) -> dict[str, Any]:
     """The fields, with the field `name` decoded from base64url. Raises `HerdError`.
 
     Contracts decode bytes only if they are read from JSON.

@@ -9,7 +9,7 @@ from gateway.problems import problem_of, problem_response
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import ReadSession, Session, WorkSession
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.client.monitor import check_rule
 from sandherd.contracts.commands import MuteRule, RuleName, SendMessage, TerminateSandbox, UnmuteRule
 from sandherd.contracts.errors import Code
@@ -28,12 +28,12 @@ from sandherd.contracts.requests.live_state import SandboxFilter
 from sandherd.contracts.states import SANDBOX_ENDED
 
 router: Final = APIRouter(tags=["sandboxes"])
-_NAMED: Final = frozenset({"sandbox"})
+_FIELDS_OF_PATH: Final = frozenset({"sandbox"})
 SandboxQuery: Any = part_of(SandboxFilter, "SandboxQuery", without=frozenset({"sandbox", "labels"}), past=(bool, False))
 SandboxEventQuery: Any = part_of(ListEvents, "SandboxEventQuery", without=frozenset({"sandbox", "task", "entity"}))
-TrajectoryQuery: Any = part_of(GetTrajectory, "TrajectoryQuery", without=_NAMED)
-OutputQuery: Any = part_of(GetOutput, "OutputQuery", without=_NAMED)
-TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_NAMED)
+TrajectoryQuery: Any = part_of(GetTrajectory, "TrajectoryQuery", without=_FIELDS_OF_PATH)
+OutputQuery: Any = part_of(GetOutput, "OutputQuery", without=_FIELDS_OF_PATH)
+TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_FIELDS_OF_PATH)
 MessageBody: Any = body_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
 MuteBody: Any = body_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
 Rule = Annotated[RuleName, Path()]
@@ -70,7 +70,7 @@ async def sandbox_events(
     session: ReadSession, sandbox: Name, query: Annotated[SandboxEventQuery, Query()]
 ) -> EventList:
     """Stored events of a sandbox, oldest first."""
-    request = made(ListEvents, sandbox=sandbox, **query.model_dump(exclude_unset=True))
+    request = validated(ListEvents, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.events:
         await session.herd.sandbox(sandbox)
@@ -89,7 +89,7 @@ async def stream_sandbox(
 @router.get("/sandboxes/{sandbox}/trajectory")
 async def trajectory(session: ReadSession, sandbox: Name, query: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
     """What the agent in a sandbox did; heartbeats are summarised."""
-    request = made(GetTrajectory, sandbox=sandbox, **query.model_dump(exclude_unset=True))
+    request = validated(GetTrajectory, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.events:
         await session.herd.sandbox(sandbox)
@@ -99,7 +99,7 @@ async def trajectory(session: ReadSession, sandbox: Name, query: Annotated[Traje
 @router.get("/sandboxes/{sandbox}/output")
 async def output(session: ReadSession, sandbox: Name, query: Annotated[OutputQuery, Query()]) -> Output:
     """The output of a sandbox's terminal, as far as it is still stored."""
-    request = made(GetOutput, sandbox=sandbox, **query.model_dump(exclude_unset=True))
+    request = validated(GetOutput, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.chunks:
         await session.herd.sandbox(sandbox)
@@ -116,14 +116,16 @@ async def monitored(session: ReadSession, sandbox: Name) -> MonitorView:
 async def mute_rule(session: WorkSession, sandbox: Name, rule: Rule, body: MuteBody | None = None) -> JSONResponse:
     """Mute a guardian rule of the monitor for a sandbox, for some seconds or until it is unmuted."""
     fields = {} if body is None else body.model_dump(exclude_unset=True)
-    command = made(MuteRule, sandbox=sandbox, rule=rule, muted_by=session.caller.name, **fields)
+    command = validated(MuteRule, sandbox=sandbox, rule=rule, muted_by=session.caller.name, **fields)
     return await _change_rule(session, command)
 
 
 @router.post("/sandboxes/{sandbox}/rules/{rule}/unmute", status_code=202, response_model=Accepted)
 async def unmute_rule(session: WorkSession, sandbox: Name, rule: Rule) -> JSONResponse:
     """Evaluate a muted rule again."""
-    return await _change_rule(session, made(UnmuteRule, sandbox=sandbox, rule=rule, unmuted_by=session.caller.name))
+    return await _change_rule(
+        session, validated(UnmuteRule, sandbox=sandbox, rule=rule, unmuted_by=session.caller.name)
+    )
 
 
 async def _change_rule(session: Session, command: MuteRule | UnmuteRule) -> JSONResponse:
@@ -141,7 +143,7 @@ async def send_message(session: WorkSession, sandbox: Name, body: MessageBody) -
         raise HerdError.of(Code.CONFLICT, text, field="sandbox", remedy="name one that runs")
     message = session.name("msg")
     fields = body.model_dump(exclude_unset=True)
-    command = made(SendMessage, message=message, sandbox=sandbox, sender_id=session.caller.name, **fields)
+    command = validated(SendMessage, message=message, sandbox=sandbox, sender_id=session.caller.name, **fields)
     await session.herd.connection.command(command, sandbox)
     return accepted(message, f"/events?source=/sandherd/message-relay/{message}")
 

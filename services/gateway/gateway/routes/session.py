@@ -36,7 +36,7 @@ class SignInBody(Model):
     code: Secret | None = Field(default=None, repr=False)
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_token_or_code(self) -> Self:
         if (self.token is None) == (self.code is None):
             raise ValueError("there has to be either a token or a code")
         return self
@@ -101,13 +101,13 @@ def _view(created: TokenView) -> SessionView:
 
 async def end_earlier(backend: Backend, request: Request) -> None:
     """End the session that the browser had. If this fails, the new session is valid nevertheless."""
-    earlier = _earlier(request)
+    earlier = _presented_session(request)
     if earlier is not None:
         with suppress(HerdError):
             await own_connection(backend, earlier.project).request(EndSession(sha256=earlier.digest))
 
 
-def _earlier(request: Request) -> PresentedCredential | None:
+def _presented_session(request: Request) -> PresentedCredential | None:
     with suppress(AccessError):
         text = cookie_in(request.headers)
         return None if text is None else credential_of("session", text)

@@ -53,7 +53,7 @@ async def begin_oidc(
     try:
         url = await backend.oidc.authorization_url(flow, request.headers.get("host", ""))
     except SignInError as error:
-        return _refused(error, flow.page)
+        return _refusal(error, flow.page)
     return _redirect(url, session_cookie(flow.cookie(), SECONDS, COOKIE))
 
 
@@ -65,16 +65,14 @@ async def end_oidc(
     backend: Backend = request.app.state.backend()
     page = "/"
     try:
-        flow = _begun(request, state)
+        flow = _begun_sign_in(request, state)
         page = flow.page
-        return await _finished(backend, request, flow, code if error is None else None, iss)
+        return await _finish(backend, request, flow, code if error is None else None, iss)
     except SignInError as refusal:
-        return _refused(refusal, page)
+        return _refusal(refusal, page)
 
 
-async def _finished(
-    backend: Backend, request: Request, flow: SignInFlow, code: str | None, iss: str | None
-) -> Response:
+async def _finish(backend: Backend, request: Request, flow: SignInFlow, code: str | None, iss: str | None) -> Response:
     if backend.oidc is None:
         raise SignInError("there is no OpenID provider")
     identity = await backend.oidc.identity(flow, request.headers.get("host", ""), code=code, issuer=iss)
@@ -85,11 +83,11 @@ async def _finished(
     text = new_text("session", project)
     await end_earlier(backend, request)
     return _redirect(
-        flow.page, await _created(backend, project, roles[project], identity.user, text), _deleted_flow_cookie()
+        flow.page, await _new_cookie(backend, project, roles[project], identity.user, text), _deleted_flow_cookie()
     )
 
 
-async def _created(backend: Backend, project: str, role: AccessRole, user: str, text: str) -> str:
+async def _new_cookie(backend: Backend, project: str, role: AccessRole, user: str, text: str) -> str:
     """The cookie of a new session."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     try:
@@ -99,7 +97,7 @@ async def _created(backend: Backend, project: str, role: AccessRole, user: str, 
     return cookie_of(created, text)
 
 
-def _begun(request: Request, state: str | None) -> SignInFlow:
+def _begun_sign_in(request: Request, state: str | None) -> SignInFlow:
     """The sign-in that this browser has begun. Raises `SignInError` if the response does not belong to it."""
     try:
         cookie = cookie_in(request.headers, COOKIE)
@@ -111,7 +109,7 @@ def _begun(request: Request, state: str | None) -> SignInFlow:
     return flow
 
 
-def _refused(error: SignInError, page: str) -> Response:
+def _refusal(error: SignInError, page: str) -> Response:
     _log.warning("sign-in refused", reason=error.reason, error=str(error))
     return _redirect(_page(page, error=error.reason), _deleted_flow_cookie())
 

@@ -10,7 +10,7 @@ from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import ReadSession, WorkSession
 from sandherd.client import queries
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
@@ -68,7 +68,7 @@ async def submit_task(session: WorkSession, spec: TaskBody, name: SafeName | Non
 async def catalogue(session: ReadSession) -> Catalogue:
     """What tasks can use in this herd: runtimes, profiles, harnesses, limits."""
     found = await session.herd.connection.request(ListRuntimes())
-    return found.model_copy(update={"profiles": {name: _shown(one) for name, one in found.profiles.items()}})
+    return found.model_copy(update={"profiles": {name: _public_profile(one) for name, one in found.profiles.items()}})
 
 
 @router.get("/tasks/{task}", response_model=TaskView)
@@ -105,12 +105,12 @@ async def retry_task(session: WorkSession, task: Name, if_match: MatchHeader = N
     if view.state not in TASK_ENDED or view.state is TaskState.COMPLETED:
         text = f"{task} is {view.state}: only a failed or cancelled task can be retried"
         raise HerdError.of(Code.CONFLICT, text, field="task", remedy="submit another task")
-    command = made(RetryTask, task=task, requested_by=session.caller.name)
+    command = validated(RetryTask, task=task, requested_by=session.caller.name)
     await session.herd.connection.command(command, task)
     return accepted(task, f"/tasks/{task}")
 
 
-def _shown(profile: Profile) -> Profile:
+def _public_profile(profile: Profile) -> Profile:
     """The profile without values and paths of the operator, which no task needs."""
     return profile.model_copy(update={"env": {}, "forward_env": frozenset(), "mounts": ()})
 

@@ -61,7 +61,7 @@ class AssessmentCase:
 
     def prompt(self) -> str:
         """The text for the model."""
-        requests = "\n".join(f"- {_quoted(text, MAX_REQUEST)}" for text in self.requests)
+        requests = "\n".join(f"- {_quote(text, MAX_REQUEST)}" for text in self.requests)
         records = "\n".join(f"{number}. {record.text}" for number, record in enumerate(self.records, 1))
         return (
             f"{QUESTIONS[self.rule]}\nThe rule's suspicion: {self.summary}\n\n"
@@ -108,13 +108,13 @@ def _first_and_last(requests: Sequence[str]) -> tuple[str, ...]:
 
 def _record(data: EventData) -> str | None:
     if isinstance(data, AgentToolUse):
-        return f"calls {_quoted(data.tool, 80)} with {_quoted(_compact(data.input), MAX_TEXT)}"
+        return f"calls {_quote(data.tool, 80)} with {_quote(_compact(data.input), MAX_TEXT)}"
     if isinstance(data, AgentFileEdited):
-        return f"file {data.change_type}: {_quoted(data.file_path, MAX_TEXT)} +{data.lines_added} -{data.lines_removed}"
-    return _end(data) if isinstance(data, AgentToolCompleted | AgentToolResult) else None
+        return f"file {data.change_type}: {_quote(data.file_path, MAX_TEXT)} +{data.lines_added} -{data.lines_removed}"
+    return _end_record(data) if isinstance(data, AgentToolCompleted | AgentToolResult) else None
 
 
-def _end(data: CallEnd) -> str | None:
+def _end_record(data: CallEnd) -> str | None:
     """The record of the end of a call, without its result; None if its outcome is not known."""
     if data.outcome is None and data.check_passed is None:
         return None
@@ -127,7 +127,7 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str)
 
 
-def _quoted(text: str, limit: int) -> str:
+def _quote(text: str, limit: int) -> str:
     """At most `limit` characters of a text, as a JSON string in ASCII.
 
     It has no line breaks, so that it can imitate neither a record nor the prompt.

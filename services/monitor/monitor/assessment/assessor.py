@@ -36,8 +36,8 @@ _MAX_REQUESTS: Final = 100
 """Maximum number of events with the task's text or a message of a user that are read: the first ones."""
 _MAX_ACTIONS: Final = 3 * MAX_RECORDS
 """Maximum number of other events that are read: the last ones. Some of them become no record."""
-_ATTEMPTS: Final = 10
-_NOT_STORED_YET: Final = 0.5
+_MAX_ATTEMPTS: Final = 10
+_RETRY_SECONDS: Final = 0.5
 _NO_HISTORY: Final = (
     *(NoResponderError, RefusedError, RequestTimeoutError),
     *(nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError, ValidationError),
@@ -113,16 +113,16 @@ class Assessor:
     async def _actions(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
         """The agent's actions, once the history has the last event of the pattern.
 
-        event-ingest stores events with a delay. After `_ATTEMPTS` reads the actions so far are returned.
+        event-ingest stores events with a delay. After `_MAX_ATTEMPTS` reads the actions so far are returned.
         """
         found: list[Envelope[EventData]] = []
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             found = await self._events(
                 suspicion, ACTION_EVENTS, limit=_MAX_ACTIONS, after_sequence=suspicion.after, newest_first=True
             )
             if not suspicion.pattern.evidence or suspicion.pattern.evidence[-1] in {event.id for event in found}:
                 break
-            await asyncio.sleep(_NOT_STORED_YET)
+            await asyncio.sleep(_RETRY_SECONDS)
         return found
 
     async def _events(
@@ -133,12 +133,12 @@ class Assessor:
         request = ListEvents(sandbox=sandbox, types=[kind.type for kind in kinds], **filters)
         page = await self._bus.ask(request, project)
         stored = sorted(page.events, key=lambda event: event.stream_sequence)
-        return [event for one in stored if (event := _read(one)) is not None]
+        return [event for one in stored if (event := _read_event(one)) is not None]
 
 
-def _read(stored: StoredEvent) -> Any:
+def _read_event(stored_event: StoredEvent) -> Any:
     """The event; None for one that this version can't read."""
-    envelope = stored.envelope
+    envelope = stored_event.envelope
     try:
         subject = event_subject(envelope["project"], envelope["subject"], envelope["type"])
         return read_event(subject, json.dumps(envelope).encode())

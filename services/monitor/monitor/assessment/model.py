@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 30.0
 """Seconds that a model has for its answer."""
 MAX_OUTPUT_TOKENS: Final = 300
-_TOO_MANY: Final = 429
+_TOO_MANY_REQUESTS: Final = 429
 PROVIDERS: Final = ("anthropic", "openai")
 
 
@@ -71,6 +71,6 @@ def failure_of(error: Exception) -> Failure:
         return "timed_out"
     if isinstance(error, UnexpectedModelBehavior | UsageLimitExceeded):
         return "invalid_answer"
-    if isinstance(error, ModelHTTPError) and 400 <= error.status_code < 500 and error.status_code != _TOO_MANY:
+    if isinstance(error, ModelHTTPError) and 400 <= error.status_code < 500 and error.status_code != _TOO_MANY_REQUESTS:
         return "refused"
     return "unavailable"

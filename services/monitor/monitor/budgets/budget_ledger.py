@@ -126,7 +126,7 @@ def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) ->
         hour = _hour_of(use, now)
         hours[hour] = hours.get(hour, NOTHING).plus(used.beyond(known))
         charges[use.sandbox] = SandboxCharge(used, use.sequence, ended)
-    return _pruned(ledger, hours, charges, now)
+    return _prune(ledger, hours, charges, now)
 
 
 def _is_chargeable(state: SummaryState, more: UsedByKind) -> bool:
@@ -143,7 +143,7 @@ def _hour_of(use: SandboxUse, now: datetime) -> int:
     return int(at.timestamp()) // HOUR
 
 
-def _pruned(
+def _prune(
     ledger: ProjectLedger, hours: Mapping[int, UsedByKind], charges: Mapping[str, SandboxCharge], now: datetime
 ) -> ProjectLedger:
     oldest = int(now.timestamp()) // HOUR - STORED_HOURS

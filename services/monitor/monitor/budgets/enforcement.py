@@ -83,11 +83,11 @@ class BudgetEnforcement:
         self._is_partial = False
         self._report_unreadable()
         self._book.drop_old(now)
-        over = {name: await self._isolated(self._project(name, now), name) for name in self._book.names()}
-        herd = await self._isolated(self._herd(now), FLEET)
+        over = {name: await self._run_isolated(self._project(name, now), name) for name in self._book.names()}
+        herd = await self._run_isolated(self._herd(now), FLEET)
         tasks = 0
         for project, task in list(self._book.known_tasks()):
-            tasks += bool(await self._isolated(self._task(project, task, now), project))
+            tasks += bool(await self._run_isolated(self._task(project, task, now), project))
         await self._write_blocks(herd, over)
         for scope, count in (("herd", bool(herd)), ("project", sum(map(bool, over.values()))), ("task", tasks)):
             self._meters.set("sandherd_budgets_exceeded", float(count), scope=scope)
@@ -98,7 +98,7 @@ class BudgetEnforcement:
         self._reported = frozenset(self._book.unreadable)
         self._meters.set("sandherd_budget_entries_unreadable", float(len(self._reported)))
 
-    async def _isolated(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
+    async def _run_isolated(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
         """Run one part of a pass, and return its result.
 
         If the part fails while the broker responds, the other parts continue. The result is None then, and the next
@@ -229,10 +229,10 @@ def _with_marks(ledger: ProjectLedger, marks: Mapping[str, ReachedLimit]) -> Pro
 def _has_ended(stored: StoredLedger[TaskLedger] | None, uses: list[SandboxUse]) -> bool:
     """Whether a sandbox has ended before its usage was stored."""
     known = stored.value.sandboxes if stored else {}
-    return any(use.state == "ended" and any(use.used.beyond(known.get(use.sandbox, _UNKNOWN))) for use in uses)
+    return any(use.state == "ended" and any(use.used.beyond(known.get(use.sandbox, _UNKNOWN_USAGE))) for use in uses)
 
 
-_UNKNOWN: Final = UsedByKind(-1, -1, -1, -1)
+_UNKNOWN_USAGE: Final = UsedByKind(-1, -1, -1, -1)
 
 
 def _limit(limits: list[BudgetLimit], mark: str) -> BudgetLimit:

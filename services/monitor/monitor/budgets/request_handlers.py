@@ -17,7 +17,7 @@ from sandherd.contracts.requests import BudgetLine, BudgetList, GrantBudget, Lis
 from sandherd.contracts.requests.budgets import MAX_LINES
 from sandherd.service.requests import Answerer, IncomingRequest
 
-_ATTEMPTS: Final = 10
+_MAX_ATTEMPTS: Final = 10
 _FAULTS: Final = (BusError, *FAULTS)
 
 
@@ -46,7 +46,7 @@ class BudgetRequestHandler:
         for project, name in self._book.known_tasks():
             if project in names:
                 lines += self._of_task(project, name, now)
-        limited = _limited(lines)
+        limited = _limited_list(lines)
         if len(limited) > MAX_LINES:
             limited = sorted(limited, key=lambda line: -line.used / (line.limit or 1))[:MAX_LINES]
         return BudgetList(budgets=limited)
@@ -54,7 +54,7 @@ class BudgetRequestHandler:
     async def of_sandbox(self, project: str, task: str) -> list[BudgetLine]:
         """The limits that apply to a task's sandboxes: the task's usage of each kind, and the limits of its project."""
         now = await self._catch_up()
-        return self._of_task(project, task, now) + _limited(self._of_project(project, now))
+        return self._of_task(project, task, now) + _limited_list(self._of_project(project, now))
 
     async def reported(self, project: str) -> dict[str, list[BudgetLine]]:
         """The limits of a project, and those limits of its live tasks that have reached at least the warning.
@@ -63,13 +63,13 @@ class BudgetRequestHandler:
         """
         now = await self._catch_up()
         names = self._book.names() if project == FLEET else [project]
-        found = {name: _limited(self._of_project(name, now)) for name in names}
+        found = {name: _limited_list(self._of_project(name, now)) for name in names}
         for held in self._book.tasks.values():
             task = held.value
             if task.marks and task.project in found and self._is_live(task):
-                lines = _limited(self._of_task(task.project, task.task, now))
+                lines = _limited_list(self._of_task(task.project, task.task, now))
                 found[task.project] += [line for line in lines if line.warned_at or line.exceeded_at]
-        return found | ({FLEET: _limited(self._of_herd(now))} if project == FLEET else {})
+        return found | ({FLEET: _limited_list(self._of_herd(now))} if project == FLEET else {})
 
     def _is_live(self, task: TaskLedger) -> bool:
         return any(use.is_live for use in self._book.uses_of(task.project, task.task))
@@ -84,7 +84,7 @@ class BudgetRequestHandler:
         if not uses and task_key(project, request.task) not in self._book.tasks:
             text = f"no sandbox of task {request.task} is known in project {project}"
             raise ContractError(Code.NOT_FOUND, text, field="task", remedy="list the tasks")
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             held = self._book.task(project, request.task, now)
             self._check_readable(held.value)
             ledger = with_grant(held.value, request.grant, request.more)
@@ -115,7 +115,7 @@ class BudgetRequestHandler:
         """Set the limits of a project, or of the herd."""
         project, request = incoming.project, incoming.request
         await self._catch_up()
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             held = self._book.project(project)
             self._check_readable(held.value)
             update = {"limits": request.limits, "updated_by": request.updated_by}
@@ -169,7 +169,7 @@ class BudgetRequestHandler:
         return True
 
 
-def _limited(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
+def _limited_list(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
     return [line for line in lines if line.limit is not None]
 
 

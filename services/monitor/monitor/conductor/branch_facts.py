@@ -22,9 +22,9 @@ from sandherd.contracts.events.branch import (
 )
 
 MAX_BRANCHES: Final = 5000
-"""Maximum number of branches; beyond it, those whose creation or last save is the oldest are dropped."""
+"""Maximum number of branches. If there are more, those whose creation or last save is the oldest are dropped."""
 MAX_MERGES: Final = 20
-"""Maximum number of merges into a base that are compared: the most recent ones."""
+"""Maximum number of merges into a base that are compared. They are the most recent ones."""
 BranchKey = tuple[str, str, str]
 """The project, the repository and the branch."""
 
@@ -45,7 +45,7 @@ class BranchFacts:
     base: str | None = None
     paths: frozenset[str] = frozenset()
     conflicts: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The paths in conflict, by the name of the other branch."""
+    """By name of the other branch: the paths in conflict."""
 
 
 class Branches:
@@ -54,8 +54,8 @@ class Branches:
     def __init__(self) -> None:
         self._facts: OrderedDict[BranchKey, BranchFacts] = OrderedDict()
         self._merges_by_base: dict[BranchKey, tuple[BranchMerge, ...]] = {}
-        self._named_by: dict[BranchKey, set[str]] = {}
-        """The branches whose trial merges have found a conflict with a branch."""
+        self._conflict_finders: dict[BranchKey, set[str]] = {}
+        """By branch: the branches whose trial merges have found a conflict with it."""
 
     def fold(self, project: str, data: EventData, at: datetime) -> set[BranchKey]:
         """Fold in an event. Returns the branches whose sandboxes' findings may have changed."""
@@ -73,7 +73,7 @@ class Branches:
                 conflicts = {one.branch: frozenset(filter(is_plain, one.paths)) for one in data.overlaps}
                 return self._set_conflicts(key, before, conflicts)
             case BranchMerged():
-                return self._merged(key, before, at) | self._set_conflicts(key, before, {})
+                return self._record_merge(key, before, at) | self._set_conflicts(key, before, {})
             case BranchDeleted():
                 return self._set_conflicts(key, before, {})
             case _:
@@ -92,13 +92,13 @@ class Branches:
     def _set_conflicts(self, key: BranchKey, before: BranchFacts, now: dict[str, frozenset[str]]) -> set[BranchKey]:
         project, repository, branch = key
         for other in before.conflicts.keys() - now.keys():
-            self._named_by.get((project, repository, other), set()).discard(branch)
+            self._conflict_finders.get((project, repository, other), set()).discard(branch)
         for other in now:
-            self._named_by.setdefault((project, repository, other), set()).add(branch)
+            self._conflict_finders.setdefault((project, repository, other), set()).add(branch)
         self._facts[key] = replace(before, conflicts=now)
         return {key, *((project, repository, other) for other in before.conflicts.keys() | now.keys())}
 
-    def _merged(self, key: BranchKey, before: BranchFacts, at: datetime) -> set[BranchKey]:
+    def _record_merge(self, key: BranchKey, before: BranchFacts, at: datetime) -> set[BranchKey]:
         """Record the merge. Returns the branch, and its base: every sandbox that works on the base is affected."""
         if before.base is None:
             return {key}
@@ -117,7 +117,7 @@ class Branches:
         project, repository, branch = key
         own = self._facts[key].conflicts if key in self._facts else {}
         yield from own.items()
-        for other in self._named_by.get(key, set()) - own.keys():
+        for other in self._conflict_finders.get(key, set()) - own.keys():
             facts = self._facts.get((project, repository, other))
             if facts is not None and branch in facts.conflicts:
                 yield other, facts.conflicts[branch]

@@ -1,4 +1,4 @@
-"""The decisions of the Conductor: it opens and withdraws findings, informs agents, asks a user, and pauses. Pure.
+"""The decisions of the Conductor: it opens and withdraws findings, informs agents, notifies a user, and pauses. Pure.
 
 A function that returns a ledger has added the messages to publish to the outbox of that ledger.
 """
@@ -15,10 +15,10 @@ from monitor.conductor.conductor_ledger import (
     FindingSpace,
     OutboxEntry,
     OutputData,
-    finding_of,
     found_event,
+    new_finding,
     output_of,
-    updated,
+    with_evidence,
 )
 from monitor.conductor.evidence import Evidence, EvidenceKey, ProjectData, evidence_of, is_more_severe
 from monitor.facts import CONDUCTOR
@@ -32,45 +32,45 @@ from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = CONDUCTOR
 MESSAGE_EXPIRES: Final = 300
-"""Seconds that a message waits for its agent. A later message would be about work that the agent has ended."""
-SEVERE: Final = frozenset({"lines", "merge"})
+"""Seconds after which a message that was not delivered expires: its agent may have ended the work it is about."""
+SEVERE_CONFLICTS: Final = frozenset({"lines", "merge"})
 MAX_EVENTS: Final = 100
 """Maximum number of events of one decision, so that the ledger with its outbox fits into a message of the broker."""
 MAX_ANNOUNCEMENTS: Final = 25
 """Maximum number of pairs whose agents one decision informs. The next decision informs the others."""
-_RANK: Final = {"merge": 0, "lines": 1, "file": 2}
+_SEVERITY_RANK: Final = {"merge": 0, "lines": 1, "file": 2}
 
 
 def is_severe(finding: FindingRecord) -> bool:
-    """Whether a finding is severe. If this is configured, a user is asked about it, or the later sandbox is paused."""
-    return finding.kind == "duplicate" or finding.severity in SEVERE
+    """Whether a user is notified about a finding, or the later sandbox is paused, if this is configured."""
+    return finding.kind == "duplicate" or finding.severity in SEVERE_CONFLICTS
 
 
 # --- findings --------------------------------------------------------------------------------------------------
 
 
-def reconciled(ledger: ConductorLedger, touched: Collection[str], scope: ProjectData, now: datetime) -> ConductorLedger:
-    """The ledger with the current findings of the sandboxes whose findings may have changed.
+def reconcile(ledger: ConductorLedger, changed: Collection[str], scope: ProjectData, now: datetime) -> ConductorLedger:
+    """The ledger with the current findings of the `changed` sandboxes. Others have the same findings as before.
 
-    If the outbox then has `MAX_EVENTS` events, there may be more: call this again when they are published.
+    If the outbox then has `MAX_EVENTS` events, call this again after they are published: there may be further events.
     """
     findings = {one.key: one for one in ledger.findings}
     open_keys = {one.key for one in ledger.findings if one.open}
-    found = _evidence(touched, scope, open_keys)
+    found = _evidence(changed, scope, open_keys)
     events: list[OutboxEntry] = []
-    names = frozenset(touched)
+    names = frozenset(changed)
     for finding in [one for one in ledger.findings if not names.isdisjoint(one.sandboxes)]:
         if finding.open and finding.key not in found and len(events) < MAX_EVENTS:
             findings[finding.key] = finding.model_copy(update={"open": False})
             events.append(_withdrawal(finding, scope, now))
     left_out, space = 0, FindingSpace(findings.values())
-    for evidence in sorted(found.values(), key=lambda one: (_RANK.get(one.severity or "", 1), one.key)):
+    for evidence in sorted(found.values(), key=lambda one: (_SEVERITY_RANK.get(one.severity or "", 1), one.key)):
         before = findings.get(evidence.key)
         if len(events) >= MAX_EVENTS:
             break
         if before is None and space.is_full(evidence):
             left_out += 1
-        elif (after := _after(before, evidence, scope, now)) is not None:
+        elif (after := _revise(before, evidence, scope, now)) is not None:
             if before is None:
                 space.use(after)
             findings[evidence.key] = after
@@ -86,24 +86,24 @@ def reconciled(ledger: ConductorLedger, touched: Collection[str], scope: Project
     return ledger.model_copy(update=changes)
 
 
-def _evidence(touched: Iterable[str], scope: ProjectData, keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
+def _evidence(changed: Iterable[str], scope: ProjectData, keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
     found: dict[EvidenceKey, Evidence] = {}
-    for sandbox in touched:
+    for sandbox in changed:
         member = scope.member(sandbox)
         if member is not None:
             found |= evidence_of(member, scope, keys)
     return found
 
 
-def _after(before: FindingRecord | None, evidence: Evidence, scope: ProjectData, now: datetime) -> FindingRecord | None:
-    """The finding with this evidence, if it has to be published; None if the published one is still correct."""
-    if before is None:
+def _revise(old: FindingRecord | None, evidence: Evidence, scope: ProjectData, now: datetime) -> FindingRecord | None:
+    """The finding with this evidence, if it must be published. None if `old`, as published, is still correct."""
+    if old is None:
         names = (evidence.sandbox, evidence.other)
         tasks = {name: member.task for name in names if (member := scope.member(name)) is not None}
-        return finding_of(evidence, new_uuid_at(now), tasks, now)
-    if not before.open:
-        return updated(before, evidence).model_copy(update={"open": True, "since": now})
-    return updated(before, evidence) if is_more_severe(evidence.severity, before.severity) else None
+        return new_finding(evidence, new_uuid_at(now), tasks, now)
+    if not old.open:
+        return with_evidence(old, evidence).model_copy(update={"open": True, "since": now})
+    return with_evidence(old, evidence) if is_more_severe(evidence.severity, old.severity) else None
 
 
 def _withdrawal(finding: FindingRecord, scope: ProjectData, now: datetime) -> OutboxEntry:
@@ -120,7 +120,7 @@ def _withdrawal(finding: FindingRecord, scope: ProjectData, now: datetime) -> Ou
 
 
 def _output(data: OutputData, finding: FindingRecord, now: datetime, *, first: bool = False) -> OutboxEntry:
-    """An event about the finding's sandbox. The first one has the finding's id."""
+    """An event about the finding's sandbox. The first event of a finding has the finding's id."""
     return output_of(data, finding.sandbox, finding.task, now, id=finding.id if first else None)
 
 
@@ -129,7 +129,7 @@ def _output(data: OutputData, finding: FindingRecord, now: datetime, *, first: b
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Findings about the same sandboxes, about which their agents are to be informed together."""
+    """Findings about the same sandboxes. Their agents are informed of all these findings in one message."""
 
     findings: tuple[FindingRecord, ...]
 
@@ -142,10 +142,10 @@ class Announcement:
 def announcements_due(
     ledger: ConductorLedger, scope: ProjectData, now: datetime, cooldown: float, *, pauses: bool
 ) -> Iterator[Announcement]:
-    """The announcements to make now, the most severe findings first.
+    """The announcements that are due now, those with the most severe findings first.
 
-    Both agents of a pair are informed together, each at most once per cool-down, and none while either sandbox is
-    paused, finished or ending. With `pauses`, they are informed after the sandbox of a severe finding was paused.
+    Both agents of a pair are informed at the same time, and an agent at most once per cool-down. A pair waits while
+    either sandbox is paused, finished or ending. With `pauses`, a severe finding waits until its sandbox was paused.
     """
     recent = {name for name, at in ledger.informed.items() if (now - at).total_seconds() < cooldown}
     groups: dict[tuple[str, ...], list[FindingRecord]] = {}
@@ -169,8 +169,8 @@ def _is_active(scope: ProjectData, sandbox: str) -> bool:
     return member is not None and member.active
 
 
-def informed(ledger: ConductorLedger, announcement: Announcement, now: datetime, cooldown: float) -> ConductorLedger:
-    """The ledger with the messages of an announcement. They expire before the same agent may get the next message."""
+def announce(ledger: ConductorLedger, announcement: Announcement, now: datetime, cooldown: float) -> ConductorLedger:
+    """The ledger with the messages of an announcement. A message expires before its agent may get the next one."""
     keys = {one.key for one in announcement.findings}
     expires = max(1, min(MESSAGE_EXPIRES, int(cooldown)))
     one = announcement.findings[0]
@@ -201,8 +201,8 @@ def _message(
     )
 
 
-def notified(ledger: ConductorLedger, now: datetime) -> ConductorLedger:
-    """The ledger with a notification of each severe finding that has none, one for all files of a pair."""
+def with_notifications(ledger: ConductorLedger, now: datetime) -> ConductorLedger:
+    """The ledger with a notification of each severe finding that had none. Findings of a pair share a notification."""
     groups: dict[tuple[str, str, str], list[FindingRecord]] = {}
     for finding in ledger.findings:
         if finding.open and finding.notified_at is None and is_severe(finding):
@@ -210,23 +210,23 @@ def notified(ledger: ConductorLedger, now: datetime) -> ConductorLedger:
     keys = {one.key for several in groups.values() for one in several}
     if not keys:
         return ledger
-    notifications = [_output(_question(several), several[0], now) for several in groups.values()]
+    notifications = [_output(_notification(several), several[0], now) for several in groups.values()]
     findings = tuple(one.model_copy(update={"notified_at": now}) if one.key in keys else one for one in ledger.findings)
     return ledger.model_copy(update={"findings": findings, "outbox": (*ledger.outbox, *notifications)})
 
 
-def _question(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished:
+def _notification(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished:
     one = findings[0]
     return MonitorNotificationPublished(
         kind=NotificationKind.COORDINATION,
-        message=message_texts.question(findings),
+        message=message_texts.notification_text(findings),
         cause_id=one.id,
         cause_type=found_event(one).type,
     )
 
 
-def to_pause(ledger: ConductorLedger, scope: ProjectData) -> dict[str, FindingRecord]:
-    """The sandboxes to pause, each with its finding: the later sandbox of each severe finding, once per pair."""
+def pauses_due(ledger: ConductorLedger, scope: ProjectData) -> dict[str, FindingRecord]:
+    """The sandboxes to pause, each with its finding. It is the later sandbox of a severe finding, once per pair."""
     found: dict[str, FindingRecord] = {}
     done = {one.key[:3] for one in ledger.findings if one.paused_at is not None}
     for finding in ledger.findings:
@@ -236,9 +236,9 @@ def to_pause(ledger: ConductorLedger, scope: ProjectData) -> dict[str, FindingRe
     return found
 
 
-def paused(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -> ConductorLedger:
+def with_pause(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -> ConductorLedger:
     """The ledger with the command that pauses the later sandbox of a finding."""
-    reason = f"{message_texts.question([finding])} ({found_event(finding).type} {finding.id})"
+    reason = f"{message_texts.notification_text([finding])} ({found_event(finding).type} {finding.id})"
     command = PauseSandbox(sandbox=finding.sandbox, reason=reason)
     pair = finding.key[:3]
     findings = tuple(

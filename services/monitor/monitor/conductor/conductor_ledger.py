@@ -1,6 +1,6 @@
 """The Conductor's record of a project: its findings, the informed agents, and an outbox of unpublished messages. Pure.
 
-Messages are stored before they are published, so that a replica that takes over neither repeats nor omits one.
+Messages are stored before they are published, so that a replica that takes over neither repeats nor omits a message.
 `ledger_store` stores the record.
 """
 
@@ -27,11 +27,11 @@ from sandherd.contracts.events.monitor import (
 from sandherd.contracts.names import new_uuid_at
 
 MAX_FINDINGS: Final = 500
-"""Maximum number of open findings of a project; further ones are not opened until some have ended."""
-MAX_PAIR: Final = 10
-"""Maximum number of files of a pair of sandboxes that get a separate finding; others are left out."""
+"""Maximum number of open findings of a project. Further findings are opened after some have ended."""
+MAX_FILES_OF_PAIR: Final = 10
+"""Maximum number of findings of a pair of sandboxes, one for each file. Further files get no finding."""
 MAX_PATH_BYTES: Final = 256 * 1024
-"""Maximum size of all paths in the findings of a project."""
+"""Maximum size of all paths in the findings of a project, in bytes."""
 OutputData = (
     MonitorConflictFound
     | MonitorDuplicateFound
@@ -55,7 +55,7 @@ class FindingRecord(_Stored):
     """
 
     id: UUID
-    """The id of the event that published it first."""
+    """The id of the first event about the finding."""
     kind: Kind
     sandbox: str
     other: str
@@ -71,7 +71,7 @@ class FindingRecord(_Stored):
     since: AwareDatetime
     open: bool = True
     informed_at: AwareDatetime | None = None
-    """When its agents were informed, which is done once."""
+    """When the agents of its sandboxes were informed. They are informed once."""
     notified_at: AwareDatetime | None = None
     """When a user was notified."""
     paused_at: AwareDatetime | None = None
@@ -84,7 +84,7 @@ class FindingRecord(_Stored):
 
     @property
     def sandboxes(self) -> tuple[str, ...]:
-        """The sandboxes that it is about."""
+        """The sandboxes that the finding is about."""
         return (self.sandbox,) if self.kind == "dependency" else (self.sandbox, self.other)
 
 
@@ -135,7 +135,7 @@ def output_of(data: OutputData, entity: str, task: str | None, now: datetime, *,
     )
 
 
-def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: datetime) -> FindingRecord:
+def new_finding(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: datetime) -> FindingRecord:
     """A new finding."""
     return FindingRecord(
         id=id,
@@ -150,7 +150,7 @@ def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: date
     )
 
 
-def updated(finding: FindingRecord, evidence: Evidence) -> FindingRecord:
+def with_evidence(finding: FindingRecord, evidence: Evidence) -> FindingRecord:
     """The finding with the facts of newer evidence."""
     return finding.model_copy(update=_facts(evidence))
 
@@ -204,4 +204,4 @@ class FindingSpace:
     def is_full(self, evidence: Evidence) -> bool:
         """Whether there is no space for a new finding of this evidence."""
         full = self._count >= MAX_FINDINGS or self._bytes >= MAX_PATH_BYTES
-        return full or self._pairs[evidence.key[:3]] >= MAX_PAIR
+        return full or self._pairs[evidence.key[:3]] >= MAX_FILES_OF_PAIR

@@ -1,4 +1,4 @@
-"""The Conductor: reads changed summaries, decides for the projects that they affect, stores, and publishes.
+"""The Conductor: reads changed summaries, makes the decisions for their projects, stores and publishes these decisions.
 
 Only the holder of the lease `monitor.conductor` runs it. Its work is proportional to the number of changed summaries,
 and it reads no events of agents.
@@ -33,7 +33,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_POLL: Final = 1.0
+_MAX_POLL_SECONDS: Final = 1.0
 _READ_ERRORS: Final = (
     nats.js.errors.Error,
     nats.errors.Error,
@@ -47,9 +47,9 @@ _log: Final = logs.get("conductor")
 
 
 class Conductor:
-    """The Conductor, from the acquisition of the lease until its loss.
+    """Runs the Conductor while this replica has the lease.
 
-    It reads everything once, then follows changes.
+    It reads all summaries and events of branches once, then those that change.
     """
 
     def __init__(self, bus: Bus, lease: Lease, policy: ConductorPolicy, outbox: Outbox, meters: Meters) -> None:
@@ -66,21 +66,21 @@ class Conductor:
         self._index = HerdIndex()
         self._branches = Branches()
         self._ledgers: dict[str, ConductorLedger] = {}
-        self._touched: dict[str, set[str]] = {}
-        """The sandboxes whose findings may have changed, by project."""
-        self._unread: dict[Key, SandboxSummary | None] = {}
-        """Summaries that were read and are not in the index yet."""
-        self._waiting: set[str] = set()
-        """Projects in which an action may become due later, for example after a cool-down."""
+        self._changed: dict[str, set[str]] = {}
+        """By project: the sandboxes whose findings may have changed."""
+        self._not_indexed: dict[Key, SandboxSummary | None] = {}
+        """Summaries that were read and are not in the index yet. None stands for a deleted summary."""
+        self._action_may_become_due: set[str] = set()
+        """The projects in which an action may become due without a change, for example after a cool-down."""
         self._checked_at = 0.0
 
     async def run(self) -> None:
         """Work until the lease is lost."""
         try:
-            await self._retried(self._begin)
+            await self._retry(self._start)
             while True:
-                await self._retried(self._pass)
-                await asyncio.sleep(min(_POLL, self._policy.check_interval))
+                await self._retry(self._pass)
+                await asyncio.sleep(min(_MAX_POLL_SECONDS, self._policy.check_interval))
         except LeaseLostError:
             _log.warning("lease lost, conductor stopped")
         except LedgerConflictError as error:
@@ -90,8 +90,8 @@ class Conductor:
             await self._branch_feed.stop()
             self._meters.hide(*GAUGES)
 
-    async def _retried(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work`, and retry it while the broker does not respond. Data that was read before is not lost."""
+    async def _retry(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work`, and retry it while the broker does not respond. What was read before an error is not lost."""
         while True:
             self._lease.check()
             try:
@@ -102,57 +102,58 @@ class Conductor:
             else:
                 return
 
-    async def _begin(self) -> None:
-        """Read everything, and publish messages that a former holder may not have published."""
+    async def _start(self) -> None:
+        """Read everything, and publish the outboxes: the former holder of the lease may not have published them."""
         self._ledgers = await self._store.restore()
         await self._branch_feed.start()
-        await self._read()
+        await self._read_changes()
         for project, ledger in self._ledgers.items():
-            self._touch((project, name) for finding in ledger.findings for name in finding.sandboxes)
-            self._waiting.add(project)
+            self._mark_changed((project, name) for finding in ledger.findings for name in finding.sandboxes)
+            self._action_may_become_due.add(project)
         for project in [name for name, ledger in self._ledgers.items() if ledger.outbox]:
-            await self._publish(project, repeated=True)
+            await self._publish(project, may_be_published=True)
 
     async def _pass(self) -> None:
-        await self._read()
-        projects = set(self._touched)
+        await self._read_changes()
+        projects = set(self._changed)
         now = asyncio.get_running_loop().time()
         if now - self._checked_at >= self._policy.check_interval:
-            self._checked_at, projects = now, projects | self._waiting
+            self._checked_at, projects = now, projects | self._action_may_become_due
         if not projects:
             return
-        at = (await self._clock.ends()).requested_at  # the broker's time, as that of summaries and events
+        at = (await self._clock.ends()).requested_at  # the broker's clock, because summaries and events have its times
         for project in sorted(projects):
             await self._decide(project, at)
         self._measure()
 
     # --- reading -----------------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
-        await self._index_unread()
+    async def _read_changes(self) -> None:
+        await self._update_index()
         while batch := await self._summaries.next_batch():
             for key, summary in batch.items():
-                self._unread[key] = summary
-            await self._index_unread()
+                self._not_indexed[key] = summary
+            await self._update_index()
             self._meters.count("sandherd_conductor_summaries_total", len(batch))
         while events := await self._branch_feed.next_batch():
             for event in events:
                 for branch in self._branches.fold(event.project, event.data, event.at):
-                    self._touch(self._affected_by(branch))
+                    self._mark_changed(self._affected_by(branch))
 
-    async def _index_unread(self) -> None:
-        """Add the summaries that were read to the index. Summaries of ended sandboxes need no context."""
-        live = [one for one in self._unread.values() if one is not None and one.state != "ended"]
-        contexts = await self._contexts.of({(one.project, one.task) for one in live if one.task is not None})
-        for key, summary in self._unread.items():
+    async def _update_index(self) -> None:
+        """Move the summaries that were read into the index. Those of ended sandboxes need no context of their task."""
+        live = [summary for summary in self._not_indexed.values() if summary is not None and summary.state != "ended"]
+        tasks = {(summary.project, summary.task) for summary in live if summary.task is not None}
+        contexts = await self._contexts.of(tasks)
+        for key, summary in self._not_indexed.items():
             context = contexts.get((key[0], (summary and summary.task) or ""), TaskContext())
             member = member_of(summary, context, self._policy.ignored) if summary is not None else None
-            self._touch(self._index.replace(key, member))
-        self._unread = {}
+            self._mark_changed(self._index.replace(key, member))
+        self._not_indexed = {}
 
-    def _touch(self, keys: Iterable[Key]) -> None:
+    def _mark_changed(self, keys: Iterable[Key]) -> None:
         for project, sandbox in keys:
-            self._touched.setdefault(project, set()).add(sandbox)
+            self._changed.setdefault(project, set()).add(sandbox)
 
     def _affected_by(self, branch: BranchKey) -> set[Key]:
         return {member.key for member in (*self._index.on_branch(*branch), *self._index.on_base(*branch))}
@@ -161,12 +162,12 @@ class Conductor:
 
     async def _decide(self, project: str, now: datetime) -> None:
         before = self._ledgers.get(project, ConductorLedger())
-        touched = self._touched.get(project, set())
-        compared, scope = self._index.compared, ProjectData(project, self._index, self._branches)
-        ledger = conductor_decisions.reconciled(before, touched, scope, now)
-        self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - compared)
+        changed = self._changed.get(project, set())
+        comparisons_before, scope = self._index.compared, ProjectData(project, self._index, self._branches)
+        ledger = conductor_decisions.reconcile(before, changed, scope, now)
+        self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - comparisons_before)
         if self._policy.notifies:
-            ledger = conductor_decisions.notified(ledger, now)
+            ledger = conductor_decisions.with_notifications(ledger, now)
         ledger = await self._with_actions(ledger, scope, now)
         ledger, waits = self._with_report(ledger, project, now)
         self._note_waiting(project, ledger, report_waits=waits)
@@ -174,53 +175,53 @@ class Conductor:
             self._lease.check()
             await self._store.save(project, ledger)
             self._ledgers[project] = ledger
-            await self._publish(project, repeated=False)
+            await self._publish(project, may_be_published=False)
         if len(ledger.outbox) < conductor_decisions.MAX_EVENTS:
-            self._touched.pop(project, None)
+            self._changed.pop(project, None)
 
     async def _with_actions(self, ledger: ConductorLedger, scope: ProjectData, now: datetime) -> ConductorLedger:
         project = scope.project
         if self._policy.pauses:
-            for sandbox, finding in conductor_decisions.to_pause(ledger, scope).items():
-                if await self._runs(project, sandbox):
-                    ledger = conductor_decisions.paused(ledger, finding, now)
+            for sandbox, finding in conductor_decisions.pauses_due(ledger, scope).items():
+                if await self._is_running(project, sandbox):
+                    ledger = conductor_decisions.with_pause(ledger, finding, now)
         if self._policy.informs:
             wanted = conductor_decisions.announcements_due(
                 ledger, scope, now, self._policy.cooldown, pauses=self._policy.pauses
             )
             for announcement in wanted:
-                if all([await self._runs(project, sandbox) for sandbox in announcement.sandboxes]):
-                    ledger = conductor_decisions.informed(ledger, announcement, now, self._policy.cooldown)
+                if all([await self._is_running(project, sandbox) for sandbox in announcement.sandboxes]):
+                    ledger = conductor_decisions.announce(ledger, announcement, now, self._policy.cooldown)
         return ledger
 
-    async def _runs(self, project: str, sandbox: str) -> bool:
-        """Whether the sandbox runs, by the spawner's record, so that its agent can get a message."""
+    async def _is_running(self, project: str, sandbox: str) -> bool:
+        """Whether the sandbox runs, according to the spawner's record, so that its agent can receive a message."""
         record = await read_record(self._bus, SharedSandboxRecord, project, sandbox)
         return record is not None and record.state is SandboxState.RUNNING
 
     def _with_report(self, ledger: ConductorLedger, project: str, now: datetime) -> tuple[ConductorLedger, bool]:
-        """The ledger with a report if one is due now, and whether one becomes due later."""
-        report = project_report.assessed(ledger, self._index.of_project(project), now)
+        """The ledger, with a report if a report is due now; and whether a report becomes due later."""
+        report = project_report.assess(ledger, self._index.of_project(project), now)
         wait = project_report.report_waits(ledger, report)
         if wait == 0:
-            return project_report.reported(ledger, report), False
+            return project_report.add_report(ledger, report), False
         return ledger, wait is not None
 
     def _note_waiting(self, project: str, ledger: ConductorLedger, *, report_waits: bool) -> None:
-        uninformed = any(one.open and one.informed_at is None for one in ledger.findings)
+        uninformed = any(finding.open and finding.informed_at is None for finding in ledger.findings)
         if report_waits or (self._policy.informs and uninformed) or self._policy.pauses:
-            self._waiting.add(project)
+            self._action_may_become_due.add(project)
         else:
-            self._waiting.discard(project)
+            self._action_may_become_due.discard(project)
 
-    async def _publish(self, project: str, *, repeated: bool) -> None:
-        """Publish the outbox, and store that it is empty."""
+    async def _publish(self, project: str, *, may_be_published: bool) -> None:
+        """Publish the outbox of a project, and store that it is empty."""
         ledger = self._ledgers[project]
         if not ledger.outbox:
             return
         for output in ledger.outbox:
             self._lease.check()
-            await self._outbox.publish(project, output, repeated=repeated)
+            await self._outbox.publish(project, output, repeated=may_be_published)
             name = "sandherd_conductor_messages_total" if output.type == SendMessage.type else None
             if name is not None:
                 self._meters.count(name)
@@ -231,7 +232,7 @@ class Conductor:
         self._ledgers[project] = emptied
 
     def _measure(self) -> None:
-        kinds = [one.kind for ledger in self._ledgers.values() for one in ledger.findings if one.open]
+        kinds = [finding.kind for ledger in self._ledgers.values() for finding in ledger.findings if finding.open]
         for kind in ("conflict", "duplicate", "dependency"):
             self._meters.set("sandherd_conductor_findings", kinds.count(kind), kind=kind)
         scores = [ledger.reported.score for ledger in self._ledgers.values() if ledger.reported is not None]

@@ -17,7 +17,7 @@ from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause
 from sandherd.contracts.records import Edit
 
 Kind = Literal["conflict", "duplicate", "dependency"]
-NEAR: Final = 3
+MAX_LINE_DISTANCE: Final = 3
 """Maximum distance of lines that count as overlapping: the context of a hunk, within which git's merge finds a
 conflict."""
 MAX_PATHS: Final = 20
@@ -62,9 +62,9 @@ class ProjectData:
         return self.index.members.get((self.project, sandbox))
 
 
-def is_more_severe(one: ConflictSeverity | None, other: ConflictSeverity | None) -> bool:
-    """Whether one severity is above another."""
-    return one is not None and (other is None or _RANK[one] > _RANK[other])
+def is_more_severe(severity: ConflictSeverity | None, other: ConflictSeverity | None) -> bool:
+    """Whether `severity` is above `other`."""
+    return severity is not None and (other is None or _RANK[severity] > _RANK[other])
 
 
 def evidence_of(
@@ -72,7 +72,7 @@ def evidence_of(
 ) -> dict[EvidenceKey, Evidence]:
     """All evidence that involves this member, as the earlier or the later sandbox.
 
-    `open_keys`: the keys of open findings.
+    `open_keys` are the keys of open findings.
     """
     found: dict[EvidenceKey, Evidence] = {}
     if not member.live:
@@ -112,15 +112,15 @@ def _same_file(member: ProjectMember, other: ProjectMember, path: str, edit: Edi
     )
 
 
-def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int]] | None:
+def overlapping(edit: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """The first ranges of lines of two edits that overlap; None if none do, or the lines are not known.
 
     The ranges of an edit are in order, with lines between them.
     """
-    first, second = iter(one.ranges), iter(other.ranges)
+    first, second = iter(edit.ranges), iter(other.ranges)
     left, right = next(first, None), next(second, None)
     while left is not None and right is not None:
-        if left[0] <= right[1] + NEAR and right[0] <= left[1] + NEAR:
+        if left[0] <= right[1] + MAX_LINE_DISTANCE and right[0] <= left[1] + MAX_LINE_DISTANCE:
             return left, right
         if left[1] < right[1]:
             left = next(first, None)
@@ -155,16 +155,18 @@ def _dependencies(member: ProjectMember, scope: ProjectData) -> Iterator[Evidenc
     """Changes of the dependencies of a member: of tasks, and of its base."""
     for task in sorted(member.context.builds_on):
         providers = scope.index.of_task(member.project, task)
-        yield from _changed(member, task, "task", {path for one in providers for path in _edited_since(one, member)})
+        yield from _changed_dependencies(
+            member, task, "task", {path for one in providers for path in _edited_since(one, member)}
+        )
     if member.repository is None or member.base is None:
         return
     base = member.project, member.repository, member.base
     for merge in scope.branches.merges_into(base):
         if merge.at > member.started_at and merge.branch != member.branch:
-            yield from _changed(member, merge.branch, "base", merge.paths & member.edits.keys())
+            yield from _changed_dependencies(member, merge.branch, "base", merge.paths & member.edits.keys())
     changed = {path for one in scope.index.on_branch(*base) for path in _edited_since(one, member)}
     conflicts = _conflicts_with_base(member, scope)
-    yield from _changed(member, member.base, "base", (changed & member.edits.keys()) | conflicts)
+    yield from _changed_dependencies(member, member.base, "base", (changed & member.edits.keys()) | conflicts)
 
 
 def _conflicts_with_base(member: ProjectMember, scope: ProjectData) -> frozenset[str]:
@@ -182,7 +184,9 @@ def _edited_since(provider: ProjectMember, member: ProjectMember) -> set[str]:
     return {path for path, edit in provider.edits.items() if edit.at > member.started_at}
 
 
-def _changed(member: ProjectMember, other: str, cause: DependencyCause, paths: Collection[str]) -> Iterator[Evidence]:
+def _changed_dependencies(
+    member: ProjectMember, other: str, cause: DependencyCause, paths: Collection[str]
+) -> Iterator[Evidence]:
     if paths:
         shown = tuple(sorted(paths, key=lambda path: (path not in member.edits, path))[:MAX_PATHS])
         yield Evidence(kind="dependency", sandbox=member.sandbox, other=other, cause=cause, paths=shown)

@@ -33,10 +33,10 @@ from sandherd.telemetry import logs
 
 EVENTS: Final = "EVENTS"
 BRANCH_SUBJECTS: Final = f"{PREFIX}.event.*.*.branch.*"
-_BATCH: Final = 500
+_BATCH_SIZE: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _MAX_CONTEXTS: Final = 20_000
-_AT_ONCE: Final = 50
+_PARALLEL_READS: Final = 50
 _log: Final = logs.get("conductor")
 
 
@@ -47,7 +47,7 @@ class SummaryFeed:
         self._reader = BucketReader(bus, SandboxSummary.bucket)
 
     async def next_batch(self) -> dict[Key, SandboxSummary | None]:
-        """The next changed summaries, None for a deleted one; empty if there are none. Raises nats-py's errors."""
+        """The next changed summaries; empty if there are none. A deleted summary is None. Raises nats-py's errors."""
         while batch := await self._reader.next_batch():
             if found := dict(summary for entry in batch if (summary := _summary(entry)) is not None):
                 return found
@@ -62,7 +62,7 @@ async def summaries_of(bus: Bus, project: str) -> list[SandboxSummary]:
 
 
 def _summary(entry: BucketEntry) -> tuple[Key, SandboxSummary | None] | None:
-    """A summary with its key; None for one that can't be read."""
+    """A summary with its key. None if the entry can't be read."""
     project, _, sandbox = entry.key.partition(".")
     if entry.value is None:
         return (project, sandbox), None
@@ -83,9 +83,9 @@ class ReadBranchEvent:
 
 
 class BranchFeed:
-    """Reads the events of branches, when a new one has arrived and every `_READ_ANYWAY` seconds."""
+    """Reads the events of branches when a new event has arrived, and at least every `_READ_INTERVAL` seconds."""
 
-    _READ_ANYWAY: Final = 30.0
+    _READ_INTERVAL: Final = 30.0
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -111,14 +111,14 @@ class BranchFeed:
         self._arrived = True
 
     async def next_batch(self) -> Sequence[ReadBranchEvent]:
-        """The next events, in order; empty if there are none. Raises nats-py's errors."""
+        """The next events of branches, in order; empty if there are none. Raises nats-py's errors."""
         now = asyncio.get_running_loop().time()
-        if not self._arrived and now - self._read_at < self._READ_ANYWAY:
+        if not self._arrived and now - self._read_at < self._READ_INTERVAL:
             return ()
         self._arrived = False
         try:
             batch = await read_batch(
-                self._bus, EVENTS, BRANCH_SUBJECTS, first=self._next, limit=_BATCH, max_bytes=_BATCH_BYTES
+                self._bus, EVENTS, BRANCH_SUBJECTS, first=self._next, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
             )
         except BaseException:
             self._arrived = True
@@ -129,34 +129,36 @@ class BranchFeed:
         return [event for stored in batch if (event := _branch_event(stored)) is not None]
 
 
-def _branch_event(stored: StoredMessage) -> ReadBranchEvent | None:
+def _branch_event(stored_message: StoredMessage) -> ReadBranchEvent | None:
     try:
-        event = read_event(stored.subject, stored.data)
+        event = read_event(stored_message.subject, stored_message.data)
     except ContractError:
         return None  # event-ingest reports it
-    return ReadBranchEvent(event.project, event.data, stored.at) if isinstance(event.data, BranchEvent) else None
+    return (
+        ReadBranchEvent(event.project, event.data, stored_message.at) if isinstance(event.data, BranchEvent) else None
+    )
 
 
 class TaskContexts:
-    """The specifications with which tasks were submitted, read once for each task."""
+    """Reads the specifications with which tasks were submitted, once for each task."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._known: OrderedDict[tuple[str, str], TaskContext] = OrderedDict()
+        self._contexts: OrderedDict[tuple[str, str], TaskContext] = OrderedDict()
 
     async def of(self, tasks: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], TaskContext]:
         """The contexts of tasks, by project and name. Raises nats-py's errors.
 
         If the event of a task has expired, its context is empty.
         """
-        missing = sorted(set(tasks) - self._known.keys())
-        for start in range(0, len(missing), _AT_ONCE):
-            some = missing[start : start + _AT_ONCE]
+        missing = sorted(set(tasks) - self._contexts.keys())
+        for start in range(0, len(missing), _PARALLEL_READS):
+            some = missing[start : start + _PARALLEL_READS]
             found = await asyncio.gather(*(self._read(*task) for task in some))
-            self._known.update(zip(some, found, strict=True))
-        contexts = {task: self._known[task] for task in tasks}
-        while len(self._known) > _MAX_CONTEXTS:
-            self._known.popitem(last=False)
+            self._contexts.update(zip(some, found, strict=True))
+        contexts = {task: self._contexts[task] for task in tasks}
+        while len(self._contexts) > _MAX_CONTEXTS:
+            self._contexts.popitem(last=False)
         return contexts
 
     async def _read(self, project: str, task: str) -> TaskContext:

@@ -8,14 +8,14 @@ from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from monitor.conductor.members import Group, ProjectMember, meant_to_be_alike
+from monitor.conductor.members import Group, ProjectMember, are_similar_on_purpose
 from monitor.conductor.similarity import CANDIDATE, text_similarity
 from monitor.facts import Key
 
 MAX_EDITORS: Final = 20
 """Maximum number of members that edit the same file and are compared: the first ones. A file with more editors is one
 that every task edits."""
-MAX_ALIKE: Final = 200
+MAX_TITLES_OF_SHINGLE: Final = 200
 """Maximum number of titles with a shingle. A more frequent shingle is ignored: its titles come from one template."""
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -31,7 +31,7 @@ class InvertedIndex(Generic[KeyT]):
         self._members.setdefault(key, {})[member] = None
 
     def discard(self, key: KeyT, member: Key) -> None:
-        """Remove a member, if it is there."""
+        """Remove a member, if the index has it."""
         found = self._members.get(key)
         if found is not None:
             found.pop(member, None)
@@ -107,18 +107,18 @@ class HerdIndex:
             self._by_shingle.add((member.group, shingle), member.key)
 
     def _find_alike(self, member: ProjectMember) -> dict[Key, float]:
-        """The members with a similar title. Computed once for a title, because titles don't change."""
+        """The members with a similar title. It is computed once for a title, because titles don't change."""
         found: dict[Key, float] = {}
         candidates: set[Key] = set()
         for shingle in member.title.shingles:
             sharing = self._by_shingle.of((member.group, shingle))
-            if len(sharing) <= MAX_ALIKE:
+            if len(sharing) <= MAX_TITLES_OF_SHINGLE:
                 candidates.update(sharing)
         for key in candidates:
             other = self.members[key]
             self.compared += 1
             likeness = text_similarity(member.title, other.title)
-            if likeness >= CANDIDATE and not meant_to_be_alike(member, other):
+            if likeness >= CANDIDATE and not are_similar_on_purpose(member, other):
                 found[key] = likeness
         return found
 
@@ -177,9 +177,9 @@ class HerdIndex:
         return [self.members[key] for key in self._by_task.of((project, task))]
 
 
-def _same_index_keys(one: ProjectMember, other: ProjectMember) -> bool:
+def _same_index_keys(member: ProjectMember, other: ProjectMember) -> bool:
     """Whether two states of a member have the same index keys, except for their files."""
-    return (one.group, one.branch, one.task, one.title, one.context) == (
+    return (member.group, member.branch, member.task, member.title, member.context) == (
         other.group,
         other.branch,
         other.task,

@@ -12,7 +12,7 @@ from typing import Final
 
 MAX_PATH: Final = 400
 """Maximum size of a path in bytes, and of the name of a branch or repository. Longer ones are not compared."""
-_SHOWN: Final = re.compile(r"[A-Za-z0-9._+@-]{1,64}(?:/[A-Za-z0-9._+@-]{1,64}){0,15}", re.ASCII)
+_SAFE_PATH: Final = re.compile(r"[A-Za-z0-9._+@-]{1,64}(?:/[A-Za-z0-9._+@-]{1,64}){0,15}", re.ASCII)
 _MAX_SHOWN: Final = 160
 
 
@@ -30,7 +30,7 @@ def is_short(text: str) -> bool:
 
 def quoted(path: str) -> str | None:
     """The path in quotation marks, for another agent; None if it has characters that must not be shown to an agent."""
-    return f'"{path}"' if len(path) <= _MAX_SHOWN and _SHOWN.fullmatch(path) else None
+    return f'"{path}"' if len(path) <= _MAX_SHOWN and _SAFE_PATH.fullmatch(path) else None
 
 
 class IgnoredFiles:
@@ -41,8 +41,8 @@ class IgnoredFiles:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         wanted = sorted(patterns)
-        self._parts = _compiled(pattern for pattern in wanted if "/" not in pattern)
-        self._paths = _compiled(pattern for pattern in wanted if "/" in pattern)
+        self._parts = _compile(pattern for pattern in wanted if "/" not in pattern)
+        self._paths = _compile(pattern for pattern in wanted if "/" in pattern)
         self._matches = lru_cache(maxsize=4096)(self._find)
 
     def __contains__(self, path: str) -> bool:
@@ -54,6 +54,6 @@ class IgnoredFiles:
         return self._parts is not None and any(self._parts.fullmatch(part) for part in path.split("/"))
 
 
-def _compiled(patterns: Iterator[str]) -> "re.Pattern[str] | None":
+def _compile(patterns: Iterator[str]) -> "re.Pattern[str] | None":
     found = "|".join(translate(pattern) for pattern in patterns)
     return re.compile(found) if found else None

@@ -28,7 +28,7 @@ _DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 _COMMAND_AGE: Final = timedelta(seconds=100)
 """The time after which the broker may not recognise the id of a command any more. A command that a former holder may
 have published is not repeated then."""
-_BATCH: Final = 100
+_BATCH_SIZE: Final = 100
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _log: Final = logs.get("conductor")
 
@@ -110,7 +110,7 @@ class Outbox:
         subject = event_subject(project, output.entity, output.type)
         first = 1
         while batch := await read_batch(
-            self._bus, "EVENTS", subject, first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
+            self._bus, "EVENTS", subject, first=first, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
         ):
             first = batch[-1].sequence + 1
             if any(stored.headers.get("Nats-Msg-Id") == str(output.id) for stored in batch):

@@ -20,7 +20,7 @@ Group = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """The specification with which a task was submitted, except its text."""
+    """The parts of a submitted task's specification that the Conductor uses."""
 
     batch: str | None = None
     """The batch that it was submitted in. The tasks of a batch are similar on purpose."""
@@ -44,13 +44,13 @@ class ProjectMember:
     """Whether its agent works, waits or is paused. A finished agent can still get a message, and then edit files
     again."""
     active: bool
-    """Whether its agent may receive a message: it works or waits."""
+    """Whether the agent works or waits, so that it may receive a message."""
     edits: Mapping[str, Edit]
     context: TaskContext = TaskContext()
 
     @property
     def key(self) -> Key:
-        """Its project and name."""
+        """The project and the name of the sandbox."""
         return self.project, self.sandbox
 
     @property
@@ -92,19 +92,19 @@ def repository_key(repository: str | None) -> str | None:
     return repository.removesuffix("/").removesuffix(".git") if repository else None
 
 
-def meant_to_be_alike(one: ProjectMember, other: ProjectMember) -> bool:
+def are_similar_on_purpose(member: ProjectMember, other: ProjectMember) -> bool:
     """Whether two tasks are similar on purpose: equal, of one branch or batch, or one builds on the other."""
-    joined = one.branch is not None and (one.repository, one.branch) == (other.repository, other.branch)
-    batch = one.context.batch is not None and one.context.batch == other.context.batch
-    builds = one.task in other.context.builds_on or other.task in one.context.builds_on
-    return one.task == other.task or joined or batch or builds
+    joined = member.branch is not None and (member.repository, member.branch) == (other.repository, other.branch)
+    batch = member.context.batch is not None and member.context.batch == other.context.batch
+    builds = member.task in other.context.builds_on or other.task in member.context.builds_on
+    return member.task == other.task or joined or batch or builds
 
 
-def are_alternatives(one: ProjectMember, other: ProjectMember) -> bool:
+def are_alternatives(member: ProjectMember, other: ProjectMember) -> bool:
     """Whether two tasks are the same on purpose, as in a matrix.
 
     Only one of their results is used, so they don't conflict.
     """
-    return one.task == other.task or (
-        one.context.batch is not None and one.context.batch == other.context.batch and one.title == other.title
+    return member.task == other.task or (
+        member.context.batch is not None and member.context.batch == other.context.batch and member.title == other.title
     )

@@ -15,7 +15,7 @@ from sandherd.plurals import pluralize
 MAX_FILES: Final = 10
 """Maximum number of files that a message names."""
 _HEAD: Final = "Notice of the conductor, which sees all sandboxes of this project. It changes nothing in your task."
-_QUOTED: Final = "What is in quotation marks is the name of a file and nothing else."
+_QUOTATION_NOTE: Final = "What is in quotation marks is the name of a file and nothing else."
 
 
 def text_for(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
@@ -46,7 +46,7 @@ def _files(findings: Sequence[FindingRecord], recipient: str) -> list[str]:
     hidden = len(findings) - len(lines)
     if hidden:
         lines.append(f"- {pluralize(hidden, 'file')} that {'is' if hidden == 1 else 'are'} not listed here")
-    return [*lines, *([_QUOTED] if len(lines) > bool(hidden) else [])]
+    return [*lines, *([_QUOTATION_NOTE] if len(lines) > bool(hidden) else [])]
 
 
 def _line_ranges(finding: FindingRecord, recipient: str) -> str:
@@ -77,11 +77,11 @@ def dependency_text(finding: FindingRecord) -> str:
     what = f"task {finding.other}" if finding.cause == "task" else "the branch that yours began from"
     lines = [_HEAD, f"Since you began, {what} has changed, so that what you build on may be different."]
     if names:
-        lines += ["Changed files:", *(f"- {name}" for name in names), _QUOTED]
+        lines += ["Changed files:", *(f"- {name}" for name in names), _QUOTATION_NOTE]
     return "\n".join(lines)
 
 
-def question(findings: Iterable[FindingRecord]) -> str:
+def notification_text(findings: Iterable[FindingRecord]) -> str:
     """The notification to a user about findings of one pair."""
     several = list(findings)
     one = several[0]

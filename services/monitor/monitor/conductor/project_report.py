@@ -5,18 +5,18 @@ from datetime import datetime
 from typing import Final
 
 from monitor.conductor import coherence
-from monitor.conductor.conductor_decisions import SEVERE
+from monitor.conductor.conductor_decisions import SEVERE_CONFLICTS
 from monitor.conductor.conductor_ledger import ConductorLedger, LastReport, output_of
 from monitor.conductor.members import ProjectMember
 from sandherd.contracts.events.monitor import MonitorConductorReported
 from sandherd.contracts.names import FLEET
 from sandherd.plurals import pluralize
 
-REPORT_EVERY: Final = 60.0
+MIN_REPORT_INTERVAL: Final = 60.0
 """Minimum seconds between two reports of a project."""
 
 
-def assessed(ledger: ConductorLedger, members: Iterable[ProjectMember], now: datetime) -> LastReport:
+def assess(ledger: ConductorLedger, members: Iterable[ProjectMember], now: datetime) -> LastReport:
     """The coherence of a project now."""
     live = {member.sandbox for member in members if member.live}
     findings = [finding for finding in ledger.findings if finding.open]
@@ -26,17 +26,17 @@ def assessed(ledger: ConductorLedger, members: Iterable[ProjectMember], now: dat
 
 
 def report_waits(ledger: ConductorLedger, current: LastReport) -> float | None:
-    """Seconds until the next report may be published; None if the last report is still correct."""
+    """Seconds until the next report may be published. None if the last report is still correct."""
     last = ledger.reported
     if last is None:
         return 0.0 if current.reasons else None
     if (last.score, last.reasons) == (current.score, current.reasons):
         return None
-    return max(0.0, REPORT_EVERY - (current.at - last.at).total_seconds())
+    return max(0.0, MIN_REPORT_INTERVAL - (current.at - last.at).total_seconds())
 
 
-def reported(ledger: ConductorLedger, report: LastReport) -> ConductorLedger:
-    """The ledger with the event of a report."""
+def add_report(ledger: ConductorLedger, report: LastReport) -> ConductorLedger:
+    """The ledger with a report, and with the event that publishes it."""
     kinds = [finding.kind for finding in ledger.findings if finding.open]
     event = MonitorConductorReported(
         status=report.status,
@@ -56,17 +56,17 @@ def recommendations(ledger: ConductorLedger) -> list[str]:
     """Advice for users about open findings: one line for each kind."""
     findings = [finding for finding in ledger.findings if finding.open]
     duplicates = sorted({one.sandbox for one in findings if one.kind == "duplicate"})
-    severe = sorted({one.sandbox for one in findings if one.severity in SEVERE})
+    severe = sorted({one.sandbox for one in findings if one.severity in SEVERE_CONFLICTS})
     stale = sorted({one.sandbox for one in findings if one.kind == "dependency"})
     lines = [
         (duplicates, "decide whether {} needed, as an earlier one does the same"),
         (severe, "let the earlier one finish before {} continued: `sandherd sandboxes pause`"),
         (stale, "check the results of {}: what it builds on has changed"),
     ]
-    return [line.format(_some(names, line)) for names, line in lines if names]
+    return [line.format(_first_names(names, line)) for names, line in lines if names]
 
 
-def _some(names: Sequence[str], line: str) -> str:
+def _first_names(names: Sequence[str], line: str) -> str:
     shown = ", ".join(names[:3]) + (f" and {pluralize(len(names) - 3, 'other')}" if len(names) > 3 else "")
     if line.startswith("check"):
         return shown

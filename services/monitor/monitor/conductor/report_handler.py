@@ -33,7 +33,7 @@ MAX_REPLY: Final = 900 * 1024
 """Maximum size of all reports together, in bytes: less than the maximum of a message."""
 _LISTS: Final = ("findings", "interventions", "budgets", "needs")
 _LIVE: Final = frozenset({"running", "waiting", "paused"})
-_SAME: Final = (
+_COPIED_FIELDS: Final = (
     *("kind", "sandbox", "task", "other", "other_task", "severity", "cause", "similarity"),
     *("since", "informed_at", "notified_at", "paused_at"),
 )
@@ -78,10 +78,10 @@ def fitting(reports: list[ProjectReport]) -> list[ProjectReport]:
     """
     if sum(map(_size, reports)) <= MAX_REPLY:
         return reports
-    return [_shortened(report, MAX_REPLY // len(reports)) for report in reports]
+    return [_shorten(report, MAX_REPLY // len(reports)) for report in reports]
 
 
-def _shortened(report: ProjectReport, share: int) -> ProjectReport:
+def _shorten(report: ProjectReport, share: int) -> ProjectReport:
     while _size(report) > share and any(getattr(report, name) for name in _LISTS):
         halves = {name: rows[: len(rows) // 2] for name in _LISTS if (rows := getattr(report, name)) is not None}
         report = report.model_copy(update=halves)
@@ -139,7 +139,7 @@ def report_of(
 
 
 def _view(finding: FindingRecord) -> HindranceView:
-    facts: dict[str, Any] = {name: getattr(finding, name) for name in _SAME}
+    facts: dict[str, Any] = {name: getattr(finding, name) for name in _COPIED_FIELDS}
     return HindranceView(
         finding_id=str(finding.id),
         file_path=finding.path or None,
@@ -193,7 +193,7 @@ def _needs(
                 task=summary.task,
                 reason=summary.state,
                 since=summary.updated_at,
-                approval_id=_requested(summary),
+                approval_id=_requested_approval(summary),
             )
     for finding in findings:
         if finding.notified_at is not None and finding.sandbox in live and finding.sandbox not in named:
@@ -201,7 +201,7 @@ def _needs(
             yield NeedView(sandbox=finding.sandbox, task=finding.task, reason="coordination", since=finding.notified_at)
 
 
-def _requested(summary: SandboxSummary) -> str | None:
+def _requested_approval(summary: SandboxSummary) -> str | None:
     """The approval that the guardian has requested, if the sandbox is paused for that."""
     last = summary.steerings[-1] if summary.steerings else None
     return last.approval_id if last is not None and last.outcome is None and summary.state == "paused" else None

@@ -1,7 +1,7 @@
 """The similarity of two tasks: of their titles, and of the files that they edit. Pure.
 
-Titles are compared by the exact Jaccard index of their shingles (`SHINGLE` consecutive tokens). For hundreds of tasks,
-no approximation such as MinHash is needed.
+Titles are compared by the exact Jaccard index of their shingles (`SHINGLE_TOKENS` consecutive tokens). For hundreds of
+tasks, no approximation such as MinHash is needed.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-SHINGLE: Final = 3
+SHINGLE_TOKENS: Final = 3
 TEXT_WEIGHT: Final = 0.45
 FILES_WEIGHT: Final = 0.20
 """The weights of PRSense for text and files. Its third, 0.35 for the meaning of diffs, needs a model and is left out;
@@ -24,7 +24,7 @@ HYSTERESIS: Final = 0.1
 CANDIDATE: Final = 0.3
 """Minimum similarity of the titles of two tasks that are compared further. Below it they can't be duplicates: even with
 equal files, the total would be .52."""
-_TOKEN: Final = re.compile(r"[\w./#:@-]*\w", re.UNICODE)
+_TOKEN_PATTERN: Final = re.compile(r"[\w./#:@-]*\w", re.UNICODE)
 _NAMES_SOMETHING: Final = re.compile(r"[0-9./#_:@]")
 
 
@@ -63,8 +63,8 @@ class Similarity:
 
 def title_of(text: str) -> TaskTitle:
     """A task's title, in the form in which it is compared."""
-    tokens = _TOKEN.findall(text.casefold())
-    shingles = frozenset(tuple(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1))
+    tokens = _TOKEN_PATTERN.findall(text.casefold())
+    shingles = frozenset(tuple(tokens[at : at + SHINGLE_TOKENS]) for at in range(len(tokens) - SHINGLE_TOKENS + 1))
     return TaskTitle(" ".join(tokens), shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
 
 
@@ -75,14 +75,14 @@ def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
     return both / union if union else 0.0
 
 
-def text_similarity(one: TaskTitle, other: TaskTitle) -> float:
+def text_similarity(title: TaskTitle, other: TaskTitle) -> float:
     """The similarity of two titles.
 
     It is 0 if each has an identifier that the other lacks: such titles come from one template.
     """
-    if one.identifiers - other.identifiers and other.identifiers - one.identifiers:
+    if title.identifiers - other.identifiers and other.identifiers - title.identifiers:
         return 0.0
-    return jaccard(one.shingles, other.shingles)
+    return jaccard(title.shingles, other.shingles)
 
 
 def similarity(text: float, one: Mapping[str, object], other: Mapping[str, object]) -> Similarity:

@@ -72,28 +72,28 @@ class Simulation:
         """The sandboxes that have published an event."""
         return set(self._live)
 
-    def feed(self, seen: ObservedEvent) -> int:
+    def feed(self, event: ObservedEvent) -> int:
         """Fold the next event, and evaluate all rules. Returns the agent's turn after it."""
         self.count += 1
-        key = seen.project, seen.entity
+        key = event.project, event.entity
         # The monitor decides by the broker's time, which the document lacks. Clocks of several sources may differ.
-        at = self._times[key] = max(seen.at, self._times.get(key, seen.at))
-        seen = replace(seen, number=self.count, at=at)
-        if seen.type.startswith("monitor.") and not isinstance(seen.data, _OF_USERS):
-            self._record(seen)
-        elif not (isinstance(seen.data, MessageEvent) and seen.data.message_id in self._messages):
-            self._step(key, seen)
+        at = self._times[key] = max(event.at, self._times.get(key, event.at))
+        event = replace(event, number=self.count, at=at)
+        if event.type.startswith("monitor.") and not isinstance(event.data, _OF_USERS):
+            self._record(event)
+        elif not (isinstance(event.data, MessageEvent) and event.data.message_id in self._messages):
+            self._step(key, event)
         state = self._live.get(key)
         return state.turn if state is not None else 0
 
-    def _step(self, key: Key, seen: ObservedEvent) -> None:
-        self._housekeeping(key, seen.at)
-        state = fold(self._live.get(key), seen, self.rules)
-        if state is not None and _is_of_user(seen):
-            state = evaluation.new_episode(state, self.rules, seen.at)
+    def _step(self, key: Key, event: ObservedEvent) -> None:
+        self._housekeeping(key, event.at)
+        state = fold(self._live.get(key), event, self.rules)
+        if state is not None and _is_of_user(event):
+            state = evaluation.new_episode(state, self.rules, event.at)
         if state is not None:
             self._live[key] = state
-            self._intervene(key, seen.at)
+            self._intervene(key, event.at)
 
     # --- what the rules find -----------------------------------------------------------------------------------
 
@@ -123,15 +123,15 @@ class Simulation:
             except RuleFailedError as failure:
                 self._disable(key, failure)
 
-    def _list_pattern(self, state: SandboxActivity, rule: AnyGuardianRule, found: Pattern, now: datetime) -> None:
-        identity = (state.key, found.rule, found.key, found.began)
+    def _list_pattern(self, state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, now: datetime) -> None:
+        identity = (state.key, pattern.rule, pattern.key, pattern.began)
         if identity in self._found:
             return
         self._found.add(identity)
-        reached = evaluation.reached(rule, found, self.rules)
-        new = self._finding(state, found.rule, "guardian", now, summary=found.summary)
-        cited = [str(id) for id in found.evidence]
-        self.findings.append(new.model_copy(update={"step": reached, "count": found.count, "evidence": cited}))
+        reached = evaluation.reached(rule, pattern, self.rules)
+        new = self._finding(state, pattern.rule, "guardian", now, summary=pattern.summary)
+        cited = [str(id) for id in pattern.evidence]
+        self.findings.append(new.model_copy(update={"step": reached, "count": pattern.count, "evidence": cited}))
 
     def _finding(self, state: SandboxActivity, rule: str, kind: str, at: datetime, *, summary: str) -> ReplayedFinding:
         return ReplayedFinding(
@@ -212,11 +212,11 @@ class Simulation:
 
     # --- what was recorded -------------------------------------------------------------------------------------
 
-    def _record(self, seen: ObservedEvent) -> None:
+    def _record(self, event: ObservedEvent) -> None:
         """List the decisions that the recorded monitor published."""
-        data, state = seen.data, self._live.get((seen.project, seen.entity))
+        data, state = event.data, self._live.get((event.project, event.entity))
         turn = state.turn if state is not None else 0
-        where: dict[str, Any] = {"project": seen.project, "sandbox": seen.entity, "at": seen.at, "turn": turn}
+        where: dict[str, Any] = {"project": event.project, "sandbox": event.entity, "at": event.at, "turn": turn}
         where["event"] = self.count
         match data:
             case MonitorGuardianAnalysed():
@@ -238,10 +238,10 @@ class Simulation:
                 pass
 
 
-def _is_of_user(seen: ObservedEvent) -> bool:
+def _is_of_user(event: ObservedEvent) -> bool:
     """Whether the worker reports that a user's message has reached the agent.
 
     The relay's event may be missing in a file, so the worker's event is used.
     """
-    data = seen.data
+    data = event.data
     return isinstance(data, AgentMessageInjected) and data.message_type in OF_USERS and data.sender_id not in SENDERS

@@ -22,8 +22,8 @@ BLOCK: Final = 20
 _FENCES: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _EXEMPT: Final = re.compile(r"(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[^\w\s]*\Z)|\t| {4})")
 """Matches the beginning of lines that are ignored: of tables, headings, lists, quotations, rulers and indented code."""
-_END: Final = re.compile(r"[.!?…]\s+")
-_REMEMBERED: Final = 3
+_SENTENCE_END: Final = re.compile(r"[.!?…]\s+")
+_MIN_REMEMBERED: Final = 3
 """Minimum number of repetitions that are remembered; also the minimum of the threshold."""
 _LETTERS: Final = 5
 """Minimum number of different characters of a block, so that a line of dashes is not one."""
@@ -32,7 +32,7 @@ _LETTERS: Final = 5
 class ChantingThresholds(Thresholds):
     """When a repeated text is a chant."""
 
-    repeats: Annotated[int, Unit("repeats"), Field(ge=_REMEMBERED)] = 10
+    repeats: Annotated[int, Unit("repeats"), Field(ge=_MIN_REMEMBERED)] = 10
     """How often one text of at least 20 characters is in one message or thought."""
 
 
@@ -68,7 +68,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
         event = observation.event
         assert isinstance(event.data, AgentMessage | AgentThinking)
         count = repetitions(event.data.content)
-        if count < _REMEMBERED:
+        if count < _MIN_REMEMBERED:
             return part if part.count == 0 else Chant()
         return Chant(count, event.at, event.number, (event.id,) if event.id else ())
 
@@ -141,7 +141,7 @@ def _pieces(text: str) -> Iterator[str]:
         if _EXEMPT.match(line):
             continue
         begin = 0
-        for end in _END.finditer(line):
+        for end in _SENTENCE_END.finditer(line):
             yield line[begin : end.start() + 1]
             begin = end.end()
         yield line[begin:]

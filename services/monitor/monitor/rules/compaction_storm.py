@@ -15,7 +15,7 @@ from monitor.seen_values import EVIDENCE, mark, remembered
 from sandherd.contracts.events.conversation import AgentContextCompacted
 from sandherd.contracts.events.tools import AgentFileEdited
 
-_KNOWN: Final = 64
+_MAX_KNOWN: Final = 64
 """Number of calls that are remembered."""
 _SHARE: Final = 3
 """At least one in this number of calls has to be a repetition."""
@@ -123,7 +123,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
 
 def _with_call(part: Compactions, call: EndedCall) -> Compactions:
     made = mark(call.digest)
-    known = remembered(part.known, made, _KNOWN)
+    known = remembered(part.known, made, _MAX_KNOWN)
     if part.count == 0:
         return part if known is part.known else Compactions(known=known)
     return replace(part, known=known, calls=part.calls + 1, repeats=part.repeats + (made in part.known))

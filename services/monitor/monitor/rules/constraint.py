@@ -92,12 +92,12 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
         """Count a violation, or update what is needed to recognise one."""
         event = observation.event
         if observation.call is not None:
-            return _ended(part, observation.call)
+            return _after_call_end(part, observation.call)
         data = event.data
         if isinstance(data, AgentToolUse):
-            return _called(part, event, data, facts)
+            return _after_call(part, event, data, facts)
         if isinstance(data, AgentFileEdited):
-            return _edited(part, event, data)
+            return _after_edit(part, event, data)
         if isinstance(data, SandboxRequested):
             return part if data.constraints is None else replace(part, constraints=data.constraints)
         if isinstance(data, AgentStarted):
@@ -140,7 +140,7 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
         return 1
 
 
-def _called(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: Facts) -> Violations:
+def _after_call(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: Facts) -> Violations:
     """The part after a call has begun. The end of the call decides whether it was a violation."""
     if data.event_subtype == "program":
         return part
@@ -155,18 +155,18 @@ def _called(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: F
     return replace(part, started=(*part.started, StartedCall(call.digest, found.constraint, found.shown)))
 
 
-def _with_depth(part: Violations, data: AgentToolUse, place: ShellLocation) -> Violations:
+def _with_depth(part: Violations, data: AgentToolUse, shell_location: ShellLocation) -> Violations:
     """The part after a call has begun. A shell may stay in the folder to which the call changes."""
     command: Any = data.input.get("command") or data.input.get("cmd")
     if not isinstance(command, str) or ("cd " not in command and "pushd " not in command):
         return part
     for folder in _CHANGES_FOLDER.findall(command[:2000])[:20]:
-        place = after_cd(place, folder.strip("\"'"))
-    depth = MAX_DEPTH if place.folder else place.depth
+        shell_location = after_cd(shell_location, folder.strip("\"'"))
+    depth = MAX_DEPTH if shell_location.folder else shell_location.depth
     return replace(part, depth=depth) if depth > part.depth else part
 
 
-def _ended(part: Violations, call: EndedCall) -> Violations:
+def _after_call_end(part: Violations, call: EndedCall) -> Violations:
     begun = next((one for one in part.started if one.digest == call.digest), None)
     if begun is None:
         return replace(part, calls=part.calls + 1) if part.calls < _RECENT else part
@@ -178,7 +178,7 @@ def _ended(part: Violations, call: EndedCall) -> Violations:
     return _with_violation(part, Violation(begun.constraint, begun.shown), call.number, call.at, call.id)
 
 
-def _edited(part: Violations, event: ObservedEvent, data: AgentFileEdited) -> Violations:
+def _after_edit(part: Violations, event: ObservedEvent, data: AgentFileEdited) -> Violations:
     if part.constraints is None or not part.constraints.paths:
         return part
     paths = (data.file_path, *([data.previous_path] if data.previous_path else []))
@@ -186,12 +186,12 @@ def _edited(part: Violations, event: ObservedEvent, data: AgentFileEdited) -> Vi
     return part if found is None else _with_violation(part, found, event.number, event.at, event.id)
 
 
-def _with_violation(part: Violations, found: Violation, number: int, at: datetime, id: UUID | None) -> Violations:
+def _with_violation(part: Violations, violation: Violation, number: int, at: datetime, id: UUID | None) -> Violations:
     return replace(
         part,
         count=part.count + 1,
-        constraint=found.constraint,
-        shown=found.shown,
+        constraint=violation.constraint,
+        shown=violation.shown,
         since=at,
         began=number,
         calls=0,

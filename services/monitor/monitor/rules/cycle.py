@@ -137,7 +137,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         others = tuple(one for one in part.tracks if one is not track)
         if track is None or track.edits != facts.new_contents:
             track = Track(call.parent, facts.new_contents)
-        return Tracks((*others, _added(track, call))[-_MAX_AGENTS:])
+        return Tracks((*others, _with_call(track, call))[-_MAX_AGENTS:])
 
     def pattern(self, part: Tracks) -> Pattern | None:
         """The series that was repeated most often."""
@@ -189,14 +189,14 @@ def _top(part: Tracks) -> Series | None:
     return max(_series(part), key=lambda one: one.count - (_POLL_DISCOUNT if one.polls else 0), default=None)
 
 
-def _added(track: Track, call: EndedCall) -> Track:
+def _with_call(track: Track, call: EndedCall) -> Track:
     pairs = track.pairs
     pair = Pair(call.pair, call.number, call.at, call.polls or waits(call, pairs[-1].at if pairs else None))
     later = (*pairs, pair)[-_LENGTHS[-1] :]
     if not any(one.digest == pair.digest for one in pairs):
         return Track(track.parent, track.edits, later)
     runs = tuple(
-        _continued(run, pairs[-length], pair, call.began) if len(pairs) >= length else run
+        _continue_cycle(run, pairs[-length], pair, call.began) if len(pairs) >= length else run
         for length, run in zip(_LENGTHS, track.runs, strict=True)
     )
     if not any(run.length for run in runs):
@@ -204,7 +204,7 @@ def _added(track: Track, call: EndedCall) -> Track:
     return Track(track.parent, track.edits, later, runs, (*track.evidence, *call.ids)[-_LENGTHS[-1] :])
 
 
-def _continued(run: Run, before: Pair, pair: Pair, began: int) -> Run:
+def _continue_cycle(run: Run, before: Pair, pair: Pair, began: int) -> Run:
     if before.digest != pair.digest or began < before.number:
         return _NO_RUNS[0]
     return Run(run.length + 1, run.began or before.number, run.began_at or before.at)

@@ -21,13 +21,13 @@ MAX_FILES: Final = 6
 """Number of files that are remembered: those that were edited last."""
 _CONTENTS: Final = 8
 """Number of contents of a file that are remembered, and of changes from one content to another."""
-_LINES: Final = 48
+_MAX_LINES: Final = 48
 """Number of added lines of a file that are remembered."""
 _DIFF_LINES: Final = 400
-_PATH: Final = 120
+_MAX_PATH_LENGTH: Final = 120
 _RETURN: Final = 3
 """A return to an earlier content counts as this many reworked edits."""
-_EVIDENCE: Final = 6
+_MAX_EVIDENCE: Final = 6
 _CUT: Final = re.compile(r"[;&|\n]+")
 _READS: Final = re.compile(
     r"\s*(?:sudo |time |then |do |\()*(?:cat|ls|head|tail|less|grep|rg|ag|sed|awk|find|wc|cd|pwd|echo|tree|diff|stat"
@@ -107,7 +107,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         """Count an edit. A check or a trial begins the count again."""
         data = observation.event.data
         if observation.call is not None:
-            return _checked(part) if observation.call.check is not None else part
+            return _after_check(part) if observation.call.check is not None else part
         if isinstance(data, AgentToolUse):
             return _with_command(part, data) if part.files else part
         if not isinstance(data, AgentFileEdited) or data.binary or is_generated(data.file_path):
@@ -149,7 +149,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         return max(1, thresholds.edits // 2)
 
 
-def _checked(part: EditedFiles) -> EditedFiles:
+def _after_check(part: EditedFiles) -> EditedFiles:
     """The part after a check or a trial, with all counts reset.
 
     The changes from one content to another stay known: if one is made again, it counts as two returns.
@@ -160,27 +160,31 @@ def _checked(part: EditedFiles) -> EditedFiles:
     return replace(part, files=files, last=_without_count(part.last))
 
 
-def _without_count(one: EditedFile) -> EditedFile:
-    return replace(one, reworked=0, returns=0, since=None, began=0, evidence=()) if one.count else one
+def _without_count(edited_file: EditedFile) -> EditedFile:
+    return (
+        replace(edited_file, reworked=0, returns=0, since=None, began=0, evidence=())
+        if edited_file.count
+        else edited_file
+    )
 
 
 def _with_edit(part: EditedFiles, event: ObservedEvent, data: AgentFileEdited) -> EditedFiles:
     name = mark(data.file_path)
     before = next((one for one in part.files if one.name == name), EditedFile(name))
-    added, removed = _lines(data.full_diff or data.diff_preview)
+    added, removed = _line_marks(data.full_diff or data.diff_preview)
     is_rework = any(line in before.lines for line in removed) and not is_documentation(data.file_path)
     lines = before.lines
     for line in added:
-        lines = remembered(lines, line, _LINES)
+        lines = remembered(lines, line, _MAX_LINES)
     after = replace(_with_content(before, data, counted=not part.restores), lines=lines)
     if is_rework and not part.restores:
         after = replace(after, reworked=max(before.reworked, 1) + 1)
     if after.count:
         ids = (event.id,) if event.id else ()
-        evidence = (*after.evidence, *ids)[-_EVIDENCE:]
+        evidence = (*after.evidence, *ids)[-_MAX_EVIDENCE:]
         after = replace(after, since=after.since or event.at, began=after.began or event.number, evidence=evidence)
     others = tuple(one for one in part.files if one.name != name)
-    path = "".join(sign if sign.isprintable() else "?" for sign in data.file_path[:_PATH])
+    path = "".join(sign if sign.isprintable() else "?" for sign in data.file_path[:_MAX_PATH_LENGTH])
     return EditedFiles((*others, after)[-MAX_FILES:], path, after, part.restores)
 
 
@@ -204,7 +208,7 @@ def _with_content(before: EditedFile, data: AgentFileEdited, *, counted: bool) -
     return replace(before, contents=contents[-_CONTENTS * len(now) :], transitions=transitions, returns=returns)
 
 
-def _lines(diff: str) -> tuple[list[str], list[str]]:
+def _line_marks(diff: str) -> tuple[list[str], list[str]]:
     """The marks of the lines that a diff adds, and of those that it removes. Lines that it only moves are left out."""
     added: dict[str, None] = {}
     removed: dict[str, None] = {}
@@ -232,7 +236,7 @@ def _with_command(part: EditedFiles, data: AgentToolUse) -> EditedFiles:
     if command is None or not any(one.reworked or one.returns for one in part.files):
         return part
     is_trial = any(_READS.match(piece) is None for piece in _CUT.split(command, 40))
-    return _checked(part) if is_trial else part
+    return _after_check(part) if is_trial else part
 
 
 RULE: Final = EditThrash()

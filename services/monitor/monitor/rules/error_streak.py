@@ -139,7 +139,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
     def fold(self, part: Errors, observation: Observation, facts: Facts) -> Errors:
         """Count an error, or a call without one."""
         call = observation.call
-        if call is None or (call.error is None and call.outcome != "outage" and part is _NEW):
+        if call is None or (call.error is None and call.outcome != "outage" and part is _NO_ERRORS):
             return part
         place = part.place + 1
         if call.outcome == "outage":
@@ -151,7 +151,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         if call.error is None:
             tool = None if _SHELL.search(call.tool) else call.tool
             left = tuple(one for one in causes if one.call != call.digest and one.tool != tool)
-            return replace(part, causes=left, place=place, streak=Streak()) if left or part.outages else _NEW
+            return replace(part, causes=left, place=place, streak=Streak()) if left or part.outages else _NO_ERRORS
         added = _with_error if call.check is None else _with_check
         return added(replace(part, causes=causes, place=place), call, facts.new_contents)
 
@@ -159,14 +159,14 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         """The cause of most errors, or errors of any cause if more of them are in a row."""
         cause = _top(part)
         if cause is None or cause.times < part.streak.count - _MORE_UNBROKEN:
-            return self._unbroken(part.streak, part.streak.count - _MORE_UNBROKEN) if part.streak.count else None
+            return self._streak_pattern(part.streak, part.streak.count - _MORE_UNBROKEN) if part.streak.count else None
         return self._of_cause(cause)
 
     def _of_cause(self, cause: Cause) -> Pattern:
         summary = f"{tool_label(cause.tool)}: the same error {cause.count} times"
         return Pattern(self.name, cause.error, cause.began_at, cause.began, cause.times, summary, cause.evidence)
 
-    def _unbroken(self, streak: Streak, count: int) -> Pattern:
+    def _streak_pattern(self, streak: Streak, count: int) -> Pattern:
         assert streak.began_at is not None
         summary = f"{streak.count} errors in a row, and no call that succeeded"
         return Pattern(self.name, _ANY, streak.began_at, streak.began, count, summary, streak.evidence)
@@ -178,7 +178,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         cause, unbroken = _top(part), thresholds.errors + part.streak.count - thresholds.unbroken
         if cause is not None and cause.times >= max(thresholds.errors, unbroken):
             return self._of_cause(cause)
-        return self._unbroken(part.streak, unbroken) if unbroken >= thresholds.errors else None
+        return self._streak_pattern(part.streak, unbroken) if unbroken >= thresholds.errors else None
 
     def steering_text(self, part: Errors) -> str:
         """The message: what fails, and what to do instead."""
@@ -213,7 +213,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         return thresholds.errors
 
 
-_NEW: Final = Errors()
+_NO_ERRORS: Final = Errors()
 
 
 def _with_check(part: Errors, call: EndedCall, edits: int) -> Errors:

@@ -24,7 +24,7 @@ _APART: Final = 2.0
 """Texts that are at least this many seconds apart are two messages; the texts of one response follow each other
 faster."""
 _ACTS: Final = (AgentToolUse, AgentSubagentInvoked, AgentSkillInvoked, AgentWaiting, AgentApprovalRequested)
-_ANSWERED: Final = frozenset({"task", "resume", "user", "agent"})
+_INPUTS: Final = frozenset({"task", "resume", "user", "agent"})
 """The origins of turns in which the agent is expected to write: the count begins again."""
 
 
@@ -83,7 +83,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
             return part if part.count == 0 and part.last_at is None else Speech(of_notice=part.of_notice)
         if isinstance(data, AgentTurnStarted):
             notice = data.origin == "notice"
-            return Speech() if data.origin in _ANSWERED else replace(part, of_notice=notice, last_at=None)
+            return Speech() if data.origin in _INPUTS else replace(part, of_notice=notice, last_at=None)
         return part if part.last_at is None else replace(part, last_at=None)
 
     def pattern(self, part: Speech) -> Pattern | None:

@@ -17,7 +17,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 
 WINDOW: Final = 26
 """Number of recent calls for which the share of new calls is computed."""
-_KNOWN: Final = 96
+_MAX_KNOWN: Final = 96
 """Number of calls that are remembered with their results."""
 _MAX_MARKS: Final = 8
 _POLL_SECONDS: Final = 30.0
@@ -85,7 +85,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
         if observation.call is not None:
             return _with_call(part, observation.call)
         if isinstance(data, AgentFileEdited):
-            return part if is_generated(data.file_path) else _progressed(part, passed="")
+            return part if is_generated(data.file_path) else _after_progress(part, passed="")
         mine = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
         return replace(part, nudged=True) if mine else part
 
@@ -127,7 +127,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
         return thresholds.responses
 
 
-def _progressed(part: CallProgress, *, passed: str) -> CallProgress:
+def _after_progress(part: CallProgress, *, passed: str) -> CallProgress:
     return replace(part, responses=0, since=None, began=0, passed=passed, evidence=())
 
 
@@ -136,7 +136,7 @@ def _with_call(part: CallProgress, call: EndedCall) -> CallProgress:
     if call.check_passed is False:
         part = replace(part, passed=part.passed.replace(check, ""))
     elif call.check_passed and check not in part.passed:
-        part = _progressed(part, passed=remembered(part.passed, check, _MAX_MARKS))
+        part = _after_progress(part, passed=remembered(part.passed, check, _MAX_MARKS))
     made = mark_of_call(call)
     is_new = made not in part.known
     if call.polls or (not is_new and _is_apart(part, call)):
@@ -146,7 +146,7 @@ def _with_call(part: CallProgress, call: EndedCall) -> CallProgress:
         part.since or call.at,
         part.began or call.number,
         (part.window + ("n" if is_new else "."))[-WINDOW:],
-        remembered(part.known, made, _KNOWN),
+        remembered(part.known, made, _MAX_KNOWN),
         call.batch,
         part.passed,
         call.at,

@@ -59,7 +59,7 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
             return part.with_row(None, call)
         if row is None or row.edits != facts.new_contents or call.lines > row.lines:
             return part.with_row(new_row(part, call, facts.new_contents), call)
-        return part if is_parallel(row, call) else part.with_row(_varied(part, row, call), call)
+        return part if is_parallel(row, call) else part.with_row(_with_varied_result(part, row, call), call)
 
     def pattern(self, part: RepeatedCalls) -> Pattern | None:
         """The call that was repeated most often."""
@@ -95,7 +95,7 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
         return thresholds.repeats
 
 
-def _varied(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
+def _with_varied_result(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
     """The row after another equal call, which is counted if its result is not the same as before."""
     if call.result != row.result:
         return repeated_row(part, row, call)

@@ -65,7 +65,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
         event = observation.event
         match event.data:
             case MonitorInterventionDecided() as data:
-                return _decided(part, data)
+                return _after_decision(part, data)
             case MonitorInterventionOutcome() as data if data.correlation_id == part.correlation:
                 if data.outcome != "ignored":
                     return Ignored()
@@ -113,7 +113,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
         return thresholds.after
 
 
-def _decided(part: Ignored, data: MonitorInterventionDecided) -> Ignored:
+def _after_decision(part: Ignored, data: MonitorInterventionDecided) -> Ignored:
     if data.correlation_id == part.correlation:
         return part
     rule, pattern = data.pattern_rule or data.rule, data.pattern or ""

@@ -3,10 +3,10 @@
 import type { operations, ProblemDetails } from "./schema";
 
 export const BASE = "/api/v1";
-/** How long a request may take, in milliseconds. */
-const PATIENCE = 30_000;
+/** Maximum duration of a request, in milliseconds. */
+const REQUEST_TIMEOUT = 30_000;
 
-/** An error of the API, or of the connection to it (`status` 0). */
+/** An error that the API has returned. If there was no response, its `status` is 0. */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -23,7 +23,7 @@ export class ApiError extends Error {
     return this.status === 401;
   }
 
-  /** Whether what was requested does not exist. */
+  /** Whether the requested object does not exist. */
   get missing(): boolean {
     return this.status === 404;
   }
@@ -42,10 +42,10 @@ type Success<Operation> = Operation extends { responses: infer R }
       ? Body
       : unknown
   : unknown;
-/** The response of an operation, by its name in the document. */
+/** The response of an operation, which is named as in docs/openapi.json. */
 export type Reply<Name extends keyof operations> = Success<operations[Name]>;
 
-/** The address of a request; values that are null or undefined are left out. */
+/** The address of a request. The query has no values that are null, undefined or empty. */
 export function address(path: string, query: Values = {}): string {
   const pairs = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -56,12 +56,12 @@ export function address(path: string, query: Values = {}): string {
   return `${BASE}${path}${text ? `?${text}` : ""}`;
 }
 
-/** A path of names: each is encoded. */
+/** A path of these names. Each name is encoded. */
 export function path(...parts: string[]): string {
   return parts.map((part) => `/${encodeURIComponent(part)}`).join("");
 }
 
-/** The error in a response that is no success. */
+/** The error in a response with an error status. */
 export async function problemOf(response: Response): Promise<ApiError> {
   const found = (await response.json().catch(() => null)) as ProblemDetails | null;
   if (found === null) return new ApiError(response.status, `the gateway responds with ${response.status}`);
@@ -77,7 +77,7 @@ async function request(method: string, url: string, body?: unknown, headers: Rec
       credentials: "same-origin",
       headers: { Accept: "application/json", ...sent, ...headers },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT),
     });
   } catch {
     throw new ApiError(0, "the gateway does not respond", "unavailable", null, "check the connection");
@@ -86,22 +86,22 @@ async function request(method: string, url: string, body?: unknown, headers: Rec
   return response.status === 204 ? null : response.json().catch(() => null);
 }
 
-/** Read something. */
+/** Send a GET request, and return the response. */
 export async function get<Name extends keyof operations>(url: string, query: Values = {}): Promise<Reply<Name>> {
   return (await request("GET", address(url, query))) as Reply<Name>;
 }
 
-/** Store a command; with an idempotency key a repeated request has no further effect. */
+/** Send a POST request, which stores a command. With an idempotency key, a repeated request has no further effect. */
 export async function post<Name extends keyof operations>(url: string, body?: unknown, key?: string): Promise<Reply<Name>> {
   return (await request("POST", address(url), body, key ? { "Idempotency-Key": key } : {})) as Reply<Name>;
 }
 
-/** Create something by its name. */
+/** Send a PUT request, which creates an object. */
 export async function put<Name extends keyof operations>(url: string, body: unknown): Promise<Reply<Name>> {
   return (await request("PUT", address(url), body)) as Reply<Name>;
 }
 
-/** Delete something. */
+/** Send a DELETE request. */
 export async function remove(url: string): Promise<void> {
   await request("DELETE", address(url));
 }
