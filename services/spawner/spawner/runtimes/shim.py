@@ -90,10 +90,19 @@ FORWARDER_CHANNEL: Final = 6
 """The descriptor of the shim's connection to a forwarder that was forked for it. If that forwarder ends without writing
 its status there, or was never forked, the shim starts a forwarder as a program."""
 _STUB_SCRIPT: Final = """
+worker= stopped= again=
+trap 'stopped=1; again=1; [ -z "$worker" ] || kill -TERM "$worker" 2>/dev/null' TERM
 echo ready >&5
-read -r word worker <&5
-if [ "$word" != started ]; then exec "$@" 5<&-; fi
-trap 'kill -TERM "$worker" 2>/dev/null; again=1' TERM
+until read -r word worker <&5; do
+  [ "$again" ] || break
+  again=
+done
+if [ "$word" != started ]; then
+  trap - TERM
+  [ -z "$stopped" ] || exit 143
+  exec "$@" 5<&-
+fi
+[ -z "$stopped" ] || kill -TERM "$worker" 2>/dev/null
 while :; do
   again=
   read -r word status <&5 && exit "$status"
@@ -101,7 +110,8 @@ while :; do
 done
 """
 """The program that runs in the sandbox in place of a forked worker (see `fork_program`). It runs as long as the worker,
-forwards SIGTERM to the worker, and ends with the worker's status. If the fork fails, it becomes the worker by exec."""
+forwards SIGTERM to the worker, also if it was received before the worker's id, and ends with the worker's status. If
+the fork fails, it becomes the worker by exec."""
 
 
 def make_pipe(run: RunFiles) -> None:
