@@ -11,7 +11,7 @@ import nats.errors
 from nats.aio.client import Server
 from pydantic import BaseModel
 
-from sandherd.bus import shutdown
+from sandherd.bus import publish_retries, shutdown
 from sandherd.bus.api_subjects import API
 from sandherd.bus.auth.connection_identity import ConnectionIdentity
 from sandherd.bus.auth.tls import TlsFiles
@@ -29,13 +29,6 @@ from sandherd.bus.errors import (
     StreamFullError,
     SubjectFullError,
     TlsError,
-)
-from sandherd.bus.publish_retries import (
-    BROKER_BACKOFF,
-    acknowledgement_timeout,
-    is_retried,
-    logged_every,
-    publish_delay,
 )
 from sandherd.bus.publish_window import PublishWindow
 from sandherd.bus.replies import Acknowledgement, PendingCalls, read_reply
@@ -179,7 +172,7 @@ class Bus:
         `StreamFullError` if it is full now, `SubjectFullError` if the subject has its maximum of messages, and
         `PublishRefusedError` for a message that the broker will never accept.
         """
-        timeout = timeout or acknowledgement_timeout(clustered=self.clustered)
+        timeout = timeout or publish_retries.acknowledgement_timeout(clustered=self.clustered)
         headers = {MESSAGE_ID: msg_id, **(headers or {})}
         sending = self.client.request(subject, payload, timeout=timeout, headers=headers)
         return await self._waiting.acknowledgement(subject, sending)
@@ -216,13 +209,13 @@ class Bus:
             except ConnectionLostError:
                 continue
             except PublishFailedError as error:
-                if self.closed or not is_retried(error, while_full=while_full):
+                if self.closed or not publish_retries.is_retried(error, while_full=while_full):
                     raise
-                if attempt % logged_every(error) == 0:
+                if attempt % publish_retries.logged_every(error) == 0:
                     _log.warning(
                         "message not acknowledged, retrying", subject=subject, attempt=attempt, error=str(error)
                     )
-                wait = publish_delay(error, attempt)
+                wait = publish_retries.publish_delay(error, attempt)
             await asyncio.sleep(wait)
             attempt += 1
 
@@ -303,7 +296,7 @@ class Bus:
                     raise self._not_connected(url, refusal or error) from error
                 _log.warning("broker not reachable, retrying", url=url, attempt=self._attempt, error=repr(error))
             self._attempt += 1
-            await asyncio.sleep(BROKER_BACKOFF.delay(self._attempt))
+            await asyncio.sleep(publish_retries.BROKER_BACKOFF.delay(self._attempt))
 
     def _not_connected(self, url: str, error: Exception) -> BusError:
         reason = str(error) or repr(error)
@@ -354,7 +347,7 @@ class Bus:
     def _pick(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
         """The next server of the list, and the delay before connecting to it, in seconds. Called by nats-py."""
         self._renew_tls_files()
-        wait = BROKER_BACKOFF.delay(self._attempt) if self._attempt else 0.0
+        wait = publish_retries.BROKER_BACKOFF.delay(self._attempt) if self._attempt else 0.0
         self._attempt += 1
         return servers[self._attempt % len(servers)], wait
 

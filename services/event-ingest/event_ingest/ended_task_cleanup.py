@@ -115,7 +115,7 @@ def expired_error(name: str, task_days: int, now: datetime) -> ContractError | N
         return None
     return ContractError(
         Code.NOT_FOUND,
-        f"{name} is not stored: its name is of {at:%Y-%m-%d}, so if it existed, it has expired and was deleted",
+        f"{name} is not stored: its name is of {at:%Y-%m-%d}, so if it existed, it has expired",
         field="sandbox",
         remedy=f"ended tasks are deleted after {task_days} days; see SANDHERD_HISTORY_TASK_DAYS",
     )

@@ -17,7 +17,7 @@ _MAX_GROWTH: Final = 6
 """How much longer Python's JSON of a value may be than ours: it has `\\u007f` for one character."""
 _LONGEST_TEXTS: Final = WIDE.string
 _LONGEST_WORTHWHILE: Final = 16 * 1024
-"""Of a longer text, the JSON takes as long to search as the text itself, and longer if much in it is escaped."""
+"""The JSON of a longer text takes as long to search as the text itself, and longer if much in it is escaped."""
 _LONGEST_STRUCTURES: Final = WIDE.structure // _MAX_GROWTH
 _MAX_BRACKETS: Final = 100
 """As many as the deepest structure may have levels (`emitter`); those in texts count, too."""

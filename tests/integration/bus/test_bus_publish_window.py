@@ -133,7 +133,7 @@ async def test_server_that_does_not_read_is_left(herd: Broker, monkeypatch: pyte
 
     The client may then connect to another server.
     """
-    monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 10 * PATIENCE)
+    monkeypatch.setattr("sandherd.bus.publish_window.acknowledgement_timeout", lambda **_: 10 * PATIENCE)
     async with connected(herd) as bus:
         try:
             replies = await congested(herd, bus)
@@ -148,7 +148,7 @@ async def test_server_that_does_not_read_is_left(herd: Broker, monkeypatch: pyte
 
 async def test_time_limit_begins_when_the_message_is_written(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that is not written is not late: on a slow connection, it would be repeated behind itself forever."""
-    monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 0.1)
+    monkeypatch.setattr("sandherd.bus.publish_window.acknowledgement_timeout", lambda **_: 0.1)
     async with connected(herd) as other, connected(herd) as bus:
         window = await other.publish_window()
         await other.flush()

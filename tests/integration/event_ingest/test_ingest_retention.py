@@ -191,7 +191,7 @@ async def test_operator_holds_and_releases(world: Any) -> None:
         with pytest.raises(Exception, match="one project"):
             await ask(HoldHistory(reason="all"), "fleet")
         for name, text in (
-            ("sbx-01kahc5x3tf8b9n2m4r6v8w0ya", "created on 2025-11-20, and has expired"),
+            ("sbx-01kahc5x3tf8b9n2m4r6v8w0ya", "its name is of 2025-11-20, so if it existed, it has expired"),
             ("b", "no event"),
         ):
             with pytest.raises(RefusedError, match=text) as refused:
