@@ -14,7 +14,7 @@ from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 from pydantic import BaseModel
 
 from sandherd.backoff import Backoff
-from sandherd.bus import connection
+from sandherd.bus import publish_retries
 from sandherd.bus.connection import (
     Bus,
     BusError,
@@ -288,7 +288,7 @@ async def test_unreachable_broker_is_an_error_that_names_it(tmp_path: Path) -> N
 
 async def test_reconnecting_never_gives_up(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hundred failed attempts the connection still returns (nats-py closes for good after sixty)."""
-    monkeypatch.setattr(connection, "BROKER_BACKOFF", Backoff(base=0.001, cap=0.01))
+    monkeypatch.setattr(publish_retries, "BROKER_BACKOFF", Backoff(base=0.001, cap=0.01))
     async with herd.bus(Principal.SPAWNER) as bus:
         await herd.kill()
         await eventually(lambda: bus._attempt > 100)

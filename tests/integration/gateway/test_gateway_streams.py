@@ -171,7 +171,7 @@ async def test_client_that_never_reads_is_disconnected_also_before_live_events(
         with await _unread_stream(Api(await _next_address(service, port_file), http, TOKEN), begin):
             await eventually(lambda: _streams(service) == (0, 1), "the client that takes nothing is disconnected")
     monkeypatch.setattr(defaults, "__defaults__", (0.1, 3600.0))
-    monkeypatch.setattr(event_stream, "_CLOSING", 0.1)
+    monkeypatch.setattr(event_stream, "_CLOSING_SECONDS", 0.1)
     async with gateway_of(herd, gateway_port_file=port_file).running() as service:
         with await _unread_stream(Api(await _next_address(service, port_file), http, TOKEN), begin):
             assert _streams(service) == (1, 0)
