@@ -48,7 +48,7 @@ class TreeWatch:
         self._seen: dict[int, str] = {}
         self._failure: OSError | None = None
         self._reported = self._reported_loss = self._doubted = False
-        self._quiet = False
+        self._quiet = self._was_complete = False
         self._armed = False
         self._pausing: asyncio.TimerHandle | None = None
 
@@ -60,6 +60,7 @@ class TreeWatch:
     def begin(self) -> None:
         """Begin a comparison: drop earlier events, because it finds their changes."""
         self._disarm()
+        self._was_complete = self.complete
         self._seen, self._failure = {}, None
         try:
             self._inotify = self._inotify or Inotify()
@@ -93,9 +94,15 @@ class TreeWatch:
     def missed(self) -> None:
         """Note a change that was found without a notification. The watch is incomplete then, unless there is one now.
 
-        Some file systems and ways to write raise no events.
+        Some file systems and ways to write raise no events. A comparison that begins the watch may find earlier changes.
         """
-        if self.complete and self._quiet and self._inotify is not None and not self._inotify.waiting():
+        if (
+            self._was_complete
+            and self.complete
+            and self._quiet
+            and self._inotify is not None
+            and not self._inotify.waiting()
+        ):
             self._doubted = True
             _log.warning("file watch missed a change, comparing more often")
 

@@ -12,6 +12,7 @@ from sandherd.bus.errors import (
     PublishFailedError,
     StreamFullError,
     SubjectFullError,
+    WrongLastSequenceError,
 )
 from sandherd.bus.replies import read_acknowledgement, read_reply
 from sandherd.contracts.requests import REQUESTS
@@ -50,7 +51,7 @@ def test_acknowledgement_of_a_publish_is_read_by_its_code() -> None:
     assert (stored.stream, stored.seq, stored.duplicate) == ("EVENTS", 7, False)
     assert read_acknowledgement("a", b'{"stream": "EVENTS", "seq": 7, "duplicate": true}').duplicate
     for code, description, expected in (
-        (10071, "wrong last sequence: 4", PublishFailedError),
+        (10071, "wrong last sequence: 4", WrongLastSequenceError),
         (10077, "maximum messages exceeded", StreamFullError),
         (10077, "maximum messages per subject exceeded", SubjectFullError),
         (10008, "no leader", LeaderlessError),

@@ -61,8 +61,8 @@ class Stored:
         out.seek(0)
         return True
 
-    async def download(self, _sandbox: str, path: str, out: IO[bytes], *, moved: Any) -> FileRead:
-        del moved
+    async def download(self, _sandbox: str, path: str, out: IO[bytes], *, on_progress: Any) -> FileRead:
+        del on_progress
         size = out.write(self.left)
         return FileRead.model_validate({"path": path, "kind": "folder", "size": size, "sha256": "0" * 64})
 

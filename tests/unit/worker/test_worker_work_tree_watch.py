@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.inotify import Inotify
 from sandherd_worker.redaction import Redactor
+from sandherd_worker.work_tree_watch import TreeWatch
 
 NEVER = 3600
 TRACKER = "sandherd_worker.file_tracker."
@@ -84,6 +85,33 @@ async def test_change_behind_a_queue_overflow_is_noticed(
             os.close(one)
             os.close(other)
     assert [entry["event"] for entry in logged] == ["file events were lost, comparing all files"]
+
+
+async def test_change_before_the_watch_begins_is_not_missed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison that begins the watch may find a change without a notification; a later one may not."""
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def compare() -> None:
+        watch.begin()
+        (work / str(len(list(work.iterdir())))).touch()
+        watch.see("")
+        watch.missed()
+        watch.end()
+
+    watch = TreeWatch(work, lambda _path: False, lambda: None)
+    with monkeypatch.context() as full:
+        full.setattr(Inotify, "__init__", refuse)
+        compare()
+        assert not watch.complete
+    compare()
+    assert watch.complete
+    watch.begin()
+    watch.see("")
+    watch.missed()
+    assert not watch.complete
+    watch.close()
 
 
 @pytest.mark.parametrize(("what", "number"), [("watch", errno.ENOSPC), ("__init__", errno.EMFILE)])
