@@ -94,7 +94,7 @@ class TreeWatch:
     def missed(self) -> None:
         """Note a change that was found without a notification. The watch is incomplete then, unless there is one now.
 
-        Some file systems and ways to write raise no events. A comparison that begins the watch may find earlier changes.
+        Some file systems and ways to write raise no events. A comparison that begins a watch may find earlier changes.
         """
         if (
             self._was_complete
