@@ -57,7 +57,7 @@ def test_other_names_are_accepted() -> None:
 
 
 async def test_invalid_reply_of_a_worker_is_refused_without_a_retry(herd: Broker) -> None:
-    """An invalid reply of a worker is refused at once, and the client is not asked to try again."""
+    """An invalid reply of a worker is refused at once, and the client gets no advice to try again."""
     async with (
         access_handlers(herd) as live,
         herd.bus(Principal.CLIENT, project="p1") as client,

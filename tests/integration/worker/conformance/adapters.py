@@ -57,7 +57,7 @@ class Adapter:
         raise NotImplementedError
 
     async def remembers(self, text: str) -> bool:
-        """Whether it knew, when it was last asked to recall, that it had received this text before."""
+        """Whether its last recall reported that it had received this text before."""
         raise NotImplementedError
 
     def begins(self, *acts: Act, secrets: dict[str, str] | None = None, **fields: Any) -> None:
