@@ -11,6 +11,8 @@ from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EventData
 from sandherd.process_signals import end
+from sandherd.processes import living
+from sandherd_worker import processes
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.driver import DriverHarness
@@ -117,13 +119,18 @@ def eventually() -> Callable[[Callable[[], object], str], Awaitable[None]]:
 
 
 @pytest.fixture
-async def reaper() -> AsyncIterator[Reaper]:
-    """It reaps what a test starts; what is left of that at the end is ended."""
+async def reaper(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reaper]:
+    """It reaps what a test starts; what is left of that at the end is ended.
+
+    A worker ends all processes below its own. Here that is the process of the tests, so older processes are hidden from
+    it, such as a broker that other tests share.
+    """
+    older = descendants()
+    monkeypatch.setattr(processes, "living", lambda: {pid: stat for pid, stat in living().items() if pid not in older})
     reaper = Reaper()
     reaper.start()
-    before = descendants()
     yield reaper
-    await end(lambda: descendants() - before, 0)
+    await end(descendants, 0)
     reaper.stop()
 
 

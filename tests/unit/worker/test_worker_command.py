@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.inbox_messages import InboxMessage
-from sandherd.process_signals import end
 from sandherd_worker import oom
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.base import MessageRefusedError
@@ -27,13 +27,13 @@ Make = Callable[..., CommandHarness]
 
 
 @pytest.fixture
-async def reaper() -> AsyncIterator[Reaper]:
-    reaper = Reaper()
-    reaper.start()
-    before = descendants()
-    yield reaper
-    await end(lambda: descendants() - before, 0)
-    reaper.stop()
+def older() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the tests that is older than the worker under test."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -227,13 +227,20 @@ async def test_stop_terminates_and_then_kills(make: Make, listener: Any, eventua
 
 async def test_no_process_outlives_its_program(make: Make, listener: Any) -> None:
     """A background job and a process in its own session end too, even if they ignore SIGTERM."""
-    before = descendants()
     script = "sleep 600 & (trap '' TERM; setsid sleep 600 &) ; setsid sh -c 'sleep 600 & sleep 600' & echo done"
     harness = make("/bin/sh", "-c", script)
     await harness.start()
     assert (await harness.ended()).exit_code == 0
-    # What was there before may be another test's, and may end at any time.
-    assert not descendants() - before
+    assert not descendants()
+
+
+async def test_process_of_other_tests_is_not_ended(older: subprocess.Popen[bytes], make: Make) -> None:
+    """A harness ends what its program has left, and not what this process of the tests had started before."""
+    harness = make("/bin/sh", "-c", "sleep 600 &")
+    await harness.start()
+    assert (await harness.ended()).exit_code == 0
+    assert not descendants()
+    assert older.poll() is None
 
 
 async def test_orphans_are_reaped(make: Make, reaper: Reaper) -> None:
