@@ -104,7 +104,7 @@ class FloodGuard:
             await run_until_first(self._check_connections(table), self._check_backlog())
 
     async def _check_connections(self, table: BrokerConnections) -> None:
-        meter = FloodMeter(self._limits)  # used on when the lease is lost, because a flood may be the cause of that
+        meter = FloodMeter(self._limits)  # the same after a lost lease, because a flood may be its cause
         while True:
             if self._lease.held:
                 await self._check(table, meter)
