@@ -33,20 +33,20 @@ class Reaper:
 
     def start(self) -> None:
         """Become the parent of orphaned descendants, and handle SIGCHLD."""
-        if os.getpid() != 1:
-            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _set_subreaper(True)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.collect)
 
     def stop(self) -> None:
-        """Stop handling SIGCHLD.
+        """Stop handling SIGCHLD. Orphans have another parent from now on: here they would never be reaped.
 
-        It is blocked meanwhile, because Python raises `OSError` if it arrives just before its handler is removed.
+        SIGCHLD is blocked meanwhile, because Python raises `OSError` if it arrives just before its handler is removed.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         try:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _set_subreaper(False)
 
     def exit_of(self, child: int) -> asyncio.Future[int]:
         """The exit code of a child that was just started; the negative number of the signal if it was killed."""
@@ -67,6 +67,12 @@ class Reaper:
         future = self._awaited.pop(child, None)
         if future is not None and not future.done():
             future.set_result(code)
+
+
+def _set_subreaper(enabled: bool) -> None:  # noqa: FBT001  # its only argument
+    """Whether this process becomes the parent of orphaned descendants (prctl(2)); PID 1 always does."""
+    if os.getpid() != 1:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0)
 
 
 def descendants(root: int | None = None) -> set[int]:

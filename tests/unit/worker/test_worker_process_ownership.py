@@ -1,17 +1,18 @@
 """Ownership of processes: a command's, or the agent's."""
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Callable
-from signal import SIGKILL
 from typing import Any
 
 import pytest
 
-from sandherd.process_signals import send
+from sandherd.process_signals import end
 from sandherd_worker.processes import EXEC_VARIABLE, ProcessOwnership, Reaper, descendants
 
 Start = Callable[..., int]
+_PR_GET_CHILD_SUBREAPER = 37
 
 
 @pytest.fixture
@@ -28,8 +29,7 @@ async def start() -> Any:
         return process.pid
 
     yield begin
-    send(descendants() - before, SIGKILL)
-    reaper.collect()
+    await end(lambda: descendants() - before, 0)
     reaper.stop()
     for process in begun:
         process.returncode = 0
@@ -76,3 +76,19 @@ async def test_all_processes_are_the_agents_without_commands(start: Start) -> No
     process = start("sleep 600")
     assert process in families.agents()
     assert families.of("exc-1") == set()
+
+
+async def test_orphans_are_adopted_only_while_they_are_reaped() -> None:
+    """A process that reaps no more is no parent of orphans: they would stay, and block the end of their namespace."""
+    reaper = Reaper()
+    assert not is_subreaper()
+    reaper.start()
+    assert is_subreaper()
+    reaper.stop()
+    assert not is_subreaper()
+
+
+def is_subreaper() -> bool:
+    enabled = ctypes.c_int(-1)
+    assert ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(enabled), 0, 0, 0) == 0
+    return bool(enabled.value)
