@@ -30,7 +30,7 @@ class LifecycleFacts:
     now: datetime
     settled: bool = False
     leading_since: datetime | None = None
-    """When a spawner began to reconcile sandboxes. Deadlines do not run while no spawner does."""
+    """When this spawner was started: deadlines do not run while there is no spawner."""
 
     @property
     def alone(self) -> bool:
