@@ -35,7 +35,7 @@ def has_long_text(values: Mapping[str, Any]) -> bool:
 
 
 def is_plain(model: type[EventData], document: bytes) -> bool:
-    """Whether an event without artifacts needs no change except redaction, judged by its document. False if unsure."""
+    """Whether an event without artifacts needs no change except redaction. False if its document does not show that."""
     max_bytes = _max_plain_bytes(model)
     if (
         len(document) > max_bytes or _ESCAPED_CHARACTER.search(document) is not None
