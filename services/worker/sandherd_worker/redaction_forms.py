@@ -136,7 +136,7 @@ def _dump_of_bytes(secret: bytes) -> Iterator[Needle]:
     yield Needle(secret.decode("utf-8", "surrogatepass").encode("utf-16-be", "surrogatepass").hex().encode())
 
 
-def _byte_swapped_words(secret: bytes) -> Iterator[Needle]:
+def _byte_swapped(secret: bytes) -> Iterator[Needle]:
     """The secret in words of two swapped bytes, as `od -x` and `hexdump` write them on little-endian machines."""
     for first in (0, 1):
         half = (len(secret) - first) % 2
@@ -188,7 +188,7 @@ ENCODINGS: Final = (
         "words of two bytes in hexadecimal, with the second byte first",
         "`od -x`, `hexdump`, `hexdump -x`",
         TextReading.HEXADECIMAL,
-        _byte_swapped_words,
+        _byte_swapped,
     ),
 )
 NOT_COVERED: Final = (
