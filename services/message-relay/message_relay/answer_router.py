@@ -49,8 +49,10 @@ class AnswerRoute:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelivery:
-    """The result of an attempt to deliver an answer: the route with the stored approval, and the worker's receipt or
-    the reason why the answer was not delivered."""
+    """The result of an attempt to deliver an answer: the route with the stored approval, and the receipt.
+
+    `receipt` is a `LeftoverAnswer`, the reason, if the answer was not delivered.
+    """
 
     route: AnswerRoute
     receipt: Receipt | LeftoverAnswer
@@ -123,8 +125,7 @@ class AnswerRouter:
         return AnswerDelivery(released, receipt)
 
     async def mark_used(self, route: AnswerRoute) -> bool:
-        """Mark the answer as used, because its message has ended. Returns False if another replica has changed
-        the approval since it was read."""
+        """Mark an ended message's answer as used. Returns False if another replica has written the approval first."""
         if route.stored.approval.hand not in {"kept", "handing"}:
             return True
         marked = await self._mark(route, "over")

@@ -20,9 +20,9 @@ from sandherd.contracts.states import ApprovalState
 from sandherd.contracts.subjects import Principal
 
 LONGEST_TOOL: Final = 200
-"""Maximum characters of a tool's name; the rest is cut off."""
+"""Maximum characters of the tool's name in an agent's request; the rest is cut off."""
 LONGEST_REASON: Final = 4000
-"""Maximum characters of a reason; the rest is cut off."""
+"""Maximum characters of an agent's reason for a request or a withdrawal; the rest is cut off."""
 SETTLED_REASON: Final = 200
 """Maximum characters of a decision's reason that stay stored when the approval is settled."""
 _ID: Final = TypeAdapter(ApprovalId)

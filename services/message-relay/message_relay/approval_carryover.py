@@ -28,7 +28,7 @@ class ApprovalCarryover:
         return None if no_recipient is None or (approval is not None and await self.waits(approval)) else no_recipient
 
     async def waits(self, approval: Approval) -> bool:
-        """Whether the next attempt may request the same: the task has not ended, and no later attempt has requested it."""
+        """Whether the next attempt may request the same: the task has not ended, and no newer request replaces it."""
         if approval.question is None or approval.task is None:
             return False
         task = await task_record(self._bus, approval.project, approval.task)

@@ -28,7 +28,7 @@ from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.telemetry import logs
 
 PATIENCE: Final = timedelta(seconds=5)
-"""How long an answer or a withdrawal waits for its approval request, which is in another stream and may arrive later."""
+"""How long an answer or a withdrawal waits for its approval request, which may arrive later."""
 MAX_OPEN_IN_PROJECT: Final = 1000
 """Maximum of open approvals of a project. With texts of maximum length they use an eighth of the bucket."""
 _MIN_DELIVERIES: Final = 8
@@ -68,8 +68,8 @@ class ApprovalHandler:
     async def handle(self, delivery: Delivery) -> Outcome:
         """Handle an agent's request for an approval. Raises `ContractError` for an invalid event.
 
-        Requests with the same approval id in one sandbox, for instance of a restarted worker, are one approval. If the next
-        attempt requests the same, its approval replaces that of the previous attempt.
+        Requests with the same approval id in one sandbox, for instance of a restarted worker, are one approval. If
+        the next attempt requests the same, its approval replaces that of the previous attempt.
         """
         event = cast("Envelope[AgentApprovalRequested]", read_event(delivery.subject, delivery.data))
         approval = requested_approval(
@@ -119,7 +119,7 @@ class ApprovalHandler:
         return DONE
 
     async def _excess(self, approval: Approval) -> str | None:
-        """A text about the limit that a new approval would exceed; None if there is none, or if it is stored already."""
+        """A text about the limit that a new approval would exceed; None if none, or if it is stored already."""
         if self._approvals.open_in(approval.project, approval.sandbox) >= self._max_open:
             excess = f"{self._max_open} approvals of {approval.sandbox} are open already"
         elif self._approvals.open_in_project(approval.project) >= self._max_open_in_project:

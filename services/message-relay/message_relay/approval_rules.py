@@ -30,8 +30,10 @@ class ApprovalRefusal:
 def refusal(
     approval: Approval | None, answer: AnswerApproval, now: datetime, no_recipient: NoRecipient | None
 ) -> ApprovalRefusal | None:
-    """The refusal of an answer; None if it may decide the approval. `no_recipient` is the
-    reason why no agent can need an answer, or None."""
+    """The refusal of an answer; None if it may decide the approval.
+
+    `no_recipient` is the reason why no agent can need an answer, or None.
+    """
     if no_recipient is not None:
         return ApprovalRefusal(Code.REFUSED, no_recipient.reason)
     if approval is None:
@@ -97,8 +99,10 @@ def lapsed(approval: Approval, now: datetime, *, ended: bool) -> Approval | None
 
 
 def withdrawn(approval: Approval, reason: str, now: datetime) -> Approval | None:
-    """The approval, withdrawn by its agent; None if that changes nothing. An answer that waits for a worker is
-    not delivered any more."""
+    """The approval, withdrawn by its agent; None if that changes nothing.
+
+    An answer that waits for a worker is not delivered any more.
+    """
     if approval.next is None and approval.decision is None:
         decision = ApprovalDecision(
             state=ApprovalState.EXPIRED, at=now, outcome=WITHDRAWN, reason=reason[:LONGEST_REASON] or None

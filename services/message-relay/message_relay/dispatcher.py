@@ -1,4 +1,4 @@
-"""Decides when the messages of each sandbox are delivered, by one asyncio task for each sandbox with waiting messages."""
+"""Decides when messages are delivered, by one asyncio task for each sandbox with waiting messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -154,7 +154,7 @@ class Dispatcher:
                 woken.clear()
 
     async def _drain(self, key: Key, *, overtake: bool = False, first: FirstMessage | None = None) -> LeftoverAnswer:
-        """Deliver what waits. Returns what still waits afterwards. An unavailable broker is treated like an unavailable worker."""
+        """Deliver what waits. Returns what remains. An unavailable broker is treated like an unavailable worker."""
         try:
             left = await self._delivery.drain(key, overtake=overtake, first=first)
             (self._with_carryover.add if left is LeftoverAnswer.NEXT else self._with_carryover.discard)(key)

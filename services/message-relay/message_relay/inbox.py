@@ -113,8 +113,7 @@ class Inbox:
         return counted
 
     async def count_ahead(self, project: str) -> None:
-        """Count in advance, so that the next message need not wait for the count. If the broker does not reply,
-        the next message waits for it."""
+        """Count in advance, so that the next message waits for a count only if this one fails."""
         counted, until = self._counted.get(project, (0, 0.0))
         if (now := time.monotonic()) < until - _COUNT_VALID_SECONDS / 2:
             return

@@ -17,8 +17,8 @@ from sandherd.contracts.names import created_at
 RESERVED: Final = timedelta(days=1)
 """How long a name stays reserved after its message expires."""
 RESERVED_SHORT: Final = timedelta(minutes=10)
-"""How long a name stays reserved after its message expires if the project has used half of its names. This is longer than the
-broker's duplicate windows."""
+"""How long a name stays reserved after its message expires if the project has used half of its names. This is longer
+than the broker's duplicate windows."""
 MAX_NAMES: Final = 50_000
 """Maximum of reserved names of a project. With at most 400 bytes each they use less than a tenth of the bucket."""
 MAX_FILL: Final = 0.75
@@ -99,7 +99,8 @@ def reservation(command: SendMessage | AnswerApproval, names: int) -> Reservatio
 def is_unique(name: str, at: datetime, *, reserved: Reservation) -> bool:
     """Whether no other message can ever have this name, because it contains its time and is recent.
 
-    Such a name stays reserved as long as it counts as recent. Names that users choose may be used again after their reservation.
+    Such a name stays reserved as long as it counts as recent. Names that users choose may be used again after
+    their reservation.
     """
     created = created_at(name)
     return (
