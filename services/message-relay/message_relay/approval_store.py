@@ -62,7 +62,7 @@ class ApprovalStore:
         self._open: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._max_bytes = next(one.max_bytes for one in BUCKETS if one.name == _BUCKET)
         self._used_share, self._used_share_until = 0.0, 0.0
-        """The used share when last measured, plus own writes since, and the monotonic second of the next measurement."""
+        """The used share as measured, plus own writes since, and the monotonic second of the next measurement."""
 
     def open_in(self, project: str, sandbox: str) -> int:
         """The number of approvals of a sandbox that wait for an answer, as they were last read or written here."""
