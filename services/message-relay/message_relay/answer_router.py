@@ -25,10 +25,11 @@ class LeftoverAnswer(Enum):
 
     NOTHING = "nothing"
     UNAVAILABLE = "unavailable"
+    """The worker is not subscribed, or its sandbox is paused, or the broker does not reply."""
     SILENT = "silent"
     """The worker is subscribed, but does not acknowledge the first message."""
     NEXT = "next"
-    """Its agent has ended, but the agent of the next attempt may request the same approval."""
+    """The agent of this sandbox has ended, but the agent of the next attempt may request the same approval."""
     CHANGED = "changed"
     """Another replica wrote the approval first; read it again."""
 
@@ -37,7 +38,7 @@ class LeftoverAnswer(Enum):
 class AnswerRoute:
     """The route of an answer: the approval and the addressed message.
 
-    If it can't be delivered at present, `left` has the reason; if it never can, `no_recipient` has it.
+    If the message can't be delivered at present, `left` is the reason. If it never can, `no_recipient` is the reason.
     """
 
     stored: StoredApproval
@@ -48,7 +49,10 @@ class AnswerRoute:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelivery:
-    """The result of an attempt to deliver an answer: the route with the stored approval, and receipt or obstacle."""
+    """The result of an attempt to deliver an answer: the route with the stored approval, and the receipt.
+
+    `receipt` is a `LeftoverAnswer`, the reason, if the answer was not delivered.
+    """
 
     route: AnswerRoute
     receipt: Receipt | LeftoverAnswer
@@ -81,7 +85,7 @@ class AnswerRouter:
             return AnswerRoute(stored, to, no_recipient=NoRecipient(decided_already(approval, approval.decision)))
         known = await sandbox_record(self._bus, approval.project, approval.sandbox)
         no_recipient = ended(approval.sandbox, known)
-        if no_recipient is not None and await self._waits(stored):
+        if no_recipient is not None and await self._may_carry_over(stored):
             return AnswerRoute(stored, to, left=LeftoverAnswer.NEXT)
         return AnswerRoute(stored, to, no_recipient, None if is_reachable(known) else LeftoverAnswer.UNAVAILABLE)
 
@@ -98,9 +102,9 @@ class AnswerRouter:
         """
         if route.stored.approval.hand != "kept":
             return AnswerDelivery(route, await send(route.message))
-        absent = await probe(route.message)
-        if absent is not None:
-            return AnswerDelivery(route, absent)
+        obstacle = await probe(route.message)
+        if obstacle is not None:
+            return AnswerDelivery(route, obstacle)
         return await self._deliver(route, send)
 
     async def _deliver(
@@ -116,20 +120,21 @@ class AnswerRouter:
         released = await self._mark(delivering, "kept")
         if released is None:
             return AnswerDelivery(delivering, LeftoverAnswer.CHANGED)
-        if isinstance(receipt, Receipt) and receipt.agent_gone and await self._waits(released.stored):
+        if isinstance(receipt, Receipt) and receipt.agent_gone and await self._may_carry_over(released.stored):
             return AnswerDelivery(released, LeftoverAnswer.NEXT)
         return AnswerDelivery(released, receipt)
 
     async def mark_used(self, route: AnswerRoute) -> bool:
-        """Mark the answer as used, because its message has ended. Returns False if the approval has changed since."""
+        """Mark an ended message's answer as used. Returns False if another replica has written the approval first."""
         if route.stored.approval.hand not in {"kept", "handing"}:
             return True
-        used = await self._mark(route, "over")
-        if used is not None:
-            await self._approval_handler.conclude(used.stored)
-        return used is not None
+        marked = await self._mark(route, "over")
+        if marked is not None:
+            await self._approval_handler.conclude(marked.stored)
+        return marked is not None
 
-    async def _waits(self, stored: StoredApproval) -> bool:
+    async def _may_carry_over(self, stored: StoredApproval) -> bool:
+        """Whether no worker has the answer, and the next attempt may request the same approval."""
         return stored.approval.hand == "kept" and await self._carryover.waits(stored.approval)
 
     async def _mark(self, route: AnswerRoute, hand: str) -> AnswerRoute | None:

@@ -20,7 +20,9 @@ from sandherd.contracts.states import ApprovalState
 from sandherd.contracts.subjects import Principal
 
 LONGEST_TOOL: Final = 200
+"""Maximum characters of the tool's name in an agent's request; the rest is cut off."""
 LONGEST_REASON: Final = 4000
+"""Maximum characters of an agent's reason for a request or a withdrawal; the rest is cut off."""
 SETTLED_REASON: Final = 200
 """Maximum characters of a decision's reason that stay stored when the approval is settled."""
 _ID: Final = TypeAdapter(ApprovalId)
@@ -55,7 +57,7 @@ class Requester(ApprovalRef):
 
     attempt: int
     over: bool = False
-    """Whether the approval is of no further use: it is not open, and no answer waits."""
+    """Whether the approval is of no further use: it is decided, and no answer waits for a worker."""
 
     @property
     def ref(self) -> ApprovalRef:
@@ -83,7 +85,7 @@ class Approval(BaseModel):
     """Whether its decision is known to have been published."""
     task: SafeName | None = None
     life: str = ""
-    """The `life` in the task's record."""
+    """The `life` in the task's record, which differs for each task of the same name."""
     attempt: int = 1
     requested_by: str | None = None
     """The service that requests the approval; None if the agent does. A service gets the answer by its event."""
@@ -103,7 +105,7 @@ class Approval(BaseModel):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for an answer, or its answer waits for a worker."""
+        """Whether the approval waits for an answer, or its answer waits for a worker."""
         return self.decision is None or self.hand in {"kept", "handing"}
 
 
@@ -118,7 +120,7 @@ class AttemptRef:
 
 
 def settled(approval: Approval) -> Approval:
-    """The approval without texts that were only needed while it waited. An agent may choose long ones."""
+    """The approval without texts that were only needed while it waited: agents may choose long texts."""
     decision = approval.decision
     if decision is not None and decision.reason is not None:
         decision = decision.model_copy(update={"reason": decision.reason[:SETTLED_REASON]})
@@ -178,7 +180,7 @@ def service_approval(command: Envelope[RequestApproval], at: datetime) -> Approv
 
 
 def _deadline(at: datetime, seconds: float | None) -> datetime | None:
-    """When an approval expires; None (never) without a timeout, and for one of more than a year."""
+    """When an approval expires; None if it never does, because it has no timeout, or one of more than a year."""
     year = timedelta(days=365).total_seconds()
     return None if seconds is None or seconds > year else at + timedelta(seconds=seconds)
 

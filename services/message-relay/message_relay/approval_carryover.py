@@ -23,12 +23,12 @@ class ApprovalCarryover:
         return attempt_of(sandbox, known, await task_record(self._bus, project, known.task))
 
     async def ended(self, approval: Approval | None, project: str, sandbox: str) -> NoRecipient | None:
-        """The reason why no agent will ever need the answer; None if an agent, or that of the next attempt, may."""
+        """The reason why no agent will ever need the answer; None if this agent or the next attempt's may need it."""
         no_recipient = ended(sandbox, await sandbox_record(self._bus, project, sandbox))
         return None if no_recipient is None or (approval is not None and await self.waits(approval)) else no_recipient
 
     async def waits(self, approval: Approval) -> bool:
-        """Whether the next attempt may request the same: its task has not ended, and it was not requested again."""
+        """Whether the next attempt may request the same: the task has not ended, and no newer request replaces it."""
         if approval.question is None or approval.task is None:
             return False
         task = await task_record(self._bus, approval.project, approval.task)

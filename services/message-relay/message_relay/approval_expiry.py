@@ -11,6 +11,7 @@ from message_relay.approval_rules import is_answer_expired, lapsed
 from message_relay.approval_store import ApprovalStore, StoredApproval
 
 SCAN_INTERVAL: Final = 2.0
+"""Seconds between two scans of the approvals."""
 
 
 class ApprovalExpiry:
@@ -26,6 +27,7 @@ class ApprovalExpiry:
         self._carryover = carryover
         self._approval_handler = approval_handler
         self._settled: set[str] = set()
+        """The subjects of approvals for which no further step is needed."""
 
     async def run(self) -> None:
         """Scan every `SCAN_INTERVAL` seconds. Runs until cancelled."""
@@ -39,12 +41,12 @@ class ApprovalExpiry:
         self._settled.intersection_update(subjects)
         for subject in subjects:
             stored = None if subject in self._settled else await self._approvals.at(subject)
-            if stored is not None and await self._is_settled(stored):
+            if stored is not None and await self._settle(stored):
                 self._settled.add(subject)
 
-    async def _is_settled(self, stored: StoredApproval) -> bool:
+    async def _settle(self, stored: StoredApproval) -> bool:
         """End the approval if it has expired, and publish its decision. Returns whether no further step is needed."""
-        expired = await self._expired(stored.approval)
+        expired = await self._expired_approval(stored.approval)
         if expired is not None:
             written = await self._approvals.write(expired, stored)
             if written is None:  # answered at the same moment
@@ -53,7 +55,7 @@ class ApprovalExpiry:
         await self._approval_handler.conclude(stored)
         return not stored.approval.waits
 
-    async def _expired(self, approval: Approval) -> Approval | None:
+    async def _expired_approval(self, approval: Approval) -> Approval | None:
         """The approval in its final state, if it or its answer has expired by now; None otherwise."""
         now = datetime.now(UTC)
         if approval.decision is not None:

@@ -28,11 +28,12 @@ from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.telemetry import logs
 
 PATIENCE: Final = timedelta(seconds=5)
-"""How long an answer waits for its approval request, which is in another stream and may arrive later."""
+"""How long an answer or a withdrawal waits for its approval request, which may arrive later."""
 MAX_OPEN_IN_PROJECT: Final = 1000
 """Maximum of open approvals of a project. With texts of maximum length they use an eighth of the bucket."""
-_TRIES: Final = 8
-"""Minimum attempts to find an approval before its withdrawal is ignored: another replica may handle its request."""
+_MIN_DELIVERIES: Final = 8
+"""Minimum deliveries of a withdrawal before it is ignored because its approval is not found: another replica may
+still be handling the request."""
 _NOT_REQUESTED_YET: Final = Retry(0.25, "no such approval was requested yet")
 _CHANGED_CONCURRENTLY: Final = Retry(0.05, "the approval was changed at the same time")
 _log: Final = logs.get("approval_handler")
@@ -67,8 +68,8 @@ class ApprovalHandler:
     async def handle(self, delivery: Delivery) -> Outcome:
         """Handle an agent's request for an approval. Raises `ContractError` for an invalid event.
 
-        A request with the same approval id in one sandbox, as of a restarted worker, is the same approval. If the next
-        attempt requests the same, its approval replaces that of the previous attempt.
+        Requests with the same approval id in one sandbox, for instance of a restarted worker, are one approval. If
+        the next attempt requests the same, its approval replaces that of the previous attempt.
         """
         event = cast("Envelope[AgentApprovalRequested]", read_event(delivery.subject, delivery.data))
         approval = requested_approval(
@@ -108,9 +109,9 @@ class ApprovalHandler:
         return await self._withdraw(stored, data.reason)
 
     async def _withdraw(self, stored: StoredApproval, reason: str) -> Outcome:
-        over = withdrawn(stored.approval, reason, datetime.now(UTC))
-        if over is not None:
-            written = await self._approvals.write(over, stored)
+        ended = withdrawn(stored.approval, reason, datetime.now(UTC))
+        if ended is not None:
+            written = await self._approvals.write(ended, stored)
             if written is None:
                 return _CHANGED_CONCURRENTLY
             stored = written
@@ -118,7 +119,7 @@ class ApprovalHandler:
         return DONE
 
     async def _excess(self, approval: Approval) -> str | None:
-        """Which maximum it would exceed, if it is new; None if none."""
+        """A text about the limit that a new approval would exceed; None if none, or if it is stored already."""
         if self._approvals.open_in(approval.project, approval.sandbox) >= self._max_open:
             excess = f"{self._max_open} approvals of {approval.sandbox} are open already"
         elif self._approvals.open_in_project(approval.project) >= self._max_open_in_project:
@@ -136,7 +137,7 @@ class ApprovalHandler:
         stored = await self._approvals.load(event.project, event.subject, event.data.approval_id)
         now = datetime.now(UTC)
         if stored is None:
-            return _NOT_REQUESTED_YET if delivery.deliveries < _TRIES or now - delivery.at < PATIENCE else DONE
+            return _NOT_REQUESTED_YET if delivery.deliveries < _MIN_DELIVERIES or now - delivery.at < PATIENCE else DONE
         if stored.approval.requested_by is not None:
             return DONE  # an agent can't withdraw what a service requests about it
         return await self._withdraw(stored, event.data.reason)
@@ -215,7 +216,7 @@ class ApprovalHandler:
         return await self._approvals.record_latest(approval, latest)
 
     async def _replace(self, before: StoredApproval, stored: StoredApproval) -> bool:
-        """Replace the approval `before` by `stored`, which inherits its answer. False after a conflicting write."""
+        """Replace the approval `before` by `stored`, which inherits its answer. Returns False after a conflict."""
         ref = stored.approval.ref
         if before.approval.next != ref:
             replacement = replaced(before.approval, ref, datetime.now(UTC))

@@ -44,7 +44,8 @@ def decided(approval_id: str, decision: ApprovalDecision) -> EventData:
 def message_of(command: Envelope[AnswerApproval], at: datetime, approval: Approval | None) -> InboxMessage:
     """The answer as a message for the worker. It expires with the approval, because it is of no use after that.
 
-    `at` is when the answer was sent. If the answer is the decision, its time is used, also if it is sent again.
+    `at` is when the answer was sent. If this answer decided the approval, the time of the decision is used instead, so
+    that the message is the same when the answer is sent again.
     """
     data = command.data
     if approval is not None and approval.decision is not None and is_decided_by(approval, data):

@@ -13,8 +13,10 @@ from sandherd.contracts.states import ApprovalState, check_transition
 LONGEST_WAIT: Final = timedelta(days=7)
 """How long an answer may wait for an unavailable worker. It is also the maximum age of messages in INBOX."""
 WITHDRAWN: Final = "withdrawn"
+"""The outcome of an approval whose request was withdrawn."""
 REQUESTED_AGAIN: Final = "asked_again"
-_DEFAULTS: Final = {"allow": "granted", "deny": "denied"}
+"""The outcome of an approval that the next attempt's approval has replaced."""
+_OUTCOME_ON_TIMEOUT: Final = {"allow": "granted", "deny": "denied"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,10 @@ class ApprovalRefusal:
 def refusal(
     approval: Approval | None, answer: AnswerApproval, now: datetime, no_recipient: NoRecipient | None
 ) -> ApprovalRefusal | None:
-    """The refusal of an answer; None if it decides the approval. With `no_recipient`, no agent waits for an answer."""
+    """The refusal of an answer; None if it may decide the approval.
+
+    `no_recipient` is the reason why no agent can need an answer, or None.
+    """
     if no_recipient is not None:
         return ApprovalRefusal(Code.REFUSED, no_recipient.reason)
     if approval is None:
@@ -36,7 +41,7 @@ def refusal(
         return ApprovalRefusal(Code.NOT_FOUND, none)
     if approval.decision is not None:
         return ApprovalRefusal(Code.CONFLICT, decided_already(approval, approval.decision))
-    if _is_late(approval, now):
+    if _is_past_expiry(approval, now):
         return ApprovalRefusal(
             Code.CONFLICT, f"{_name(approval)} expired at {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC"
         )
@@ -57,7 +62,7 @@ def _name(approval: Approval) -> str:
     return f"approval {approval.approval_id} of {approval.sandbox}"
 
 
-def _is_late(approval: Approval, now: datetime) -> bool:
+def _is_past_expiry(approval: Approval, now: datetime) -> bool:
     return approval.expires_at is not None and now >= approval.expires_at
 
 
@@ -84,8 +89,8 @@ def is_answer_expired(approval: Approval, now: datetime) -> bool:
 
 def lapsed(approval: Approval, now: datetime, *, ended: bool) -> Approval | None:
     """The approval, expired by its timeout or because its sandbox has ended; None if it still waits."""
-    if _is_late(approval, now):
-        outcome = _DEFAULTS[approval.on_timeout or "deny"]
+    if _is_past_expiry(approval, now):
+        outcome = _OUTCOME_ON_TIMEOUT[approval.on_timeout or "deny"]
     elif ended:
         outcome = "ended"
     else:
@@ -94,7 +99,10 @@ def lapsed(approval: Approval, now: datetime, *, ended: bool) -> Approval | None
 
 
 def withdrawn(approval: Approval, reason: str, now: datetime) -> Approval | None:
-    """The approval, withdrawn by its agent; None if that changes nothing. A waiting answer is not delivered then."""
+    """The approval, withdrawn by its agent; None if that changes nothing.
+
+    An answer that waits for a worker is not delivered any more.
+    """
     if approval.next is None and approval.decision is None:
         decision = ApprovalDecision(
             state=ApprovalState.EXPIRED, at=now, outcome=WITHDRAWN, reason=reason[:LONGEST_REASON] or None
@@ -110,7 +118,7 @@ def replaced(approval: Approval, by: ApprovalRef, now: datetime) -> Approval | N
 
     None if it can't be replaced: it has expired, or an agent may have received its answer, which may be used only once.
     """
-    if approval.next is not None or _is_late(approval, now):
+    if approval.next is not None or _is_past_expiry(approval, now):
         return None
     if approval.decision is not None:
         return approval.model_copy(update={"next": by, "hand": "over"}) if approval.hand == "kept" else None

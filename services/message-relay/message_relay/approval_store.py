@@ -26,14 +26,14 @@ EXPIRED_TTL: Final = "600s"
 """How long an approval stays stored that expired or was withdrawn. An agent can cause any number of them."""
 MAX_FILL: Final = 0.75
 """The share of the bucket's maximum size that new requests may use; the rest is for decisions."""
-_FILL_SECONDS: Final = 1.0
-"""How long a measured share of the bucket is used, in seconds."""
+_USED_SHARE_SECONDS: Final = 1.0
+"""Seconds after which the used share of the bucket is measured again."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found(Generic[ModelT]):
+class _ValueAtRevision(Generic[ModelT]):
     value: ModelT
     revision: int
 
@@ -61,24 +61,27 @@ class ApprovalStore:
         self._bus = bus
         self._open: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._max_bytes = next(one.max_bytes for one in BUCKETS if one.name == _BUCKET)
-        self._fill, self._fill_until = 0.0, 0.0
-        """The used share of the bucket, with own writes since, and the monotonic second until which it is valid."""
+        self._used_share, self._used_share_until = 0.0, 0.0
+        """The used share as measured, plus own writes since, and the monotonic second of the next measurement."""
 
     def open_in(self, project: str, sandbox: str) -> int:
         """The number of approvals of a sandbox that wait for an answer, as they were last read or written here."""
         return len(self._open.get((project, sandbox), ()))
 
     def open_in_project(self, project: str) -> int:
-        """The number of approvals of all sandboxes of a project that wait for an answer, as for `open_in`."""
+        """The number of approvals of all sandboxes of a project that wait for an answer, as in `open_in`."""
         return sum(len(subjects) for (owner, _), subjects in self._open.items() if owner == project)
 
     async def is_full(self) -> bool:
         """Whether new requests have used up their share of the bucket."""
-        if time.monotonic() >= self._fill_until:
+        if time.monotonic() >= self._used_share_until:
             info = await until_reply(_BUCKET, lambda: self._bus.js.stream_info(_STREAM))
             self._max_bytes = info.config.max_bytes or self._max_bytes
-            self._fill, self._fill_until = info.state.bytes / self._max_bytes, time.monotonic() + _FILL_SECONDS
-        return self._fill >= MAX_FILL
+            self._used_share, self._used_share_until = (
+                info.state.bytes / self._max_bytes,
+                time.monotonic() + _USED_SHARE_SECONDS,
+            )
+        return self._used_share >= MAX_FILL
 
     def _count_open(self, subject: str, approval: Approval) -> None:
         key = approval.project, approval.sandbox
@@ -104,7 +107,7 @@ class ApprovalStore:
     async def latest(self, project: str, ref: ApprovalRef, before: ApprovalRef | None = None) -> StoredApproval | None:
         """The latest approval that has replaced the approval `ref`, or that approval if none has.
 
-        With `before`, the approval that `before` has replaced or would replace.
+        With `before`, the search ends at the approval that `before` has replaced, or would replace.
         """
         stored = await self.load(project, ref.sandbox, ref.approval_id)
         while stored is not None and stored.approval.next is not None and stored.approval.next != before:
@@ -137,7 +140,7 @@ class ApprovalStore:
         return LatestAttempt(None, 0) if found is None else LatestAttempt(found.value, found.revision)
 
     async def record_latest(self, approval: Approval, over: LatestAttempt) -> bool:
-        """Record that this approval is the last one of its question. False if another write came first."""
+        """Record that this approval is the last one of its question. Returns False if another write came first."""
         done = not approval.waits
         requester = Requester(
             sandbox=approval.sandbox, approval_id=approval.approval_id, attempt=approval.attempt, over=done
@@ -154,13 +157,13 @@ class ApprovalStore:
             over = latest.requester.model_copy(update={"over": True})
             await self._write(_question_subject(approval), over, latest.revision, _ttl_of(approval))
 
-    async def _read(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
+    async def _read(self, subject: str, model: type[ModelT]) -> _ValueAtRevision[ModelT] | None:
         entry = await read_entry(self._bus, _BUCKET, subject, model)
-        return None if entry is None or entry.value is None else _Found(entry.value, entry.revision)
+        return None if entry is None or entry.value is None else _ValueAtRevision(entry.value, entry.revision)
 
     async def _write(self, subject: str, value: BaseModel, over: int, ttl: str | None) -> int | None:
         payload = value.model_dump_json(exclude_none=True).encode()
-        self._fill += len(payload) / self._max_bytes
+        self._used_share += len(payload) / self._max_bytes
         return await write_entry(self._bus, _BUCKET, subject, payload, over=over, ttl=ttl)
 
 

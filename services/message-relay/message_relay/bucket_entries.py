@@ -26,7 +26,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class BucketEntry(Generic[ModelT]):
-    """An entry as it was read: its value, or None if that is not valid for the model, and its revision."""
+    """An entry as it was read: its value, or None if the value is invalid for the model, and its revision."""
 
     value: ModelT | None
     revision: int
@@ -34,10 +34,10 @@ class BucketEntry(Generic[ModelT]):
 
 async def read_entry(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
     """The entry of a bucket on this subject, or None. Retries without limit while the broker is unavailable."""
-    return await until_reply(bucket, lambda: _last(bus, bucket, subject, model))
+    return await until_reply(bucket, lambda: _read_once(bus, bucket, subject, model))
 
 
-async def _last(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
+async def _read_once(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
     try:
         last = await last_message(bus, f"KV_{bucket}", subject)
     except nats.js.errors.NotFoundError:

@@ -119,7 +119,7 @@ class MessageCommands:
         entry: NameEntry,
         known: SharedSandboxRecord | None,
     ) -> Outcome:
-        """Store a message, or reject it: if its sandbox has ended, or if too many messages wait.
+        """Store a message, or reject it if its sandbox has ended or too many messages wait.
 
         The message of a redelivered command may have been stored, and even delivered, before a relay was killed. So it
         is stored again, whatever the state of its sandbox. `InboxDelivery` then publishes its end.

@@ -1,4 +1,4 @@
-"""Decides when messages to which sandbox are delivered, by one asyncio task for each sandbox with waiting messages."""
+"""Decides when messages are delivered, by one asyncio task for each sandbox with waiting messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,10 +29,16 @@ from sandherd.telemetry import logs
 BACKOFF: Final = Backoff(base=0.25, cap=15.0, jitter=0.5)
 """The backoff for a worker that does not reply. When it publishes an event, delivery is tried at once."""
 SCAN_INTERVAL: Final = 15.0
-_CHECKED_EVERY: Final = 0.5
-_WAKING_SERVED: Final = (SandboxTerminated.type, SandboxFailed.type, SandboxResumed.type)
+"""Seconds between two searches for sandboxes with waiting messages."""
+_LEASE_CHECK_SECONDS: Final = 0.5
+"""Seconds between two checks whether this relay holds the lease."""
+_SANDBOX_WAKING_EVENTS: Final = (SandboxTerminated.type, SandboxFailed.type, SandboxResumed.type)
 """Events of a sandbox after which its waiting messages are tried at once."""
-_WAKING_EXPECTANT: Final = (ApprovalGranted.type, ApprovalDenied.type, *sorted(types_with_state(TASK_ENDED, EVENTS)))
+_CARRYOVER_WAKING_EVENTS: Final = (
+    ApprovalGranted.type,
+    ApprovalDenied.type,
+    *sorted(types_with_state(TASK_ENDED, EVENTS)),
+)
 """Events after which an answer for the next attempt may be delivered, or is no longer needed."""
 _NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("dispatcher")
@@ -47,8 +53,8 @@ class Dispatcher:
         self._inbox = inbox
         self._delivery = delivery
         self._woken: dict[Key, asyncio.Event] = {}
-        self._expecting: set[Key] = set()
-        """Sandboxes whose inbox has an answer that the agent of the next attempt may request again."""
+        self._with_carryover: set[Key] = set()
+        """Sandboxes whose inbox has an answer that the agent of the next attempt may need."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._open = False
@@ -83,10 +89,10 @@ class Dispatcher:
         try:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(self._waking_on("*", "*", MessageQueued.type, start=True))
-                for event_type in _WAKING_SERVED:
+                for event_type in _SANDBOX_WAKING_EVENTS:
                     await stack.enter_async_context(self._waking_on("*", "*", event_type, start=False))
-                for event_type in _WAKING_EXPECTANT:
-                    await stack.enter_async_context(self._waking_expectant_on(event_type))
+                for event_type in _CARRYOVER_WAKING_EVENTS:
+                    await stack.enter_async_context(self._waking_carryovers_on(event_type))
                 await self._scan_repeatedly()
         except LeaseLostError:
             _log.warning("lease lost, delivery stopped")
@@ -104,7 +110,7 @@ class Dispatcher:
             if reconnects != self._bus.reconnects or clock() - last > SCAN_INTERVAL:
                 last, reconnects = clock(), self._bus.reconnects
                 await self._scan()
-            await asyncio.sleep(_CHECKED_EVERY)
+            await asyncio.sleep(_LEASE_CHECK_SECONDS)
         raise self._failure
 
     async def _scan(self) -> None:
@@ -129,7 +135,7 @@ class Dispatcher:
                     return
         finally:
             self._woken.pop(key, None)
-            self._expecting.discard(key)
+            self._with_carryover.discard(key)
 
     async def _retry_until_empty(self, key: Key, woken: asyncio.Event, left: LeftoverAnswer) -> None:
         """Retry when the worker publishes or resumes, and after each backoff, until no message is left."""
@@ -148,17 +154,17 @@ class Dispatcher:
                 woken.clear()
 
     async def _drain(self, key: Key, *, overtake: bool = False, first: FirstMessage | None = None) -> LeftoverAnswer:
-        """What still waits afterwards. An unavailable broker is treated like an unavailable worker."""
+        """Deliver what waits. Returns what remains. An unavailable broker is treated like an unavailable worker."""
         try:
             left = await self._delivery.drain(key, overtake=overtake, first=first)
-            (self._expecting.add if left is LeftoverAnswer.NEXT else self._expecting.discard)(key)
+            (self._with_carryover.add if left is LeftoverAnswer.NEXT else self._with_carryover.discard)(key)
             return left
         except _NO_REPLY as error:
             _log.warning("inbox unavailable", sandbox=key[1], error=repr(error))
             return LeftoverAnswer.UNAVAILABLE
 
     async def _expire(self, key: Key) -> float:
-        """End what has expired. Returns the number of seconds until the next check."""
+        """End the sandbox's expired messages. Returns the number of seconds until the next check."""
         try:
             due = await self._delivery.expire(key)
         except _NO_REPLY as error:
@@ -180,16 +186,16 @@ class Dispatcher:
             yield
 
     @asynccontextmanager
-    async def _waking_expectant_on(self, event_type: str) -> AsyncIterator[None]:
+    async def _waking_carryovers_on(self, event_type: str) -> AsyncIterator[None]:
         """For each of these events, wake the sandboxes of its project that have an answer for the next attempt."""
 
-        async def wake_expectant(msg: Msg) -> None:
+        async def wake_carryovers(msg: Msg) -> None:
             project = stored_subject(msg.subject).split(".")[3]
-            for key in self._expecting:
+            for key in self._with_carryover:
                 if key[0] == project:
                     self.wake(key)
 
-        async with self._subscribed(f"{PREFIX}.event.*.*.{event_type}", wake_expectant):
+        async with self._subscribed(f"{PREFIX}.event.*.*.{event_type}", wake_carryovers):
             yield
 
     @asynccontextmanager

@@ -25,7 +25,8 @@ from sandherd.contracts.subjects import INBOX, Principal, dead_subject
 from sandherd.telemetry import logs
 
 STREAM: Final = "INBOX"
-_COUNTED_FOR: Final = 1.0
+_COUNT_VALID_SECONDS: Final = 1.0
+"""Seconds for which a count of a project's waiting messages is used."""
 _log: Final = logs.get("inbox")
 
 Key = tuple[str, str]
@@ -70,7 +71,7 @@ class Inbox:
     async def store_first(self, message: InboxMessage) -> InboxEntry | None:
         """Store a message as `store` does. Returns its entry if no other message waits for its sandbox.
 
-        Returns None if another one waits, or if this message was stored before.
+        Returns None if another message waits, or if this message was stored before.
         """
         try:
             stored = await self.store(message, {"Nats-Expected-Last-Subject-Sequence": "0"})
@@ -91,7 +92,7 @@ class Inbox:
             try:
                 return InboxEntry(after, InboxMessage.model_validate_json(found.data or b""))
             except ValidationError as error:
-                await self._bury(found, ContractError.from_validation(error))
+                await self._move_to_dead_letters(found, ContractError.from_validation(error))
 
     async def remove(self, number: int) -> None:
         """Delete a message whose end was published. Another holder of the lease may have deleted it already."""
@@ -112,11 +113,11 @@ class Inbox:
         return counted
 
     async def count_ahead(self, project: str) -> None:
-        """Count in advance, so that the next message need not wait for it. If the broker does not reply, it has to."""
+        """Count in advance, so that the next message waits for a count only if this one fails."""
         counted, until = self._counted.get(project, (0, 0.0))
-        if (now := time.monotonic()) < until - _COUNTED_FOR / 2:
+        if (now := time.monotonic()) < until - _COUNT_VALID_SECONDS / 2:
             return
-        self._counted[project] = counted, now + _COUNTED_FOR  # so that concurrent calls do not count, too
+        self._counted[project] = counted, now + _COUNT_VALID_SECONDS  # so that concurrent calls do not count, too
         try:
             await self._count(project)
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError):
@@ -125,15 +126,15 @@ class Inbox:
     async def _count(self, project: str) -> None:
         subject = INBOX.pattern({"project": project})
         state = (await self._bus.js.stream_info(STREAM, subjects_filter=subject)).state
-        self._counted[project] = sum((state.subjects or {}).values()), time.monotonic() + _COUNTED_FOR
+        self._counted[project] = sum((state.subjects or {}).values()), time.monotonic() + _COUNT_VALID_SECONDS
 
     async def waiting_sandboxes(self) -> list[Key]:
         """All sandboxes with waiting messages."""
         state = (await self._bus.js.stream_info(STREAM, subjects_filter=">")).state
         return [key for subject in state.subjects or {} if (key := _key_of(subject)) is not None]
 
-    async def _bury(self, found: RawStreamMsg, fault: ContractError) -> None:
-        """Move an invalid message, as of another version, to the dead letters, so that it does not block later ones."""
+    async def _move_to_dead_letters(self, found: RawStreamMsg, fault: ContractError) -> None:
+        """Move an invalid message, for instance of another version, to the dead letters: it would block later ones."""
         number, subject = found.seq or 0, found.subject or ""
         delivery = Delivery(subject, found.data or b"", STREAM, number, 1, datetime.now(UTC))
         service = Principal.MESSAGE_RELAY.value

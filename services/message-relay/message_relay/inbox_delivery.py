@@ -1,4 +1,4 @@
-"""Delivers the messages of one sandbox, one after the other: each to its worker, then the event of its end."""
+"""Delivers the messages of one sandbox in order: sends each to the worker, then publishes the event of its end."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ by its id."""
 REPEATED_AFTER: Final = 0.5
 """Seconds without a reply after which the request is repeated. When the broker gets a new token of an account, as it
 does whenever a sandbox ends, it loses replies between accounts that are not delivered yet."""
-_MAX_INSPECTED: Final = 256
+_MAX_MESSAGES_INSPECTED: Final = 256
 URGENT: Final = frozenset({"approval", "interrupt"})
 """Message types that an agent may need before it can receive the messages queued ahead of them."""
 _log: Final = logs.get("inbox_delivery")
@@ -133,7 +133,7 @@ class InboxDelivery:
     async def _deliver_urgent(self, key: Key, known: SharedSandboxRecord | None) -> None:
         """Deliver urgent messages in order, until the worker does not acknowledge one."""
         after = 0
-        for _ in range(_MAX_INSPECTED):
+        for _ in range(_MAX_MESSAGES_INSPECTED):
             waiting = await self._inbox.first(key, after)
             if waiting is None:
                 return
@@ -148,7 +148,7 @@ class InboxDelivery:
         """End expired messages at all positions in the queue. Returns when the next of the inspected ones expires."""
         due: list[datetime] = []
         after = 0
-        for _ in range(_MAX_INSPECTED):
+        for _ in range(_MAX_MESSAGES_INSPECTED):
             waiting = await self._inbox.first(key, after)
             if waiting is None:
                 break
@@ -164,7 +164,7 @@ class InboxDelivery:
         return min(due, default=None)
 
     async def _probe(self, message: InboxMessage) -> LeftoverAnswer | None:
-        """Send an empty request to the worker. Returns None if it replies, else the obstacle."""
+        """Send an empty request to the worker. Returns None if it replies, otherwise why the message can't be sent."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         try:
             await self._request(subject, b"")
@@ -175,7 +175,7 @@ class InboxDelivery:
         return None
 
     async def _deliver(self, message: InboxMessage) -> Receipt | LeftoverAnswer:
-        """Send a message to the worker. Returns its receipt, or the obstacle without a valid receipt."""
+        """Send a message to the worker. Returns its receipt, or the reason why there is no valid receipt."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         payload = message.model_dump_json(exclude_none=True).encode()
         try:
@@ -192,7 +192,7 @@ class InboxDelivery:
     async def _request(self, subject: str, payload: bytes) -> bytes:
         """A worker's reply. The request is repeated once after a timeout.
 
-        Raises `NoResponderError` if the worker has received nothing, and `RequestTimeoutError` if it may have.
+        Raises `NoResponderError` if the worker received nothing, and `RequestTimeoutError` if it may have received it.
         """
         try:
             return await self._bus.request(subject, payload, timeout=min(REPEATED_AFTER, RECEIPT_WITHIN))

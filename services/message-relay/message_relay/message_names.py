@@ -13,11 +13,12 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.streams import BUCKETS
 
 _BUCKET: Final = "messages"
-_COUNTED_FOR: Final = 10.0
-_COUNTED_FOR_EACH: Final = 0.002
-"""How long a count of names is used in seconds, and the seconds added for each name: to count 50,000 takes 0.6 s."""
+_COUNT_VALID_SECONDS: Final = 10.0
+_COUNT_SECONDS_PER_NAME: Final = 0.002
+"""Seconds for which a count of names is used, and the seconds added for each name, because to count 50,000 names takes
+0.6 s."""
 _RELEASED_TTL: Final = "60s"
-_OVERHEAD: Final = 150
+_ENTRY_OVERHEAD_BYTES: Final = 150
 """Bytes of an entry in addition to its subject and payload: its headers, and the broker's own fields."""
 
 
@@ -31,7 +32,7 @@ class NameEntry:
 
 @dataclass(slots=True)
 class NameUsage:
-    """The number of a project's names, with those claimed here since, and the monotonic second of its expiry."""
+    """The number of a project's names, plus those claimed here since, and the monotonic second of the next count."""
 
     names: int
     until: float
@@ -48,7 +49,7 @@ class MessageNames:
         """The used share of the bucket when names were last counted, and what was written here since."""
 
     async def find(self, project: str, name: str) -> NameEntry:
-        """The current claim to a name."""
+        """The current entry of a name."""
         entry = await read_entry(self._bus, _BUCKET, _subject_of(project, name), NameClaim)
         return NameEntry(None, 0) if entry is None else NameEntry(entry.value, entry.revision)
 
@@ -64,7 +65,7 @@ class MessageNames:
         payload = claim.model_dump_json().encode()
         (await self.usage(project)).names += 1
         subject, ttl = _subject_of(project, name), f"{reserved.seconds}s"
-        self.fill += (len(subject) + len(payload) + _OVERHEAD) / self._max_bytes
+        self.fill += (len(subject) + len(payload) + _ENTRY_OVERHEAD_BYTES) / self._max_bytes
         written = await write_entry(self._bus, _BUCKET, subject, payload, over=over.revision, ttl=ttl, while_full=False)
         return written is not None
 
@@ -83,7 +84,7 @@ class MessageNames:
         self._max_bytes = info.config.max_bytes or self._max_bytes
         self.fill = info.state.bytes / self._max_bytes
         names = len(info.state.subjects or {})
-        return NameUsage(names, now + _COUNTED_FOR + names * _COUNTED_FOR_EACH)
+        return NameUsage(names, now + _COUNT_VALID_SECONDS + names * _COUNT_SECONDS_PER_NAME)
 
 
 def _subject_of(project: str, name: str) -> str:

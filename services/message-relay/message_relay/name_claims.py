@@ -17,12 +17,13 @@ from sandherd.contracts.names import created_at
 RESERVED: Final = timedelta(days=1)
 """How long a name stays reserved after its message expires."""
 RESERVED_SHORT: Final = timedelta(minutes=10)
-"""How long it stays reserved if the project has used half of its names: longer than the broker's duplicate windows."""
+"""How long a name stays reserved after its message expires if the project has used half of its names. This is longer
+than the broker's duplicate windows."""
 MAX_NAMES: Final = 50_000
 """Maximum of reserved names of a project. With at most 400 bytes each they use less than a tenth of the bucket."""
 MAX_FILL: Final = 0.75
 """The share of the bucket's maximum size that messages may use; the rest is for answers to approvals."""
-_CLOCKS: Final = timedelta(minutes=5)
+_MAX_CLOCK_DIFFERENCE: Final = timedelta(minutes=5)
 """By how much the clock of a client that creates a name may be ahead of the broker's."""
 
 
@@ -39,7 +40,7 @@ class NameClaim(BaseModel):
 
 
 class NameUse(Enum):
-    """The relation of a command to its name."""
+    """The relation of a command to the name of its message."""
 
     FREE = "free"
     OWN = "own"
@@ -98,10 +99,15 @@ def reservation(command: SendMessage | AnswerApproval, names: int) -> Reservatio
 def is_unique(name: str, at: datetime, *, reserved: Reservation) -> bool:
     """Whether no other message can ever have this name, because it contains its time and is recent.
 
-    It stays reserved as long as it counts as recent. Names that users choose may be used again after their reservation.
+    Such a name stays reserved as long as it counts as recent. Names that users choose may be used again after
+    their reservation.
     """
     created = created_at(name)
-    return reserved.whole and created is not None and -_CLOCKS <= at - created <= RESERVED - 2 * _CLOCKS
+    return (
+        reserved.whole
+        and created is not None
+        and -_MAX_CLOCK_DIFFERENCE <= at - created <= RESERVED - 2 * _MAX_CLOCK_DIFFERENCE
+    )
 
 
 def excess(project: str, names: int, fill: float) -> str | None:

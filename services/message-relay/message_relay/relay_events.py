@@ -1,7 +1,8 @@
 """The relay's events.
 
-Each message, and each approval, is an event source. Sequence 1 is the request, 2 the delivery or failure, 3 the
-acknowledgement. The rejection of a command, or of an agent's message, has a source of its own, because another message
+Each message, and each approval, is an event source. The sequences of a message are 1 when it is queued, 2 when it is
+delivered or ends without that, and 3 when the agent has received it; those of an approval are 1 for the request and 2
+for the decision. The rejection of a command, or of an agent's message, has a source of its own, because another message
 may have the same name.
 
 The id of an event is derived from the message and the sequence. So a step that is done twice, by two relays or after
@@ -35,7 +36,9 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 BEGUN: Final = 1
+"""The sequence of `message.queued`, `approval.requested`, and rejections of commands and requests."""
 ENDED: Final = 2
+"""The sequence of the end of a message's delivery, and of an approval's decision."""
 ACKNOWLEDGED: Final = 3
 """The sequence of `message.acknowledged`; that of `message.delivered` is `ENDED`."""
 _SERVICE: Final = "/sandherd/message-relay"
@@ -44,7 +47,7 @@ _log: Final = logs.get("events")
 
 
 class _Published(BaseModel):
-    """The part of a published event that is read."""
+    """The field of a published event that is read back."""
 
     id: UUID
 

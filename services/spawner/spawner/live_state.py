@@ -52,23 +52,23 @@ class LiveState:
         """Whether this replica reconciles sandboxes: then most writes of tasks and sandboxes are its own."""
         self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
-        counts = partial(count, meters, clock)
+        count_change = partial(count, meters, clock)
         self.tasks = Store(
             bus,
             "tasks",
             TaskRecord,
             self.task_index,
-            counts,
+            count_change,
             vault=vault,
-            sole_writer=self._leads,
+            sole_writer=self._is_leading,
         )
-        self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
+        self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _identity_view)
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index)
-        self.project_index: Index[ProjectRecord, ProjectRecord] = Index("projects", ProjectRecord, _itself)
+        self.project_index: Index[ProjectRecord, ProjectRecord] = Index("projects", ProjectRecord, _identity_view)
         self.projects = Store(bus, "projects", ProjectRecord, self.project_index)
-        self.schedule_index: Index[ScheduleRecord, ScheduleRecord] = Index("schedules", ScheduleRecord, _itself)
+        self.schedule_index: Index[ScheduleRecord, ScheduleRecord] = Index("schedules", ScheduleRecord, _identity_view)
         self.schedules = Store(bus, "schedules", ScheduleRecord, self.schedule_index)
-        self.branch_index: Index[BranchRecord, BranchRecord] = Index("branches", BranchRecord, _itself)
+        self.branch_index: Index[BranchRecord, BranchRecord] = Index("branches", BranchRecord, _identity_view)
         self.branches = Store(bus, "branches", BranchRecord, self.branch_index)
         self.secrets = SecretStore(bus, clock, vault)
         self.webhook_secrets = SecretStore(bus, clock, vault, OF_WEBHOOKS)
@@ -80,9 +80,9 @@ class LiveState:
             self.sandbox_index,
             record_sandbox_span,
             vault=vault,
-            sole_writer=self._leads,
+            sole_writer=self._is_leading,
         )
-        self._settled = event_barrier(bus)
+        self._are_events_acknowledged = event_barrier(bus)
         self.last_events = LastEvents(self._are_events_handled)
         self.sandbox_index.on_change(self.last_events.change)
         self._indexes = (
@@ -95,7 +95,7 @@ class LiveState:
         )
 
     def task_facts(self, key: str) -> TaskFacts | None:
-        """The indexed view of a task, with whether its sandbox may still save commits; None if it has no record."""
+        """The indexed view of a task; `saves` is whether its sandbox may still save commits. None without a record."""
         known = self.task_index.get(key)
         if known is None:
             return None
@@ -108,14 +108,14 @@ class LiveState:
         return known.view if handled else known.view.model_copy(update={"saves": True})
 
     async def _are_events_handled(self) -> bool:
-        """Whether all events of agents until now were handled, and the indexes have the resulting changes."""
-        if not await self._settled():
+        """Whether all earlier events of agents are handled, and the indexes have the resulting changes."""
+        if not await self._are_events_acknowledged():
             return False
         await self.catch_up()
         return True
 
     async def delete_task(self, held: StoredRecord[TaskRecord]) -> bool:
-        """Delete a task's record if it is unchanged, and the uploads stored only for it. Returns whether it was."""
+        """Delete a task's record if it is unchanged, and the uploads stored only for it. Returns whether it did so."""
         deleted = await self.tasks.remove(held)
         for stored in held.record.stored_inputs if deleted else ():
             await self.delete_upload(stored.subject)
@@ -182,9 +182,9 @@ class LiveState:
             await index.catch_up(self._bus)
 
     async def follow(self) -> None:
-        """Keep the indexes up to date, and clear outboxes, until cancelled."""
-        clearing = (store.clear_outboxes() for store in (self.tasks, self.sandboxes, self.branches))
-        await run_until_first(*(index.follow(self._bus) for index in self._indexes), *clearing)
+        """Update the indexes continuously, and remove published events from outboxes, until cancelled."""
+        clear_outboxes = (store.clear_outboxes() for store in (self.tasks, self.sandboxes, self.branches))
+        await run_until_first(*(index.follow(self._bus) for index in self._indexes), *clear_outboxes)
 
     async def close(self) -> None:
         """Remove published events from outboxes, so that the next spawner does not publish them again."""
@@ -196,7 +196,7 @@ class LiveState:
         for index in self._indexes:
             await index.complete.wait()
 
-    def _leads(self) -> bool:
+    def _is_leading(self) -> bool:
         return self.is_leader()
 
     def problem(self) -> str | None:
@@ -218,7 +218,7 @@ def _task_view(record: TaskRecord) -> TaskFacts:
     return record.view(whole=False)
 
 
-def _itself(record: AnyRecord) -> AnyRecord:
+def _identity_view(record: AnyRecord) -> AnyRecord:
     return record
 
 

@@ -9,7 +9,7 @@ _MAX_COUNT: Final = 2**53 - 1
 
 @dataclass(frozen=True)
 class CallResult:
-    """An outcome, of those in `sandherd.contracts.events.call_facts`, and the exit status of a command."""
+    """An outcome as listed in `sandherd.contracts.events.call_facts`, and the exit status of a command."""
 
     outcome: str
     exit_code: int | None = None

@@ -47,7 +47,7 @@ class Message:
     content: str
     sender_id: str | None = None
     expires_at: float | None = None
-    """In seconds since 1970. At that time the sender is notified that it has expired, and the agent must not get it
+    """In seconds since 1970. The sender is notified then that the message has expired, and the agent must not get it
     afterwards.
     """
     origin: str | None = None
@@ -66,7 +66,7 @@ def origin_of_turn(messages: Iterable[str | None]) -> str | None:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Stop the turn and keep the session."""
+    """Stop the turn, but not the session."""
 
 
 @dataclass(frozen=True)

@@ -18,32 +18,34 @@ from sandherd_worker.worker_exit import FINAL, ExitCode
 
 BEGUN: Final = "begun"
 """File in the state directory, created when a worker is started."""
-_SIGNALS: Final = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
-_GROUPS: Final = (("/sys/fs/cgroup", "memory.events"), ("/sys/fs/cgroup/memory", "memory.oom_control"))
+_HANDLED_SIGNALS: Final = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
+"""They are blocked, and received by `sigwait`."""
+_MEMORY_CGROUPS: Final = (("/sys/fs/cgroup", "memory.events"), ("/sys/fs/cgroup/memory", "memory.oom_control"))
+"""The cgroup of the box in version 2 and in version 1, each with the file that shows that it exists."""
 
 
 def main() -> int:
     """Run until the worker ends, and return its exit status."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
     state = Path(os.environ.get("SANDHERD_STATE_DIR", ""))
     try:
         variables = read_environment(state / ENVIRONMENT)
-        recovering = _prepare(state)
+        recovering = _was_started_before(state)
     except (WarmError, OSError) as error:
         sys.stderr.write(f"sandherd-box: {error}\n")
         return ExitCode.USAGE
     environ, first = worker_environment(variables, os.environ), WorkerProcess()
-    killed = _kills(environ)
+    killed = _oom_kills(environ)
     code = first.run(environ, recovering=recovering)
     if code not in FINAL and not recovering and not first.end_requested:
         loss_variables = {"SANDHERD_LOST_SIGNAL": str(-code)} if code < 0 else {}
-        if code == -signal.SIGKILL and _kills(environ) > killed:
+        if code == -signal.SIGKILL and _oom_kills(environ) > killed:
             loss_variables["SANDHERD_LOST_FOR_MEMORY"] = "1"
         code = WorkerProcess().run(environ | loss_variables, recovering=True)
     return 128 - code if code < 0 else code
 
 
-def _kills(environ: Mapping[str, str]) -> int:
+def _oom_kills(environ: Mapping[str, str]) -> int:
     """The number of out-of-memory kills in the worker's cgroup; 0 if that is unknown."""
     group = environ.get("SANDHERD_CGROUP")
     return (oom.kills(Path(group)) or 0) if group else 0
@@ -59,7 +61,7 @@ def worker_environment(variables: Mapping[str, str], own: Mapping[str, str]) -> 
     found |= {name: own[name] for name in ("PYTHONPATH", "SANDHERD_TOOLCHAINS") if name in own}
     # The reachable ports may be known only once the box exists; the runtime then sets the variable for this process.
     found |= {name: own[name] for name in ("SANDHERD_PORTS",) if name in own and name not in variables}
-    group = next((folder for folder, file in _GROUPS if Path(folder, file).exists()), None)
+    group = next((folder for folder, file in _MEMORY_CGROUPS if Path(folder, file).exists()), None)
     return found | ({"SANDHERD_CGROUP": group} if group else {})
 
 
@@ -78,10 +80,10 @@ class WorkerProcess:
             signal.SIGXFSZ,
             signal.SIGINT,
             signal.SIGQUIT,
-        ]  # a shell's `&` ignores the last two
+        ]  # a shell that starts the box with `&` has it ignore the last two
         worker = os.posix_spawn(command[0], command, environ, setsigmask=[], setsigdef=default_signals)
         while True:
-            if signal.sigwait(_SIGNALS) != signal.SIGCHLD:
+            if signal.sigwait(_HANDLED_SIGNALS) != signal.SIGCHLD:
                 self.end_requested = True
                 os.kill(worker, signal.SIGTERM)
             elif (code := _reap(worker)) is not None:
@@ -102,8 +104,8 @@ def _reap(worker: int) -> int | None:
             found = os.waitstatus_to_exitcode(status)
 
 
-def _prepare(state: Path) -> bool:
-    """Whether a worker was started here before. If not, note that one is. Raises `OSError`."""
+def _was_started_before(state: Path) -> bool:
+    """Whether a worker was started in this box before. If not, record that one is started now. Raises `OSError`."""
     mark = state / BEGUN
     if mark.exists():
         return True

@@ -129,10 +129,10 @@ def environment(spec: SandboxSpec, assignment: Assignment) -> dict[str, str]:
     own = {SANDBOX_VARIABLE: assignment.sandbox, PLACE_VARIABLE: assignment.place}
     # Spans that an agent exports itself join the trace of its task.
     trace = {"TRACEPARENT": assignment.traceparent} if assignment.traceparent else {}
-    return {**plain, **assignment.inherited, **trace, **spec.env, **own, **_of_task(spec, assignment)}
+    return {**plain, **assignment.inherited, **trace, **spec.env, **own, **_task_variables(spec, assignment)}
 
 
-def _of_task(spec: SandboxSpec, assignment: Assignment) -> dict[str, str]:
+def _task_variables(spec: SandboxSpec, assignment: Assignment) -> dict[str, str]:
     if assignment.task is None or not isinstance(spec, TaskSpec):
         return {}
     found = {"SANDHERD_TASK_ID": assignment.task, "SANDHERD_ATTEMPT": str(assignment.attempt)}

@@ -29,13 +29,13 @@ class DeliveredMessages:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = set(path.read_text(errors="replace").split("\n")[:-1]) if path.exists() else set()
+        self._ids = set(path.read_text(errors="replace").split("\n")[:-1]) if path.exists() else set()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._ids)
 
     def __contains__(self, message: str) -> bool:
-        return message in self._known
+        return message in self._ids
 
     def add(self, message: str) -> None:
         """Store a message's id durably. Raises `OSError`."""
@@ -43,7 +43,7 @@ class DeliveredMessages:
             file.write(f"{message}\n".encode())
             file.flush()
             os.fdatasync(file.fileno())
-        self._known.add(message)
+        self._ids.add(message)
 
 
 _log: Final = logs.get("inbox")
@@ -79,22 +79,22 @@ class Inbox:
         self._clock = clock
         self.misdirected = MisdirectedReplies()
         self._rejected: dict[str, Receipt] = {}
-        self._taker: asyncio.Future[MessageTaker] = asyncio.get_running_loop().create_future()
+        self._agent: asyncio.Future[MessageTaker] = asyncio.get_running_loop().create_future()
         self._delivery_lock = asyncio.Lock()
         self._approval_lock = asyncio.Lock()
-        self._taking: set[asyncio.Task[None]] = set()
-        self._seen: set[str] = set()
-        self._rejecting: MessageTaker | None = None
+        self._delivery_tasks: set[asyncio.Task[None]] = set()
+        self._received: set[str] = set()
+        self._rejecting_agent: MessageTaker | None = None
 
     def ready(self, taker: MessageTaker) -> None:
-        """Pass messages to the agent from now on."""
-        if not self._taker.done():
-            self._taker.set_result(taker)
+        """Pass messages to this agent from now on."""
+        if not self._agent.done():
+            self._agent.set_result(taker)
 
     def close(self, reason: str) -> None:
         """Reject messages from now on, including those that wait."""
-        self._rejecting = self._rejecting or _Rejecting(reason)
-        self.ready(self._rejecting)
+        self._rejecting_agent = self._rejecting_agent or _RejectingAgent(reason)
+        self.ready(self._rejecting_agent)
 
     async def serve(self, bus: Bus) -> None:
         """Subscribe to deliveries on this connection. Returns at once; the subscription ends with the connection."""
@@ -123,21 +123,21 @@ class Inbox:
         return self._rejected.get(_identity(message))
 
     async def _stop_waiting_turn(self, message: InboxMessage) -> None:
-        """Stop the turn for an interrupt now, and only once, if an earlier message still waits for the agent."""
-        known = _identity(message) in self._seen
-        self._seen.add(_identity(message))
-        if message.message_type != "interrupt" or known or self._clock() >= message.expires_at:
+        """Stop the current turn at once if this is a new interrupt and an earlier message still waits for the agent."""
+        is_repeated = _identity(message) in self._received
+        self._received.add(_identity(message))
+        if message.message_type != "interrupt" or is_repeated or self._clock() >= message.expires_at:
             return
-        if self._delivery_lock.locked() and self._taker.done():
-            await self._taker.result().interrupt(message.message)
+        if self._delivery_lock.locked() and self._agent.done():
+            await self._agent.result().interrupt(message.message)
 
     async def _on_delivery(self, delivery: Msg) -> None:
-        """Handle a delivery in a task; the lock preserves the order. An empty one only checks for a response."""
+        """Handle a delivery in a task; the locks preserve the order. One without data only checks for a response."""
         if self.misdirected.ignores(delivery):
             return
         task = asyncio.create_task(self._reply(delivery))
-        self._taking.add(task)
-        task.add_done_callback(self._taking.discard)
+        self._delivery_tasks.add(task)
+        task.add_done_callback(self._delivery_tasks.discard)
 
     async def _reply(self, delivery: Msg) -> None:
         try:
@@ -151,13 +151,13 @@ class Inbox:
             _log.warning("delivery not acknowledged", error=repr(error))
 
     async def _inject(self, message: InboxMessage) -> Receipt:
-        taker = await self._taker
+        taker = await self._agent
         try:
             check_in_time(message, self._clock())
-            await (self._rejecting or taker).inject(message)
+            await (self._rejecting_agent or taker).inject(message)
         except MessageRefusedError as error:
             # A sender that got no receipt in time repeats the message; it must get the same receipt as before.
-            agent_ended = self._rejecting is not None
+            agent_ended = self._rejecting_agent is not None
             rejected = Receipt(message=message.message, outcome="rejected", reason=str(error), agent_gone=agent_ended)
             return self._rejected.setdefault(_identity(message), rejected)
         self._injected.add(_identity(message))
@@ -185,7 +185,7 @@ def _identity(message: InboxMessage) -> str:
     return f"{kind}.{message.source or f'{message.message}.{message.sent_at.isoformat()}'}"
 
 
-class _Rejecting:
+class _RejectingAgent:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 

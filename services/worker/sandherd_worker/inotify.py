@@ -14,18 +14,18 @@ ENDED: Final = 0x8000
 """The flag of the end of a watch: its directory was removed."""
 DIRECTORY: Final = 0x40000000
 """The flag of an event about a directory in the watched one."""
-_CHANGES: Final = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+_WATCHED_CHANGES: Final = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """The watched changes: content, attributes, close after writing, move from and to, creation, deletion, and the
 deletion and the move of the directory itself.
 """
-_HOW: Final = 0x01000000 | 0x02000000 | 0x04000000
+_WATCH_OPTIONS: Final = 0x01000000 | 0x02000000 | 0x04000000
 """Watch directories only, follow no link, and report nothing about files that are open but deleted."""
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 64 * 1024
 
 
 class InotifyEvent(NamedTuple):
-    """An event in a directory: the number of its watch, -1 for an overflow; its flags; and a name, if it has one."""
+    """An event in a directory: the number of the watch (-1 for an overflow), the flags, and the entry's name."""
 
     watch: int
     flags: int
@@ -33,7 +33,7 @@ class InotifyEvent(NamedTuple):
 
 
 class Inotify:
-    """One inotify instance. Raises `OSError` if this user has too many, or on another system than Linux."""
+    """One inotify instance. Raises `OSError` if this user has too many instances, or if the system is not Linux."""
 
     def __init__(self) -> None:
         if sys.platform != "linux":
@@ -43,7 +43,9 @@ class Inotify:
 
     def watch(self, directory: str | os.PathLike[str]) -> int:
         """Watch the entries of a directory; returns the number of the watch, one per directory. Raises `OSError`."""
-        return self._checked(self._libc.inotify_add_watch(self.descriptor, os.fsencode(directory), _CHANGES | _HOW))
+        return self._checked(
+            self._libc.inotify_add_watch(self.descriptor, os.fsencode(directory), _WATCHED_CHANGES | _WATCH_OPTIONS)
+        )
 
     def read(self) -> bytes:
         """The waiting events in the kernel's format, up to 64 KiB; empty if there are none."""

@@ -1,6 +1,6 @@
-"""Which events are published as their models are, since no value in them can be too large, too deep or not storable.
+"""Finds events that are published unchanged: no value in them can be too large, too deep or not storable.
 
-That is found from the JSON document, which is written anyway, and not in each value.
+This is decided from the JSON document, which is written anyway, and not from each value.
 """
 
 import re
@@ -14,45 +14,47 @@ from sandherd.contracts.events import EventData
 from sandherd_worker.truncation import WIDE
 
 _MAX_GROWTH: Final = 6
-"""How much longer Python's JSON of a value may be than ours: it has `\\u007f` for one character."""
-_LONGEST_TEXTS: Final = WIDE.string
-_LONGEST_WORTHWHILE: Final = 16 * 1024
-"""The JSON of a longer text takes as long to search as the text itself, and longer if much in it is escaped."""
-_LONGEST_STRUCTURES: Final = WIDE.structure // _MAX_GROWTH
+"""How many times as long as the document Python's JSON of a value may be: it has `\\u007f` for one character."""
+_MAX_BYTES_OF_TEXTS: Final = WIDE.string
+_MAX_SHORT_TEXT: Final = 16 * 1024
+"""In characters. A longer text's JSON takes as long to search as the text, or longer if it has many escapes."""
+_MAX_BYTES_OF_STRUCTURES: Final = WIDE.structure // _MAX_GROWTH
 _MAX_BRACKETS: Final = 100
-"""As many as the deepest structure may have levels (`emitter`); those in texts count, too."""
-_ESCAPED: Final = re.compile(rb"\\u")  # `in` takes twice as long, and seven times in a text with many quotes
+"""The maximum depth of a structure (`emitter`). Brackets in texts are counted as well."""
+_ESCAPED_CHARACTER: Final = re.compile(rb"\\u")  # `in` takes twice as long, and seven times in a text with many quotes
 _SCALARS: Final = (str, int, float, bool, datetime, NoneType)
 ARTIFACTS: Final = "artifacts"
 
 
 def has_long_text(values: Mapping[str, Any]) -> bool:
-    """Whether one of these fields is a text that is searched in less time than the document."""
+    """Whether one of these fields is a long text, which is searched faster by itself than within the document."""
     for value in values.values():  # noqa: SIM110  # `any` takes twice as long
-        if type(value) is str and len(value) > _LONGEST_WORTHWHILE:
+        if type(value) is str and len(value) > _MAX_SHORT_TEXT:
             return True
     return False
 
 
 def is_plain(model: type[EventData], document: bytes) -> bool:
-    """Whether an event without artifacts, with this document, needs no change but redaction. False if it is unknown."""
-    longest = _longest(model)
-    if len(document) > longest or _ESCAPED.search(document) is not None:  # a NUL, perhaps
+    """Whether an event without artifacts needs no change except redaction. False if its document does not show that."""
+    max_bytes = _max_plain_bytes(model)
+    if (
+        len(document) > max_bytes or _ESCAPED_CHARACTER.search(document) is not None
+    ):  # it may be an escaped NUL, which can't be stored
         return False
-    return longest != _LONGEST_STRUCTURES or document.count(b"{") + document.count(b"[") <= _MAX_BRACKETS
+    return max_bytes != _MAX_BYTES_OF_STRUCTURES or document.count(b"{") + document.count(b"[") <= _MAX_BRACKETS
 
 
 @cache
-def _longest(model: type[EventData]) -> int:
-    """The longest document in which all values are certainly within their limits."""
+def _max_plain_bytes(model: type[EventData]) -> int:
+    """The maximum size, in bytes, of a document whose values are certainly within their limits."""
     annotations = [info.annotation for name, info in model.model_fields.items() if name != ARTIFACTS]
     if _all_of(annotations, structures=False):
-        return _LONGEST_TEXTS
-    return _LONGEST_STRUCTURES if _all_of(annotations, structures=True) else 0
+        return _MAX_BYTES_OF_TEXTS
+    return _MAX_BYTES_OF_STRUCTURES if _all_of(annotations, structures=True) else 0
 
 
 def _all_of(annotations: Iterable[Any], *, structures: bool) -> bool:
-    """Whether all are texts, numbers and times, or structures of them: not of models, which are written in part."""
+    """Whether all are scalars or, with `structures`, lists and dicts of them; not models, which may be shortened."""
     return all(_is_plain(annotation, structures=structures) for annotation in annotations)
 
 

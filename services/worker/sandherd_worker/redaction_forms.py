@@ -13,12 +13,14 @@ from sandherd_worker.redaction_search import Needle
 from sandherd_worker.redaction_views import compact, unescaped
 
 SHORTEST_SECRET: Final = 4
+"""A secret of fewer bytes is not searched for."""
 SHORTEST_ENCODED: Final = 8
 """A secret of at least this length in bytes is also searched for in its encoded forms."""
 SHORTEST_LINE: Final = 16
 """A line of a multi-line secret (a key) of at least this length counts as a secret by itself."""
-_BEFORE_BASE64: Final = 3
-_BEFORE_BASE32: Final = 5
+_BASE64_ALIGNMENTS: Final = 3
+_BASE32_ALIGNMENTS: Final = 5
+"""How many alignments a secret may have within base64 (groups of 3 bytes) and base32 (groups of 5 bytes)."""
 
 
 class TextReading(StrEnum):
@@ -32,7 +34,7 @@ class TextReading(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecretEncoding:
-    """One encoding of secrets. `tools` are programs that produce it; `shortest` is a secret's minimum size in bytes."""
+    """One encoding of secrets. `tools` produce it. Secrets under `shortest` bytes are not searched for in it."""
 
     name: str
     tools: str
@@ -59,20 +61,20 @@ def _plain_and_in_json(text: str) -> Iterator[str]:
 
 
 def _in_json(text: str) -> tuple[str, str]:
-    """A string as JSON writes it, in ASCII only and with all characters."""
+    """A string as JSON writes it, first in ASCII only, then with all characters."""
     return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
-_FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
+_JSON_ESCAPES_FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
 def _json_variants(text: str) -> Iterator[str]:
-    """The text in JSON, also with escapes that only some languages write."""
+    """The text in JSON, and in JSON with escapes that only the libraries of some languages write."""
     for form in _in_json(text):
         yield form
         yield _ESCAPE.sub(lambda found: found[0][:2] + found[0][2:].upper(), form)
-        yield form.translate(_FOR_HTML)
+        yield form.translate(_JSON_ESCAPES_FOR_HTML)
         yield form.replace("/", r"\/")
 
 
@@ -82,33 +84,33 @@ def _literal(secret: bytes) -> Iterator[Needle]:
 
 
 def _unescaped(secret: bytes) -> Iterator[Needle]:
-    """The secret after decoding all escapes, since a secret itself may contain a sequence that equals one."""
+    """The secret as it is, and with escapes decoded once and twice, since it may contain what looks like an escape."""
     view = unescaped(secret)
     once = secret if view is None else view.data
     again = unescaped(once)
-    for text in dict.fromkeys((secret, once, once if again is None else again.data, _in_latin(secret))):
+    for text in dict.fromkeys((secret, once, once if again is None else again.data, _latin_bytes(secret))):
         yield Needle(text)
         yield Needle(text.replace(b" ", b"+"))
         yield from (Needle(line) for line in text.splitlines() if len(line) >= SHORTEST_LINE)
 
 
-def _in_latin(secret: bytes) -> bytes:
+def _latin_bytes(secret: bytes) -> bytes:
     """The secret with each character below 256 as one byte: `ascii()` writes its code as a hexadecimal escape."""
     letters = secret.decode("utf-8", "surrogatepass")
     return b"".join(bytes([ord(one)]) if ord(one) < 256 else one.encode("utf-8", "surrogatepass") for one in letters)
 
 
-def _in_pieces(secret: bytes) -> Iterator[Needle]:
+def _wrapped_form(secret: bytes) -> Iterator[Needle]:
     """The letters and digits of the secret; for a PEM file, those of its body."""
     plain = secret.replace(b"\\n", b"\n")
     body = b"\n".join(line for line in plain.splitlines() if not line.strip().startswith(b"-----"))
-    found = compact(body).data
-    if len(found) >= SHORTEST_LINE:
-        yield Needle(found)
+    letters_and_digits = compact(body).data
+    if len(letters_and_digits) >= SHORTEST_LINE:
+        yield Needle(letters_and_digits)
 
 
-def _cores(encode: Callable[[bytes], bytes], bits: int, before: int) -> Callable[[bytes], Iterator[Needle]]:
-    """Encoded forms of a secret, for each alignment. They only have characters that no adjacent byte affects."""
+def _aligned_forms(encode: Callable[[bytes], bytes], bits: int, before: int) -> Callable[[bytes], Iterator[Needle]]:
+    """Creates the encoded forms of a secret, one per alignment, of those characters that no adjacent byte affects."""
 
     def needles(secret: bytes) -> Iterator[Needle]:
         for ahead in range(before):
@@ -124,8 +126,8 @@ def _base32_lower(secret: bytes) -> bytes:
     return base64.b32encode(secret).lower()
 
 
-def _dumped(secret: bytes) -> Iterator[Needle]:
-    """The bytes of a secret one after the other: in hexadecimal, octal and decimal, and as UTF-16."""
+def _dump_of_bytes(secret: bytes) -> Iterator[Needle]:
+    """The digits of a secret's bytes: in hexadecimal, octal and decimal, and of its UTF-16 form in hexadecimal."""
     yield Needle(secret.hex().encode())
     yield Needle("".join(f"0{one:02x}" for one in secret).encode())
     yield Needle("".join(f"{one:03o}" for one in secret).encode())
@@ -134,7 +136,7 @@ def _dumped(secret: bytes) -> Iterator[Needle]:
     yield Needle(secret.decode("utf-8", "surrogatepass").encode("utf-16-be", "surrogatepass").hex().encode())
 
 
-def _swapped(secret: bytes) -> Iterator[Needle]:
+def _byte_swapped(secret: bytes) -> Iterator[Needle]:
     """The secret in words of two swapped bytes, as `od -x` and `hexdump` write them on little-endian machines."""
     for first in (0, 1):
         half = (len(secret) - first) % 2
@@ -166,27 +168,27 @@ ENCODINGS: Final = (
         "at least 16 letters and digits; also the body of a PEM file",
         "`fold`, `sed 's/^/> /'`, `diff -u`, `od -c`, YAML, a key as one line with `\\n`",
         TextReading.COMPACT,
-        _in_pieces,
+        _wrapped_form,
     ),
     SecretEncoding(
         "base64, standard or URL-safe, at any position within a longer encoded text, wrapped at any column",
         "`base64`, `openssl base64`, MIME, HTTP Basic `user:secret`",
         TextReading.COMPACT,
-        _cores(base64.b64encode, 6, _BEFORE_BASE64),
+        _aligned_forms(base64.b64encode, 6, _BASE64_ALIGNMENTS),
     ),
-    SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _cores(base64.b32encode, 5, _BEFORE_BASE32)),
-    SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _cores(_base32_lower, 5, _BEFORE_BASE32)),
+    SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _aligned_forms(base64.b32encode, 5, _BASE32_ALIGNMENTS)),
+    SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _aligned_forms(_base32_lower, 5, _BASE32_ALIGNMENTS)),
     SecretEncoding(
         "bytes in hexadecimal, octal or decimal, with any separators, also with offsets and a text column, or in JSON",
         "`xxd`, `od -t x1`, `od -t d1`, `od -b`, `hexdump -C`, `list(bytes)`",
         TextReading.HEXADECIMAL,
-        _dumped,
+        _dump_of_bytes,
     ),
     SecretEncoding(
         "words of two bytes in hexadecimal, with the second byte first",
         "`od -x`, `hexdump`, `hexdump -x`",
         TextReading.HEXADECIMAL,
-        _swapped,
+        _byte_swapped,
     ),
 )
 NOT_COVERED: Final = (
@@ -220,5 +222,5 @@ def needles(secrets: Iterable[str], reading: TextReading) -> Iterator[Needle]:
         raw = secret.encode("utf-8", "surrogatepass")
         for encoding in ENCODINGS:
             if encoding.reading is reading and len(raw) >= encoding.shortest:
-                found = encoding.needles(raw)
-                yield from (needle for needle in found if len(needle.text) >= SHORTEST_SECRET)
+                forms = encoding.needles(raw)
+                yield from (needle for needle in forms if len(needle.text) >= SHORTEST_SECRET)

@@ -1,8 +1,8 @@
 """Exact search for many byte strings at once, in linear time.
 
-A text is sampled: the blocks of eight bytes at every eighth, 16th or 24th position are looked up in the set of blocks
-at the beginnings of the strings. Ordinary text has none of them, so C code reads it once. Where a block is found, the
-strings that contain it are compared.
+A text is sampled: the blocks of eight bytes at every 8th, 16th or 24th position are looked up in a set of all blocks at
+the first 8, 16 or 24 positions of the strings. Ordinary text has none of them, so it is only read once, by C code.
+Where a block is found, the strings that contain it are compared with the text.
 """
 
 import sys
@@ -13,11 +13,14 @@ from typing import Final
 Span = tuple[int, int]
 
 _BLOCK: Final = 8
-_SAMPLED: Final = 2 * _BLOCK - 1
+_SAMPLED_LENGTH: Final = 2 * _BLOCK - 1
 """A string of this length or more contains a whole block at a sampled position, wherever it occurs."""
-_WIDEST: Final = 3
+_MAX_STRIDE: Final = 3
+"""Maximum distance of two sampled positions, in blocks."""
 _MAX_SEPARATE_SEARCHES: Final = 4
-_HEAD: Final = 4
+"""Up to this number of different known blocks in a text, each is located by a search in C code."""
+_HEAD_LENGTH: Final = 4
+"""Length of the beginnings by which the strings are grouped, in bytes."""
 PIECE: Final = 32
 """Length of the pieces in which a long encoded secret is searched for, so that a part of it is found, too."""
 
@@ -46,30 +49,32 @@ class NeedleIndex:
     def __init__(self, needles: Iterable[Needle], *, pieces: bool = False) -> None:
         parts = [part for needle in dict.fromkeys(needles) for part in _parts(needle, pieces=pieces)]
         self.parts: Final = parts
-        self._short: Final = [part for part in parts if len(part.text) < _SAMPLED]
-        long = [part for part in parts if len(part.text) >= _SAMPLED]
-        shortest = min((len(part.text) for part in long), default=_SAMPLED)
-        self._stride: Final = min(_WIDEST, (shortest - _BLOCK + 1) // _BLOCK)
+        self._short: Final = [part for part in parts if len(part.text) < _SAMPLED_LENGTH]
+        long = [part for part in parts if len(part.text) >= _SAMPLED_LENGTH]
+        shortest = min((len(part.text) for part in long), default=_SAMPLED_LENGTH)
+        self._stride: Final = min(_MAX_STRIDE, (shortest - _BLOCK + 1) // _BLOCK)
         self._blocks: Final[dict[int, list[tuple[NeedlePart, int]]]] = {}
         for part in long:
             for at in range(self._stride * _BLOCK):
                 block = int.from_bytes(part.text[at : at + _BLOCK], sys.byteorder)
                 self._blocks.setdefault(block, []).append((part, at))
-        self._seen: Final = frozenset(self._blocks)
-        self._heads: Final[dict[bytes, list[bytes]]] = {}
+        self._known_blocks: Final = frozenset(self._blocks)
+        self._texts_by_head: Final[dict[bytes, list[bytes]]] = {}
         for part in parts:
-            self._heads.setdefault(part.text[:_HEAD], []).append(part.text)
+            self._texts_by_head.setdefault(part.text[:_HEAD_LENGTH], []).append(part.text)
         self._shortest: Final = min((len(part.text) for part in parts), default=sys.maxsize)
         self._longest: Final = max((len(part.text) for part in parts), default=0)
-        self._beginnings: Final = frozenset(part.text[:length] for part in parts for length in range(1, _HEAD))
+        self._short_beginnings: Final = frozenset(
+            part.text[:length] for part in parts for length in range(1, _HEAD_LENGTH)
+        )
         self._pieces: Final = pieces
 
     def find(self, view: bytes) -> list[Span]:
-        """The spans of the needles: sorted, and adjacent spans joined if they are found in pieces."""
+        """The spans of the needles, in order, with overlapping ones joined; with `pieces`, adjacent ones as well."""
         if len(view) < self._shortest:
             return []
         found = [span for part in self._short for span in _occurrences(part, view)]
-        found += self._sampled(view)
+        found += self._find_sampled(view)
         return merge(found, touching=self._pieces) if found else found
 
     def partial_start(self, view: bytes, min_length: int) -> int | None:
@@ -79,22 +84,26 @@ class NeedleIndex:
         if starts:
             start = min(starts)
             return len(view) - len(tail) + start if len(tail) - start >= min_length else None
-        lengths = range(min(_HEAD - 1, len(view)), min_length - 1, -1)
-        return next((len(view) - n for n in lengths if n and view[-n:] in self._beginnings), None)
+        lengths = range(min(_HEAD_LENGTH - 1, len(view)), min_length - 1, -1)
+        return next((len(view) - n for n in lengths if n and view[-n:] in self._short_beginnings), None)
 
     def _long_partial_starts(self, tail: bytes) -> list[int]:
-        if len(self._heads) < len(tail):
-            return [start for head, texts in self._heads.items() for start in _heads(tail, head, texts)]
-        heads = ((at, self._heads.get(tail[at : at + _HEAD])) for at in range(len(tail) - _HEAD + 1))
+        if len(self._texts_by_head) < len(tail):
+            return [
+                start for head, texts in self._texts_by_head.items() for start in _first_beginning(tail, head, texts)
+            ]
+        heads = (
+            (at, self._texts_by_head.get(tail[at : at + _HEAD_LENGTH])) for at in range(len(tail) - _HEAD_LENGTH + 1)
+        )
         return [at for at, texts in heads if texts and _is_beginning(tail[at:], texts)]
 
-    def _sampled(self, view: bytes) -> list[Span]:
+    def _find_sampled(self, view: bytes) -> list[Span]:
         blocks = memoryview(view)[: len(view) & -_BLOCK].cast("Q")[:: self._stride].tolist()
-        seen = self._seen.intersection(blocks)
+        seen = self._known_blocks.intersection(blocks)
         if not seen:
             return []
         found: dict[tuple[int, int], Span] = {}
-        for place, block in _positions(blocks, seen):
+        for place, block in _block_positions(blocks, seen):
             for part, at in self._blocks[block]:
                 start = place * self._stride * _BLOCK - at
                 if start >= 0 and (start, len(part.text)) not in found and view.startswith(part.text, start):
@@ -102,8 +111,8 @@ class NeedleIndex:
         return list(found.values())
 
 
-def _positions(blocks: list[int], seen: frozenset[int]) -> Iterable[tuple[int, int]]:
-    """The positions of the blocks that were found."""
+def _block_positions(blocks: list[int], seen: frozenset[int]) -> Iterable[tuple[int, int]]:
+    """The indexes in `blocks` at which a block of `seen` is, each with that block."""
     if len(seen) > _MAX_SEPARATE_SEARCHES:
         yield from ((place, block) for place, block in enumerate(blocks) if block in seen)
         return
@@ -123,8 +132,8 @@ def _parts(needle: Needle, *, pieces: bool) -> Iterable[NeedlePart]:
         yield NeedlePart(text[at : at + PIECE], needle, at)
 
 
-def _heads(tail: bytes, head: bytes, texts: Sequence[bytes]) -> Iterable[int]:
-    """The first position at which the rest of the text is the beginning of one of these texts, if there is any."""
+def _first_beginning(tail: bytes, head: bytes, texts: Sequence[bytes]) -> Iterable[int]:
+    """The first position at which the rest of `tail` is the beginning of one of `texts`, which begin with `head`."""
     at = tail.find(head)
     while at >= 0:
         if _is_beginning(tail[at:], texts):

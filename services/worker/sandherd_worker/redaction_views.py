@@ -19,14 +19,14 @@ Back = Callable[[Span], Span]
 
 @dataclass(frozen=True, slots=True)
 class TextView:
-    """A view of a text. `back` gives the bytes of the text that a span of the view was read from."""
+    """A view of a text. `back` maps a span of the view to the span of the text that it was read from."""
 
     data: bytes
     back: Back
 
 
 class Projection:
-    """Keeps only some characters of a text and drops the others."""
+    """Drops all characters of a text except those in `retained`, which it reads as those in `read_as`."""
 
     def __init__(self, retained: bytes, read_as: bytes) -> None:
         self._table: Final = bytes.maketrans(retained, read_as)
@@ -49,12 +49,12 @@ _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 compact: Final = Projection(_LETTERS, _LETTERS)
 """Only letters and digits: without line ends, indentation, quotes, separators, and signs at the start of each line.
 
-Those signs may be such as base64 has (`+` in a diff, `//`, `-`), so its own are not read either.
+The signs of base64 are dropped as well, because lines may begin with the same signs (`+` in a diff, `//`, `-`).
 """
 hexadecimal: Final = Projection(b"0123456789abcdefABCDEF", b"0123456789abcdefabcdef")
 """Only hexadecimal digits, in lower case."""
 
-_SIGNS: Final = (b"%", b"\\", b"&", b"\x1b", b"'\"'")
+_ESCAPE_SIGNS: Final = (b"%", b"\\", b"&", b"\x1b", b"'\"'")
 _ESCAPE: Final = re.compile(
     rb"%(?P<url>[0-9A-Fa-f]{2})"
     rb"|\\[uU]\{?(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\}?\\[uU]\{?(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})\}?"
@@ -64,7 +64,7 @@ _ESCAPE: Final = re.compile(
     rb"|&#0{0,8}(?P<decimal>[0-9]{1,7});|&#[xX]0{0,8}(?P<entity>[0-9A-Fa-f]{1,6});|&(?P<named>[A-Za-z][A-Za-z0-9]{1,30};)"
     rb"|\x1b(?P<terminal>\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]{1,4}[0-~]|[0-OQ-WYZ\\`-~])"
 )
-_SINGLE: Final = {
+_MEANING_OF_SINGLE: Final = {
     b"a": b"\a", b"b": b"\b", b"e": b"\x1b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
     b"\n": b"", b"\r\n": b"",
 }  # fmt: skip
@@ -72,9 +72,9 @@ _SINGLE: Final = {
 
 def unescaped(raw: bytes) -> TextView | None:
     """The text with the escapes of URLs, JSON, HTML, shells and terminals decoded; None if it has none."""
-    if not any(sign in raw for sign in _SIGNS):
+    if not any(sign in raw for sign in _ESCAPE_SIGNS):
         return None
-    data, count = _ESCAPE.subn(_read, raw)
+    data, count = _ESCAPE.subn(_decode, raw)
     return TextView(data, _reverse_map(raw)) if count else None
 
 
@@ -85,23 +85,23 @@ def _meaning_of(escape: bytes) -> bytes:
     return _meaning(found)
 
 
-def _read(found: re.Match[bytes]) -> bytes:
+def _decode(found: re.Match[bytes]) -> bytes:
     if found.lastgroup == "terminal":
         return b""
     return _meaning_of(found[0])
 
 
-def _spots(raw: bytes) -> "Iterator[_Spot]":
-    """The positions of a text's escapes."""
+def _escape_positions(raw: bytes) -> "Iterator[_EscapePosition]":
+    """The positions of the escapes in a text and in its view."""
     shift = 0
     for found in _ESCAPE.finditer(raw):
-        (start, end), length = found.span(), len(_read(found))
-        yield _Spot(start + shift, start + shift + length, start, end)
+        (start, end), length = found.span(), len(_decode(found))
+        yield _EscapePosition(start + shift, start + shift + length, start, end)
         shift += length - (end - start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Spot:
+class _EscapePosition:
     """The position of an escape, as start and end in the view and in the text."""
 
     start: int
@@ -111,7 +111,7 @@ class _Spot:
 
 
 def _reverse_map(raw: bytes) -> Back:
-    spots: list[_Spot] = []
+    spots: list[_EscapePosition] = []
     starts: list[int] = []
 
     def origin(place: int) -> Span:
@@ -126,7 +126,7 @@ def _reverse_map(raw: bytes) -> Back:
 
     def back(span: Span) -> Span:
         if not spots:
-            spots.extend(_spots(raw))
+            spots.extend(_escape_positions(raw))
             starts.extend(spot.start for spot in spots)
         return origin(span[0])[0], origin(span[1] - 1)[1]
 
@@ -139,25 +139,25 @@ def _meaning(found: re.Match[bytes]) -> bytes:
     if kind in {"url", "two", "octal"}:
         return bytes([int(value, 8 if kind == "octal" else 16)])
     if kind == "one":
-        return _SINGLE.get(value, value)
+        return _MEANING_OF_SINGLE.get(value, value)
     if kind in {"quote", "quoted"}:
         return value
     if kind == "named":
         return html5.get(value.decode(), found[0].decode()).encode("utf-8", "surrogatepass")
-    return _letter(_code(found, kind, value))
+    return _character(_code_point(found, kind, value))
 
 
-def _code(found: re.Match[bytes], kind: str, value: bytes) -> int:
+def _code_point(found: re.Match[bytes], kind: str, value: bytes) -> int:
     if kind == "low":
         return 0x10000 + ((int(found["high"], 16) - 0xD800) << 10) + int(value, 16) - 0xDC00
     return int(value, 10 if kind == "decimal" else 16)
 
 
-def _letter(code: int) -> bytes:
+def _character(code: int) -> bytes:
     return chr(code if code <= 0x10FFFF else 0xFFFD).encode("utf-8", "surrogatepass")
 
 
-_DUMPED: Final = re.compile(rb"0(?<![0-9A-Za-z]0)[0-9A-Fa-f]{5,7}(?::[ \t]|[ \t]{1,8}(?=\S))")
+_DUMP_OFFSET: Final = re.compile(rb"0(?<![0-9A-Za-z]0)[0-9A-Fa-f]{5,7}(?::[ \t]|[ \t]{1,8}(?=\S))")
 _ROW: Final = (
     rb"[0-9A-Fa-f]{6,8}(?P<xxd>:)?[ \t]{1,8}"
     rb"(?P<bytes>(?(xxd)(?:[0-9A-Fa-f]{2,64} ){0,255}[0-9A-Fa-f]{2,64}(?=[\s\"'`]|\Z)"
@@ -174,7 +174,7 @@ _COLUMN: Final = re.compile(rb"(?<=[0-9A-Fa-f]) {2,1024}[>|][^\n]*")
 
 
 def has_column(raw: bytes) -> bool:
-    """Whether a text has letters between signs behind digits, as `od -t x1z` and `hexdump -C` write them."""
+    """Whether a text has a column of letters that begins with `>` or `|`, as `od -t x1z` and `hexdump -C` write it."""
     # A single byte is found much faster than several.
     if (b">" in raw and b"  >" in raw) or (b"|" in raw and b"  |" in raw):
         return _COLUMN.search(raw) is not None
@@ -184,57 +184,57 @@ def has_column(raw: bytes) -> bool:
 def dump(raw: bytes, *, quoted: bool | None) -> bytes | None:
     """The text with the offsets and the column of letters of `xxd`, `hexdump` and `od` blanked; None if it has none.
 
-    With `quoted`, a row may also begin behind a quote, as in JSON; if that is None, where no line end is escaped. A
-    column between signs is blanked behind any digits, to the end of its line.
+    With `quoted`, a row may also begin after a quote, as in JSON. None means so if the text has no escaped line end. A
+    column of letters that begins with a sign is blanked after any digits, to the end of its line.
     """
-    rows = _rows(raw, quoted=quoted)
+    rows = _with_rows_blanked(raw, quoted=quoted)
     found = raw if rows is None else rows
     return _COLUMN.sub(_blank, found) if has_column(found) else rows
 
 
-def _rows(raw: bytes, *, quoted: bool | None) -> bytes | None:
-    if b"000" not in raw or not _DUMPED.search(raw):
+def _with_rows_blanked(raw: bytes, *, quoted: bool | None) -> bytes | None:
+    if b"000" not in raw or not _DUMP_OFFSET.search(raw):
         return None
     if quoted is None:
         quoted = b"\\n" not in raw
-    return (_QUOTED_LINE if quoted else _DUMP_LINE).sub(_bytes_alone, raw)
+    return (_QUOTED_LINE if quoted else _DUMP_LINE).sub(_blank_all_but_bytes, raw)
 
 
 def _blank(found: re.Match[bytes]) -> bytes:
     return b" " * len(found[0])
 
 
-def _bytes_alone(found: re.Match[bytes]) -> bytes:
+def _blank_all_but_bytes(found: re.Match[bytes]) -> bytes:
     dumped, letters = found["bytes"], found["letters"]
     before = b" " * (found.end() - found.start() - len(dumped or b"") - len(letters))
     return before + (letters if dumped is None else dumped + b" " * len(letters))
 
 
-_HALF_ESCAPE: Final = re.compile(
+_PARTIAL_ESCAPE: Final = re.compile(
     rb"(?:%u?[0-9A-Fa-f]{0,3}|'(?:\\'?|\"'{0,9}\"?)?|\\(?:[uU][0-9A-Fa-f{}]{0,9}|x[0-9A-Fa-f]?|[0-7]{0,2})|&[#A-Za-z0-9]{0,32}"
     rb"|\x1b(?:\[[0-?]{0,32}[ -/]{0,4}|[ -/]{1,4})?)\Z"
 )
-_HALF_LINK: Final = re.compile(rb"\x1b\][^\x07\x1b]*\x1b?")
-_HALF_OFFSET: Final = re.compile(rb"\n[^\w\n]{0,16}[0-9A-Fa-f]{1,8}:?\Z")
-_LONGEST_ESCAPE: Final = 40
+_PARTIAL_LINK: Final = re.compile(rb"\x1b\][^\x07\x1b]*\x1b?")
+_PARTIAL_OFFSET: Final = re.compile(rb"\n[^\w\n]{0,16}[0-9A-Fa-f]{1,8}:?\Z")
+_MAX_PARTIAL_ESCAPE: Final = 40
 
 
 def without_half_an_escape(raw: bytes) -> bytes:
-    """The text without an escape at its end that is not whole yet."""
+    """The text without an incomplete escape at its end."""
     link = raw.rfind(b"\x1b]")
-    if link >= 0 and _HALF_LINK.fullmatch(raw, link):
+    if link >= 0 and _PARTIAL_LINK.fullmatch(raw, link):
         return raw[:link]
-    found = _HALF_ESCAPE.search(raw, max(0, len(raw) - _LONGEST_ESCAPE))
+    found = _PARTIAL_ESCAPE.search(raw, max(0, len(raw) - _MAX_PARTIAL_ESCAPE))
     return raw if found is None else raw[: found.start()]
 
 
 def without_half_an_offset(raw: bytes) -> bytes:
-    """The text without an offset at its end that begins a line of a dump."""
-    found = _HALF_OFFSET.search(raw, max(0, len(raw) - _LONGEST_ESCAPE))
+    """The text without an offset at its end, which may begin another line of a dump."""
+    found = _PARTIAL_OFFSET.search(raw, max(0, len(raw) - _MAX_PARTIAL_ESCAPE))
     return raw if found is None else raw[: found.start()]
 
 
 def line_end(raw: bytes, place: int) -> int:
-    """Where the line that contains this position ends."""
+    """The position of the end of the line that contains `place`."""
     found = raw.find(b"\n", place)
     return len(raw) if found < 0 else found

@@ -35,65 +35,66 @@ from sandherd_worker.rehearsal_broker import serving
 from sandherd_worker.spool import Spool
 from sandherd_worker.worker_lifecycle import make_parts
 
-_SECONDS: Final = 5.0
-"""How long it may take; it takes a hundredth of that on an idle machine."""
+_TIMEOUT_SECONDS: Final = 5.0
+"""How long the rehearsal may take, in seconds. On an idle machine it takes a hundredth of that."""
 _CLEANUP_SECONDS: Final = 0.01
-"""nats-py may ignore a cancellation while it connects: it is repeated, as a claimed worker waits for the end."""
-_LIFE: Final = timedelta(hours=1)
+"""After this many seconds the session's task is cancelled again, until it has ended: nats-py may ignore a cancellation
+while it connects, and a claimed worker waits for the end of the rehearsal."""
+_CREDENTIAL_LIFETIME: Final = timedelta(hours=1)
 _SPEC: Final = {"text": "nothing", "harness": {"kind": "command", "argv": ["true"]}}
 
 
-def rehearse(*ends: int) -> bool:
-    """Do what a start does, up to the acknowledgement of the first event; whether that was done.
+def rehearse(*stop_descriptors: int) -> bool:
+    """Do what a start does, up to the acknowledgement of the first event. Returns whether it was completed.
 
-    It is ended once one of the descriptors `ends` is readable: a worker that is claimed starts without delay.
+    The rehearsal ends once one of `stop_descriptors` is readable, so that a claimed worker starts without delay.
     """
     logs.configure("worker", logs.SILENT)
     done = False
     try:
         with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
-            asyncio.run(_start(Path(folder), ends))
+            asyncio.run(_rehearse_start(Path(folder), stop_descriptors))
         done = True
     except asyncio.CancelledError:
         return False
-    except Exception:  # noqa: BLE001,S110  # without it a start is slower, and otherwise the same
+    except Exception:  # noqa: BLE001,S110  # without the rehearsal, a start is slower and otherwise the same
         pass
     gc.collect()
     return done
 
 
-async def _start(folder: Path, ends: Sequence[int]) -> None:
+async def _rehearse_start(folder: Path, stop_descriptors: Sequence[int]) -> None:
     sandbox = f"sbx-{token_hex(8)}"  # part of the client's name, which no other process knows
     async with serving(sandbox) as url:
-        who = Assignment.read(_variables(folder, sandbox, url))
-        spec = read_spec(who)
+        assignment = Assignment.read(_variables(folder, sandbox, url))
+        spec = read_spec(assignment)
         assert isinstance(spec, TaskSpec)
-        spool = Spool.open(who.state_dir / "spool", limit=who.spool_limit)
+        spool = Spool.open(assignment.state_dir / "spool", limit=assignment.spool_limit)
         try:
-            await _publish(who, spec, spool, ends)
+            await _publish(assignment, spec, spool, stop_descriptors)
         finally:
             await spool.close()
 
 
-async def _publish(who: Assignment, spec: TaskSpec, spool: Spool, ends: Sequence[int]) -> None:
-    parts = make_parts(who, spec, spool)
-    access = AccessServer(parts, spec)
-    link = BrokerSession(who, spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
+async def _publish(assignment: Assignment, spec: TaskSpec, spool: Spool, stop_descriptors: Sequence[int]) -> None:
+    resources = make_parts(assignment, spec, spool)
+    access = AccessServer(resources, spec)
+    session = BrokerSession(assignment, spool, resources.stop, [resources.inbox.serve, access.serve], resources.line)
     try:
-        async with asyncio.timeout(_SECONDS):
-            with _cancelled_by(ends):
-                await asyncio.to_thread(write_files, spec, who.work_dir)
-                await link.admitted()
-                await parts.emitter.emit(started(spec, who.attempt, who.work_dir))
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            with _cancelled_by(stop_descriptors):
+                await asyncio.to_thread(write_files, spec, assignment.work_dir)
+                await session.admitted()
+                await resources.emitter.emit(started(spec, assignment.attempt, assignment.work_dir))
                 await spool.until(lambda: spool.depth == 0)
-    finally:  # not cancelled: what is not closed would stay open in the real start
+    finally:  # outside of the cancellation, since what is not closed here would stay open in the real start
         await access.close()
-        await link.close(again_after=_CLEANUP_SECONDS)
+        await session.close(again_after=_CLEANUP_SECONDS)
 
 
 @contextmanager
 def _cancelled_by(descriptors: Sequence[int]) -> Iterator[None]:
-    """The task is cancelled in this context once one of the descriptors is readable."""
+    """Cancel the current task within this context once one of the descriptors is readable."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
 
@@ -114,12 +115,13 @@ def _cancelled_by(descriptors: Sequence[int]) -> Iterator[None]:
 
 
 def _variables(folder: Path, sandbox: str, url: str) -> Mapping[str, str]:
+    """The environment variables of the rehearsed worker, and the files that they name."""
     (folder / "work").mkdir()
     (folder / "task.json").write_text(json.dumps(_SPEC))
     jwt, seed = _credential(folder)
     (folder / "joiner.creds").write_text(credentials_text(jwt, seed))
     return {
-        "SANDHERD_GRANT": CredentialGrant(jwt=jwt, expires_at=now() + _LIFE).model_dump_json(),
+        "SANDHERD_GRANT": CredentialGrant(jwt=jwt, expires_at=now() + _CREDENTIAL_LIFETIME).model_dump_json(),
         "SANDHERD_PROJECT": "default",
         "SANDHERD_SANDBOX_ID": sandbox,
         "SANDHERD_TASK_ID": "task-rehearsal",
@@ -134,20 +136,20 @@ def _variables(folder: Path, sandbox: str, url: str) -> Mapping[str, str]:
 
 
 def _credential(folder: Path) -> tuple[str, str]:
-    """A credential that no broker accepts, and the seed of its key. The worker reads only the credential's claims."""
-    pair = own_key(folder)
+    """The JWT of a credential that no broker accepts, and the seed of its key. The worker reads only the claims."""
+    key_pair = own_key(folder)
     claims = {
-        "sub": pair.public_key.decode(),
+        "sub": key_pair.public_key.decode(),
         "name": "sbx-rehearsal",
         "iat": int(now().timestamp()),
-        "exp": int((now() + _LIFE).timestamp()),
+        "exp": int((now() + _CREDENTIAL_LIFETIME).timestamp()),
         "nats": {"tags": ["principal:joiner", "project:default"]},
     }
-    seed = pair.seed.decode()
-    pair.wipe()
-    return ".".join(map(_encoded, ({"typ": "JWT"}, claims, {}))), seed
+    seed = key_pair.seed.decode()
+    key_pair.wipe()
+    return ".".join(map(_encode_part, ({"typ": "JWT"}, claims, {}))), seed
 
 
-def _encoded(part: Mapping[str, object]) -> str:
+def _encode_part(part: Mapping[str, object]) -> str:
     """A part of a JWT: JSON in base64url without padding."""
     return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")

@@ -15,17 +15,18 @@ _INFO: Final = {
     "auth_required": True,
     "nonce": "rehearsal",
 }
-_MAX_BYTES: Final = 64 * 1024
-"""Maximum size of a message."""
-_STORED: Final = b'{"stream":"EVENTS","seq":1}'
+_MAX_MESSAGE_BYTES: Final = 64 * 1024
+"""Maximum size of a message, in bytes."""
+_STORED_REPLY: Final = b'{"stream":"EVENTS","seq":1}'
+"""The reply to a published message, as JetStream sends it for a stored one."""
 
 
 @asynccontextmanager
 async def serving(client: str) -> AsyncIterator[str]:
-    """Serve the client whose name contains this, on a port of the loopback interface; its URL. Raises `OSError`.
+    """Serve one client on a port of the loopback interface. Yields the server's URL. Raises `OSError`.
 
-    Where that interface is the host's, other processes can connect, too: they are refused, and after the client has
-    connected nothing can connect.
+    `client` is a part of the client's name. If the sandbox shares the host's loopback interface, other processes can
+    connect, too: they are refused. After the client has connected, the port is closed.
     """
     server = await asyncio.start_server(
         lambda reader, writer: _serve(reader, writer, client.encode(), server.close), "127.0.0.1", 0
@@ -37,18 +38,18 @@ async def serving(client: str) -> AsyncIterator[str]:
 
 
 async def _serve(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: bytes, admitted: Callable[[], None]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: bytes, on_connected: Callable[[], None]
 ) -> None:
     """Serve the client until it closes its connection (https://docs.nats.io/reference/reference-protocols).
 
-    `admitted` is called when it has connected.
+    `on_connected` is called once the client has sent its CONNECT message.
     """
     writer.write(b"INFO %s\r\n" % json.dumps(_INFO).encode())
     subscriptions: dict[bytes, bytes] = {}
     try:
         if client not in await reader.readline():
             return
-        admitted()
+        on_connected()
         while line := await reader.readline():
             verb, *arguments = line.split()
             if verb == b"PING":
@@ -56,10 +57,10 @@ async def _serve(
             elif verb == b"SUB":
                 subscriptions[arguments[0].removesuffix(b"*")] = arguments[-1]
             elif verb in {b"PUB", b"HPUB"}:
-                await reader.readexactly(min(int(arguments[-1]), _MAX_BYTES) + len(b"\r\n"))
+                await reader.readexactly(min(int(arguments[-1]), _MAX_MESSAGE_BYTES) + len(b"\r\n"))
                 _reply(writer, subscriptions, arguments)
     except (OSError, ValueError, LookupError, asyncio.IncompleteReadError):
-        pass  # the connection has failed, or the client is not a worker: it is closed
+        pass  # the connection has failed, or the client is not a worker; the connection is closed
     finally:
         writer.close()
 
@@ -69,4 +70,4 @@ def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], argu
     reply_subject = arguments[1]
     subscription = next((sid for prefix, sid in subscriptions.items() if reply_subject.startswith(prefix)), None)
     if subscription is not None:
-        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (reply_subject, subscription, len(_STORED), _STORED))
+        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (reply_subject, subscription, len(_STORED_REPLY), _STORED_REPLY))

@@ -1,4 +1,4 @@
-"""State of the spool that outlives its records: the last acknowledged record, and the last sequence number."""
+"""The state of the spool that remains when its records are deleted, such as the last acknowledged record."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _NAME: Final = "cursor.json"
 class SpoolCursor:
     """The saved state. The broker has stored all records up to the number `acknowledged`.
 
-    `terminal` and `last_word` are whether the event that ends the attempt, and the source's last event, are stored.
+    `terminal` is whether the event that ends the attempt is stored, `last_word` whether the source's last event is.
     """
 
     acknowledged: int = 0
@@ -43,14 +43,14 @@ def load(directory: Path) -> SpoolCursor:
 
 
 def save(directory: Path, cursor: SpoolCursor, *, durably: bool) -> None:
-    """Replace the saved cursor. Use `durably` before records that it covers are deleted. Raises `OSError`."""
-    fresh = directory / f"{_NAME}.new"
-    with fresh.open("w") as file:
+    """Replace the saved cursor. It must be durable before the records that it covers are deleted. Raises `OSError`."""
+    new_path = directory / f"{_NAME}.new"
+    with new_path.open("w") as file:
         file.write(json.dumps(asdict(cursor)))
         file.flush()
         if durably:
             os.fsync(file.fileno())
-    fresh.replace(directory / _NAME)
+    new_path.replace(directory / _NAME)
     if durably:
         sync_directory(directory)
 

@@ -12,14 +12,14 @@ from typing import Final
 from sandherd_worker.spool_cursor import sync_directory
 from sandherd_worker.spool_file import RecordMark, SegmentScan, scan, segment_path, segments
 
-_RESERVE: Final = 1024 * 1024
-_AHEAD: Final = 128 * 1024
-"""How many zeros are written behind a record that makes a segment longer. The next records overwrite them, which a file
-system makes durable faster than an append: neither the file's size nor its blocks change."""
+_RESERVE_BYTES: Final = 1024 * 1024
+_ZEROS_AHEAD: Final = 128 * 1024
+"""The number of zeros that are written after a record that makes a segment longer. The next records overwrite them: an
+overwrite becomes durable faster than an append, since neither the file's size nor its blocks change."""
 _DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
-_RESERVED: Final = "reserve"
-_UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_RESERVE_FILE: Final = "reserve"
+_DSYNC_UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class SpoolError(Exception):
@@ -27,7 +27,7 @@ class SpoolError(Exception):
 
     reason = "spool_broken"
     final = False
-    """Whether not even the final records can be stored."""
+    """Whether even the final records can't be stored."""
 
 
 class SpoolFullError(SpoolError):
@@ -53,7 +53,7 @@ class SpoolBusyError(SpoolError):
 
 
 def spool_error(raised: BaseException) -> SpoolError:
-    """What a write has raised, as one of these."""
+    """The exception of a write as a `SpoolError`."""
     return raised if isinstance(raised, SpoolError) else SpoolBrokenError(f"the spool can't be written: {raised!r}")
 
 
@@ -104,20 +104,20 @@ class SpoolDisk:
     def allocate(self, segment: SpoolSegment) -> None:
         """Create the file of an empty segment, with zeros that its first records overwrite. Raises `OSError`."""
         if segment.descriptor is None and segment.count == 0:
-            _write_durably(self._create(segment), bytes(_AHEAD), 0)
-            segment.allocated = _AHEAD
+            _write_durably(self._create(segment), bytes(_ZEROS_AHEAD), 0)
+            segment.allocated = _ZEROS_AHEAD
 
     def write(self, segment: SpoolSegment, data: bytes, use_reserve: bool = False) -> None:  # noqa: FBT001,FBT002  # for an executor
-        """Append and wait until it is on disk; if that fails, nothing of it stays there. Raises `SpoolError`.
+        """Append the data and wait until it is on disk; if that fails, remove all of it. Raises `SpoolError`.
 
-        With `use_reserve` it may use the reserve. Nothing else and nothing earlier frees the reserve: whatever has
-        filled the disk would take that space, too.
+        With `use_reserve`, the reserve is freed if the disk is full. Nothing frees it earlier, because whatever has
+        filled the disk would fill that space, too.
         """
         try:
             self._append(segment, data)
         except OSError as error:
             self._undo(segment)
-            full = error.errno in _FULL
+            full = error.errno in _DISK_FULL
             if full and use_reserve and self.free_reserve():
                 self.write(segment, data)
                 return
@@ -132,14 +132,14 @@ class SpoolDisk:
     def remove(self, acknowledged: Sequence[SpoolSegment]) -> None:
         """Delete these segments. Raises `OSError`."""
         for segment in acknowledged:
-            self._shut(segment)
+            self._close_segment(segment)
             segment.path.unlink(missing_ok=True)
         sync_directory(self.directory)
 
     def free_reserve(self) -> bool:
         """Free the reserve; returns whether there was one."""
         try:
-            (self.directory / _RESERVED).unlink()
+            (self.directory / _RESERVE_FILE).unlink()
         except OSError:
             return False
         return True
@@ -147,7 +147,7 @@ class SpoolDisk:
     def close(self, held: Sequence[SpoolSegment]) -> None:
         """Close the files and release the lock."""
         for segment in held:
-            self._shut(segment)
+            self._close_segment(segment)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -166,8 +166,8 @@ class SpoolDisk:
 
         A lost worker's reserve is not freed: an agent that it left running may still be filling the disk.
         """
-        with suppress(OSError), (self.directory / _RESERVED).open("ab") as file:
-            os.posix_fallocate(file.fileno(), 0, _RESERVE)
+        with suppress(OSError), (self.directory / _RESERVE_FILE).open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
 
     def _recover(self) -> RecoveredSpool:
         found = RecoveredSpool([])
@@ -189,7 +189,7 @@ class SpoolDisk:
 
     def _create(self, segment: SpoolSegment) -> int:
         segment.path.touch(0o600)
-        sync_directory(self.directory)  # before it is open: if this fails, the next attempt has to sync again
+        sync_directory(self.directory)  # before the file is open, so that the next attempt syncs again if this fails
         segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
         return segment.descriptor
 
@@ -198,19 +198,19 @@ class SpoolDisk:
         end = segment.size + len(data)
         if end > segment.allocated:
             try:
-                _write_durably(descriptor, data + bytes(_AHEAD), segment.size)
+                _write_durably(descriptor, data + bytes(_ZEROS_AHEAD), segment.size)
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in _DISK_FULL:
                     raise
                 os.ftruncate(descriptor, segment.size)
             else:
-                segment.allocated = end + _AHEAD
+                segment.allocated = end + _ZEROS_AHEAD
                 return
         _write_durably(descriptor, data, segment.size)
         segment.allocated = max(segment.allocated, end)
 
     def _undo(self, segment: SpoolSegment) -> None:
-        """Raises `SpoolBrokenError` if even that fails: the end of the file is then unknown."""
+        """Remove a failed write. Raises `SpoolBrokenError` if that fails, too: the end of the file is then unknown."""
         if segment.descriptor is None:
             return
         try:
@@ -219,9 +219,9 @@ class SpoolDisk:
             raise SpoolBrokenError(f"the spool can't be truncated: {error.strerror or error}") from error
         segment.allocated = segment.size
 
-    def _shut(self, segment: SpoolSegment) -> None:
+    def _close_segment(self, segment: SpoolSegment) -> None:
         if segment.descriptor is not None:
-            with suppress(OSError):  # recovery cuts off what is left of the zeros
+            with suppress(OSError):  # recovery cuts off the remaining zeros
                 os.ftruncate(segment.descriptor, segment.size)
             os.close(segment.descriptor)
             segment.descriptor = None
@@ -229,14 +229,14 @@ class SpoolDisk:
 
 
 def _write_durably(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of it, and wait until it is on disk: with a single call of the kernel where that is possible."""
+    """Write the data, and wait until it is on disk; with a single system call if the file system supports that."""
     view = memoryview(data)
     flags = _DSYNC
     while view:
         try:
             written = os.pwritev(descriptor, [view], offset, flags)
         except OSError as error:
-            if not flags or error.errno not in _UNSUPPORTED:
+            if not flags or error.errno not in _DSYNC_UNSUPPORTED:
                 raise
             flags = 0
             continue

@@ -1,7 +1,8 @@
-"""The spool's file format: how records are written, and read back from a file that may end within one.
+"""The spool's file format: how records are written, and read from a file that may end with an incomplete record.
 
-A record is its length and the CRC-32 of what follows (4 bytes each, big-endian), then kind, flags, sequence, the
-lengths of subject and message id, and these two and the payload. Zeros may follow the last record.
+A record begins with the length and the CRC-32 of its body (4 bytes each, big-endian). The body is the kind, the marks,
+the sequence number, the lengths of subject and message id, and then the subject, the message id and the payload. Zeros
+may follow the last record.
 """
 
 import struct
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 _FRAME: Final = struct.Struct(">II")
 _HEAD: Final = struct.Struct(">BBIHB")
-_LONGEST: Final = 16 * 1024 * 1024
+_MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _SUFFIX: Final = ".log"
 
 
@@ -27,11 +28,11 @@ class RecordKind(IntEnum):
 
 
 class RecordMark(IntFlag):
-    """What must be known of a record even after it has left the spool."""
+    """Properties of a record that must be known even after it is deleted from the spool."""
 
     NONE = 0
     TERMINAL = 1
-    """It ends the attempt."""
+    """The event that ends the attempt."""
     LAST_EVENT = 2
     """The last event of this source."""
 
@@ -49,9 +50,9 @@ class SpoolRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """The content of a segment: its records, where the last complete one ends, and how many bytes follow that.
+    """The content of a segment: its records, the offset `end` of the last complete one, and `torn`, the bytes after it.
 
-    Zeros at the end of the file do not count: they were written for records to come.
+    Zeros at the end of the file are not counted in `torn`: later records would have overwritten them.
     """
 
     records: list[SpoolRecord]
@@ -59,7 +60,7 @@ class SegmentScan:
     torn: int
 
 
-# Looked up, because a class of the library `enum` takes longer to return its member than the rest of a record.
+# Tables, because a call of an `enum` class takes longer than reading the rest of a record.
 _KINDS_BY_NUMBER: Final = {kind.value: kind for kind in RecordKind}
 _MARKS_BY_NUMBER: Final = {number: RecordMark(number) for number in range(4)}
 
@@ -79,7 +80,7 @@ def decode(data: bytes, offset: int = 0) -> tuple[SpoolRecord, int] | None:
         return None
     length, checksum = _FRAME.unpack_from(data, offset)
     body = data[start : start + length]
-    if not _HEAD.size <= length <= _LONGEST or len(body) < length or zlib.crc32(body) != checksum:
+    if not _HEAD.size <= length <= _MAX_BODY_BYTES or len(body) < length or zlib.crc32(body) != checksum:
         return None
     return _read_body(body), start + length
 

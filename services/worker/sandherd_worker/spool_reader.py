@@ -1,4 +1,4 @@
-"""Reads the spool back, in order, from the first record that the broker has not acknowledged."""
+"""Reads the records of the spool, in order, from the first one that the broker has not acknowledged."""
 
 import os
 from collections import deque
@@ -33,7 +33,7 @@ class SpoolReader:
     def next(self) -> SpooledRecord | None:
         """The next durable record, or None if no further one is durable yet. Raises `SpoolBrokenError`."""
         while not self._ready and self._number < self._spool.durable:
-            self._fill()
+            self._read_more()
         return self._ready.popleft() if self._ready else None
 
     def close(self) -> None:
@@ -42,13 +42,13 @@ class SpoolReader:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _fill(self) -> None:
+    def _read_more(self) -> None:
         segment, descriptor = self._current()
         data = os.pread(descriptor, min(_READ_BYTES, segment.size - self._offset), self._offset)
         read = self._decode(segment, data)
         if read == 0:
-            wanted = needed(data, 0)
-            read = self._decode(segment, os.pread(descriptor, wanted, self._offset))
+            record_bytes = needed(data, 0)
+            read = self._decode(segment, os.pread(descriptor, record_bytes, self._offset))
         if read == 0:
             raise SpoolBrokenError(f"{segment.path.name}: record {self._number + 1} can't be read back")
         self._offset += read

@@ -1,6 +1,6 @@
 """The thread that does the spool's disk access, one call at a time, in the order of the calls.
 
-An executor would do the same for 40 µs more CPU time per call, as much as it takes to make an event's record.
+An executor would take 40 µs more CPU time per call, as much as making the record of an event.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 ResultT = TypeVar("ResultT")
-Done = Callable[[BaseException | None], None]
+DoneCallback = Callable[[BaseException | None], None]
 
 
 class SpoolWriter:
@@ -20,7 +20,7 @@ class SpoolWriter:
         self._calls: Final[SimpleQueue[Callable[[], None] | None]] = SimpleQueue()
         self._thread: Thread | None = None
 
-    def call(self, work: Callable[[], object], done: Done) -> None:
+    def call(self, work: Callable[[], object], done: DoneCallback) -> None:
         """Run `work` in the thread. Then call `done` in the event loop with the raised exception, or None."""
         if self._thread is None:
             # A disk that hangs must not keep the process from ending.

@@ -22,7 +22,7 @@ def interpreter(assignment: Assignment, kind: str) -> Path:
 
 
 def link_drivers(folder: Path, *others: str) -> Path:
-    """A directory in which an interpreter finds the drivers, these other packages, and nothing else of the worker.
+    """Link the drivers and the packages `others` into a folder: an interpreter then finds no other code of the worker.
 
     Raises `NoToolchainError`, and `OSError`.
     """

@@ -220,7 +220,7 @@ async def test_attempt_over_its_limit_waits_for_its_last_events(world: World) ->
     scheduler = world.scheduler(Token(world.bus, 7))
     scheduler._reaper._settled = settled
     world.now += timedelta(seconds=61)
-    change = scheduler._changing(7)
+    change = scheduler._fenced_change(7)
     assert await scheduler._reaper.end_pending(change)
     await scheduler._reaper.end_overdue_attempts(change)
     assert (await world.task("task-1")).state is TaskState.ASSIGNED

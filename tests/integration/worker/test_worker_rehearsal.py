@@ -60,7 +60,7 @@ async def serving(client):
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     server.close()
-rehearsal.serving, rehearsal._SECONDS = serving, 1e9
+rehearsal.serving, rehearsal._TIMEOUT_SECONDS = serving, 1e9
 with open("environment.json", "w") as file:
     file.write('{"NAME": "value"}')
 print(wait_for_identity({"SANDHERD_STATE_DIR": "."}))

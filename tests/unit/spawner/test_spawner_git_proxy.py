@@ -91,7 +91,7 @@ async def test_body_has_a_maximum_also_if_it_was_compressed() -> None:
 
 async def test_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part has its own timeout."""
-    monkeypatch.setattr(exchange, "_IDLE", 0.01)
+    monkeypatch.setattr(exchange, "_IDLE_SECONDS", 0.01)
 
     async def silent() -> MutableMapping[str, Any]:
         await asyncio.Event().wait()

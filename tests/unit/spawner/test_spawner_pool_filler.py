@@ -46,7 +46,7 @@ async def test_refill_waits_until_the_claimed_sandbox_has_started(
     live: LiveState, refill: Filler, state: SandboxState
 ) -> None:
     """There is no refill while the claimed sandbox is requested or spawning; there is one once it runs or has ended."""
-    waiting = asyncio.create_task(refill._until_started())
+    waiting = asyncio.create_task(refill._wait_for_claimed_starts())
     for revision, before in enumerate((SandboxState.REQUESTED, SandboxState.SPAWNING), 1):
         live.sandbox_index.update(StoredRecord(sandbox(before), revision))
         await asyncio.sleep(0)
@@ -58,6 +58,6 @@ async def test_refill_waits_until_the_claimed_sandbox_has_started(
 async def test_refill_waits_for_no_claim_forever(refill: Filler, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claimer may have crashed; the same claim does not delay a second pass."""
     monkeypatch.setattr(filler, "_START_SECONDS", 0.0)
-    await refill._until_started()
+    await refill._wait_for_claimed_starts()
     monkeypatch.setattr(filler, "_START_SECONDS", 3600.0)
-    await refill._until_started()
+    await refill._wait_for_claimed_starts()

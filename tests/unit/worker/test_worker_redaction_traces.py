@@ -92,7 +92,7 @@ def test_text_with_a_secret_is_always_searched(case: tuple[str, str]) -> None:
     """A text that contains a secret is searched, for every encoding, line wrap and surrounding text."""
     secret, text = case
     redactor = Redactor([secret])
-    if redactor._searched(text.encode("utf-8", "surrogatepass")):
+    if redactor._find_in_bytes(text.encode("utf-8", "surrogatepass")):
         assert redactor._traces.fit_in(text)
         assert redactor._traces.may_be_in(text.encode("utf-8", "surrogatepass"))
 

@@ -34,12 +34,12 @@ from sandherd.telemetry.meters import Meters
 
 AT_ONCE: Final = 4
 """Maximum events of one webhook that are sent at the same time, at most one for each task or sandbox."""
-_READ_EVERY: Final = 15.0
+_READ_INTERVAL_SECONDS: Final = 15.0
 """Seconds after which the stream is read even without a notice of a new event: notices may be lost."""
-_SAVED_EVERY: Final = 1000
+_MAX_UNSAVED_MESSAGES: Final = 1000
 """The position is also stored after it has advanced by this number of messages, although none was sent."""
-_SECRETS: Final = Backoff(base=0.1, cap=5.0)
-_NOTED_AT: Final = 6
+_SECRET_BACKOFF: Final = Backoff(base=0.1, cap=5.0)
+_PROBLEM_SHOWN_AT: Final = 6
 """The number of the failed attempt to read the secret after which the webhook shows the problem to users."""
 _log: Final = logs.get("webhooks.delivery")
 
@@ -74,7 +74,7 @@ class WebhookDelivery:
         self._record = stored.record
         self._intake = EventIntake(bus)
         self._queue = DeliveryQueue(stored.record, retry_rules.RETRIES)
-        self._pair: tuple[str, str] = ("", "")
+        self._secret_pair: tuple[str, str] = ("", "")
         self._sending: set[asyncio.Task[None]] = set()
         self._changed, self._arrived, self._unsaved = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._space = asyncio.Event()
@@ -106,14 +106,14 @@ class WebhookDelivery:
         attempt = 0
         while True:
             try:
-                self._pair = await self._secrets.fetch(self._record)
+                self._secret_pair = await self._secrets.fetch(self._record)
                 return
             except ContractError as error:
                 _log.warning("secret of a webhook not read, retrying", webhook=self._record.key, error=str(error))
-                if attempt == _NOTED_AT:
+                if attempt == _PROBLEM_SHOWN_AT:
                     self._update(problem=str(error))
                     await self._write()
-            await asyncio.sleep(_SECRETS.delay(attempt))
+            await asyncio.sleep(_SECRET_BACKOFF.delay(attempt))
             self._check()
             attempt += 1
 
@@ -146,7 +146,7 @@ class WebhookDelivery:
             self._arrived.clear()
             if not await until_read(self._read_once):
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_READ_EVERY):
+                    async with asyncio.timeout(_READ_INTERVAL_SECONDS):
                         await self._arrived.wait()
 
     async def _read_once(self) -> bool:
@@ -154,7 +154,7 @@ class WebhookDelivery:
         self._note_dropped(dropped)
         if found:
             self._changed.set()
-        if self._queue.read_to - self._stored.record.position >= _SAVED_EVERY:
+        if self._queue.read_to - self._stored.record.position >= _MAX_UNSAVED_MESSAGES:
             self._unsaved.set()
         return found
 
@@ -199,7 +199,7 @@ class WebhookDelivery:
 
     async def _send(self, item: QueuedEvent) -> None:
         now = datetime.now(UTC)
-        headers = WebhookMessage(item.id, item.body).headers(signing(self._record, self._pair, now), now)
+        headers = WebhookMessage(item.id, item.body).headers(signing(self._record, self._secret_pair, now), now)
         result = await self._receiver.send(item.body, headers)
         self._settle(item, result, datetime.now(UTC))
         self._unsaved.set()
@@ -218,9 +218,9 @@ class WebhookDelivery:
         given_up = self._queue.fail(item, now, retry_after=result.retry_after, jitter=random.random())
         self._meters.count("sandherd_webhook_deliveries_total", outcome="given_up" if given_up else "failed")
         if given_up:
-            self._bury(item, reason, now)
+            self._give_up(item, reason, now)
 
-    def _bury(self, item: QueuedEvent, reason: str, now: datetime) -> None:
+    def _give_up(self, item: QueuedEvent, reason: str, now: datetime) -> None:
         letter = WebhookDeadLetter(sequence=item.sequence, type=item.type, subject=item.entity, reason=reason, at=now)
         self._queue.finish(item)
         self._update(dead=(*self._record.dead, letter)[-MAX_DEAD:])

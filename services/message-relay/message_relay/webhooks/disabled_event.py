@@ -8,7 +8,7 @@ from sandherd.contracts.names import DerivedIds
 
 
 def disabled_event(ids: DerivedIds, record: WebhookRecord) -> Envelope[WebhookDisabled]:
-    """The event. Its id is the same whenever it is created."""
+    """The event of a disabled webhook. Its id is the same whenever the event is created."""
     at = record.disabled_at or record.created_at
     data = WebhookDisabled(
         reason=record.problem or "unknown", failing_since=record.failing_since or at, position=record.position

@@ -25,12 +25,12 @@ NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSErro
 """The errors that a read raises while the broker is unavailable."""
 _log: Final = logs.get("webhooks.stream")
 ReplyT = TypeVar("ReplyT")
-_BATCH: Final = 200
-_BATCH_BYTES: Final = 1024 * 1024
+_MAX_BATCH_MESSAGES: Final = 200
+_MAX_BATCH_BYTES: Final = 1024 * 1024
 
 
 def subject_of(project: str) -> str:
-    """The subjects of all events of a project."""
+    """The subject pattern of all events of a project."""
     return f"{PREFIX}.event.{project}.>"
 
 
@@ -66,13 +66,18 @@ class EventReader:
     async def after(self, project: str, sequence: int) -> list[StoredMessage]:
         """The next events of a project after this sequence; empty if there are none now."""
         return await read_batch(
-            self._bus, STREAM, subject_of(project), first=sequence + 1, limit=_BATCH, max_bytes=_BATCH_BYTES
+            self._bus,
+            STREAM,
+            subject_of(project),
+            first=sequence + 1,
+            limit=_MAX_BATCH_MESSAGES,
+            max_bytes=_MAX_BATCH_BYTES,
         )
 
     async def at(self, project: str, sequence: int) -> StoredMessage | None:
         """The event of a project with this sequence; None if the stream no longer has it."""
         found = await read_batch(
-            self._bus, STREAM, subject_of(project), first=sequence, limit=1, max_bytes=_BATCH_BYTES
+            self._bus, STREAM, subject_of(project), first=sequence, limit=1, max_bytes=_MAX_BATCH_BYTES
         )
         return found[0] if found and found[0].sequence == sequence else None
 

@@ -18,7 +18,7 @@ class EventIntake:
     async def begin(self, record: WebhookRecord) -> tuple[WebhookRecord, DeliveryQueue, int]:
         """The webhook, its queue with the events that waited, and how many of these the stream no longer has.
 
-        If the stream was recreated, the webhook begins at its start.
+        If the stream was recreated, the webhook begins at the start of the new stream, and no event waits.
         """
         if (await self._events.bounds()).last < record.position:
             restarted = record.model_copy(update={"position": 0, "waiting": (), "retries": ()})
@@ -35,8 +35,8 @@ class EventIntake:
     async def read(self, record: WebhookRecord, queue: DeliveryQueue) -> tuple[bool, int]:
         """Read the next events. Returns whether there were any, and at most how many were dropped before them.
 
-        Without events, the position advances to the end that the stream had at the previous read. Otherwise dropped
-        messages of other projects would count for a project without events.
+        Without events, the position advances to the end that the stream had at the previous read. Otherwise
+        dropped messages of other projects would count as dropped events of a project without events.
         """
         before = queue.read_to
         found = await self._events.after(record.project, before)

@@ -1,4 +1,4 @@
-"""A partition of the webhooks. The replica that holds its lease delivers it."""
+"""A partition of the webhooks. The replica that holds the partition's lease delivers its webhooks."""
 
 import asyncio
 from contextlib import suppress
@@ -21,6 +21,7 @@ from sandherd.telemetry import logs
 PARTITIONS: Final = 4
 """The number of partitions into which webhooks are divided by their names. The replicas share them."""
 SCANNED_EVERY: Final = 1.0
+"""Seconds between two reads of the changes of webhooks."""
 PAUSE: Final = 30.0
 """Seconds until a delivery that failed unexpectedly is restarted."""
 _log: Final = logs.get("webhooks.partition")
@@ -67,7 +68,7 @@ class WebhookPartition:
         """Deliver until the lease is lost. Each change by a request restarts the webhook's delivery."""
         seen, fence = 0, self.lease.fence
         try:
-            while self.lease.held and self.lease.fence == fence:  # also ends if it was lost and acquired again
+            while self.lease.held and self.lease.fence == fence:  # another fence: lost and acquired again
                 self._woken.clear()
                 seen = await self._scan(seen)
                 with suppress(TimeoutError):
@@ -78,7 +79,7 @@ class WebhookPartition:
             self._running.clear()
 
     async def _scan(self, seen: int) -> int:
-        """Start, restart and end deliveries by the changes after the revision `seen`. Returns the last one read."""
+        """Start, restart and end deliveries by the changes after the revision `seen`. Returns the last revision."""
         try:
             while changes := await self._store.changes(seen):
                 for change in changes:

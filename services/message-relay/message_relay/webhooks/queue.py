@@ -1,7 +1,7 @@
 """The queue of events that a webhook has to send. Pure.
 
-Events of one task or sandbox are sent one after the other, events of several at the same time. An event that has to be
-sent again delays only later events of its own task or sandbox.
+Events of one task or sandbox are sent one after the other. Events of different tasks or sandboxes are sent at the same
+time. An event that has to be sent again delays only later events of its own task or sandbox.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from message_relay.webhooks.webhook_record import WebhookRecord, WebhookRetry
 
 MAX_WAITING: Final = 500
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum number of events that wait here, and of their bytes. Further events are read later."""
+"""Maximum number of events that wait here, and maximum sum of their sizes in bytes. Further events are read later."""
 
 
 @dataclass(frozen=True, slots=True)

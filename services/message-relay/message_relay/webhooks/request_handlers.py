@@ -79,7 +79,7 @@ class WebhookRequestHandler:
         }
 
     async def create(self, incoming: IncomingRequest[CreateWebhook]) -> WebhookWithSecret:
-        """Create a webhook. Its record is stored first, so that of two requests for one name one creates a secret."""
+        """Create a webhook. Its record is stored first, so only one of two requests for a name creates a secret."""
         project, request, now = _checked_project(incoming.project), incoming.request, datetime.now(UTC)
         check_new_url(request.url, self._hosts)
         types = tuple(chosen_types(request.types))
@@ -148,7 +148,7 @@ class WebhookRequestHandler:
             self._tested.discard(record.project)
 
     async def delete(self, incoming: IncomingRequest[DeleteWebhook]) -> WebhookDeleted:
-        """Delete a webhook, then its secrets: an existing webhook needs them."""
+        """Delete a webhook, and then its secrets, because a webhook needs them until it is deleted."""
         project, name = _checked_project(incoming.project), incoming.request.name
         record = await self._store.delete(f"{project}.{name}")
         if record is None:

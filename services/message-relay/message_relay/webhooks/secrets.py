@@ -46,7 +46,7 @@ class WebhookSecretClient:
         return values["secret"], values.get("previous", "")
 
     async def delete(self, record: WebhookRecord) -> None:
-        """Request the spawner to erase the secrets of a deleted webhook."""
+        """Send a request to the spawner to erase the secrets of a deleted webhook."""
         try:
             await self._bus.ask(DeleteWebhookSecrets(name=record.name), record.project)
         except BusError as error:

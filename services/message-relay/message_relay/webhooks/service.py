@@ -34,7 +34,7 @@ class WebhookService:
         store, secrets = WebhookStore(service.bus), WebhookSecretClient(service.bus)
         self._partitions = [WebhookPartition(service, number, store, secrets) for number in range(PARTITIONS)]
         for part in self._partitions:
-            self._show(part)
+            self._add_to_health_and_metrics(part)
         handler = WebhookRequestHandler(
             store, secrets, EventReader(service.bus), hosts=service.settings.webhook_hosts, wake=self._wake
         )
@@ -42,7 +42,7 @@ class WebhookService:
         self._ready.set()
         await run_until_first(*(part.run() for part in self._partitions))
 
-    def _show(self, part: WebhookPartition) -> None:
+    def _add_to_health_and_metrics(self, part: WebhookPartition) -> None:
         """Add a partition's lease and lag to the service's health and metrics."""
         lease, meters = part.lease, self._service.meters
         self._service.health.add(lease.key, lease.problem)

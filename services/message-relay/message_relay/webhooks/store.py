@@ -14,10 +14,10 @@ from sandherd.bus.direct_get import read_batch
 BUCKET: Final = "webhooks"
 _STREAM: Final = f"KV_{BUCKET}"
 _SUBJECT: Final = f"$KV.{BUCKET}"
-_LEFT_TTL: Final = "60s"
+_DELETE_MARKER_TTL: Final = "60s"
 """How long the marker of a deleted webhook stays, so that every replica can read it."""
-_BATCH: Final = 100
-_BATCH_BYTES: Final = 4 * 1024 * 1024
+_MAX_BATCH_CHANGES: Final = 100
+_MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class WebhookStore:
         return await self._write(record, over.revision)
 
     async def change(self, key: str, change: Callable[[WebhookRecord], WebhookRecord]) -> StoredWebhook | None:
-        """Apply a change to a stored webhook, and retry after a conflicting write. None if there is no such webhook."""
+        """Apply a change to a stored webhook, and retry after a conflict. Returns None if there is no such webhook."""
         while (stored := await self.load(key)) is not None:
             written = await self.write(change(stored.record), stored)
             if written is not None:
@@ -91,7 +91,7 @@ class WebhookStore:
         Raises nats-py's errors while the broker is unavailable.
         """
         found = await read_batch(
-            self._bus, _STREAM, f"{_SUBJECT}.>", first=after + 1, limit=_BATCH, max_bytes=_BATCH_BYTES
+            self._bus, _STREAM, f"{_SUBJECT}.>", first=after + 1, limit=_MAX_BATCH_CHANGES, max_bytes=_MAX_BATCH_BYTES
         )
         return [
             WebhookChange(one.subject.removeprefix(f"{_SUBJECT}."), _edit_of(one.data), one.sequence) for one in found
@@ -106,7 +106,7 @@ class WebhookStore:
         headers = {
             "KV-Operation": "DEL",
             "Nats-Expected-Last-Subject-Sequence": str(over),
-            "Nats-TTL": _LEFT_TTL,
+            "Nats-TTL": _DELETE_MARKER_TTL,
         }
 
         async def publish() -> bool:

@@ -28,7 +28,7 @@ class WebhookRecord(BaseModel):
     life: str
     """32 hexadecimal digits that distinguish the webhook from earlier ones of its name."""
     edit: int = 1
-    """Incremented by each request that changes the webhook. Its delivery does not change it, but is restarted then."""
+    """Incremented by each request that changes the webhook. The delivery is restarted when this number changes."""
     url: str
     types: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The address of a sandbox's agent server, from a file that is read through the runtime. Its key only on request.
+"""The address of a sandbox's agent server, from a file that is read through the runtime; its key only on request.
 
 A sandbox is not trusted: the file is validated, and only its known fields are returned.
 """
@@ -19,10 +19,10 @@ from spawner.runtimes.contract import Runtime, RuntimeFailedError
 from spawner.sandboxes.runtime_calls import call_with_timeout
 from spawner.sandboxes.sandbox_record import SandboxRecord
 
-_FILE: Final = "state/agent-server.json"
-_LARGEST: Final = 16 * 1024
-_SECONDS: Final = 10.0
-_LONGEST_ERROR: Final = 2000
+_STATUS_FILE: Final = "state/agent-server.json"
+_MAX_STATUS_BYTES: Final = 16 * 1024
+_RUNTIME_TIMEOUT_SECONDS: Final = 10.0
+_MAX_ERROR_LENGTH: Final = 2000
 
 
 class AgentServerStatus(BaseModel):
@@ -60,11 +60,13 @@ class AgentServers:
 
 async def _view(runtime: Runtime, record: SandboxRecord, request: GetAgentServer) -> AgentServerView:
     what = f"runtime {runtime.name}"
-    document = await call_with_timeout(runtime.read(record.runtime_unit, _FILE, _LARGEST), _SECONDS, what)
+    document = await call_with_timeout(
+        runtime.read(record.runtime_unit, _STATUS_FILE, _MAX_STATUS_BYTES), _RUNTIME_TIMEOUT_SECONDS, what
+    )
     status = read(document, record.sandbox)
     ready = status.state == "ready" and status.port is not None
     found = (
-        await call_with_timeout(runtime.address(record.runtime_unit, status.port), _SECONDS, what)
+        await call_with_timeout(runtime.address(record.runtime_unit, status.port), _RUNTIME_TIMEOUT_SECONDS, what)
         if ready and status.port
         else None
     )
@@ -76,7 +78,7 @@ async def _view(runtime: Runtime, record: SandboxRecord, request: GetAgentServer
         url=found.url if found else None,
         key=status.key if request.with_key else None,
         headers=dict(found.headers) or None if found and request.with_key else None,
-        error=None if status.error is None else refusals.plain(status.error[:_LONGEST_ERROR]),
+        error=None if status.error is None else refusals.plain(status.error[:_MAX_ERROR_LENGTH]),
     )
 
 

@@ -93,7 +93,7 @@ class FileChunks:
         return chunk
 
     async def fetch(self, incoming: IncomingRequest[Fetch]) -> ArtifactPiece:
-        """The next chunk, for a worker: of its own sandbox or task, or of a sandbox whose files its task takes."""
+        """The next chunk, for a worker. Raises `ContractError` (`refused` if `may_fetch` does not allow it)."""
         requester, request = incoming.names["sandbox"], incoming.request
         record = await self._workers.record(incoming.project, requester)
         if not may_fetch(record, request.owner):
@@ -108,8 +108,8 @@ class FileChunks:
     async def _next(self, project: str, sandbox: str, artifact: str, after: int) -> ArtifactPiece | None:
         """The chunk after this sequence; None if there is no such artifact. Raises `ContractError` after the last one.
 
-        Chunks that the stream no longer has are read from the artifact store, if there is one. Their sequences are
-        higher than all of the stream. A transfer that began with the stream then gets some chunks twice.
+        Chunks that the stream no longer has are read from the artifact store, if there is one. Their sequence numbers
+        are higher than all numbers of the stream. A transfer that began with the stream may get some chunks twice.
         """
         subject = _subject(project, sandbox, artifact)
         if after < _STORE_OFFSET and (found := await self._find(subject, after + 1)):
@@ -156,7 +156,7 @@ class FileChunks:
 
 
 def may_fetch(record: SandboxRecord, owner: str) -> bool:
-    """Whether a sandbox may read artifacts of `owner`, a sandbox or a task."""
+    """Whether a sandbox may read artifacts of `owner`: itself, its task, or a sandbox that its inputs come from."""
     if record.ended:
         return False
     earlier = {record.resumes, record.previous.sandbox if record.previous else None}

@@ -49,8 +49,10 @@ class SandboxAccess:
         request = incoming.request
         outcome = "refused"
         try:
-            question = of_worker(request, WorkerExec)
-            state = await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+            worker_request = of_worker(request, WorkerExec)
+            state = await self._workers.send_request(
+                incoming.project, request.sandbox, worker_request, request.wait_seconds
+            )
             outcome = "started"
         except ContractError as error:
             outcome = "unanswered" if error.problem.code is Code.UNAVAILABLE else outcome
@@ -62,8 +64,8 @@ class SandboxAccess:
     async def exec_status(self, incoming: IncomingRequest[ExecStatus]) -> ExecState:
         """The state of a command."""
         request = incoming.request
-        question = of_worker(request, WorkerExecStatus)
-        return await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+        worker_request = of_worker(request, WorkerExecStatus)
+        return await self._workers.send_request(incoming.project, request.sandbox, worker_request, request.wait_seconds)
 
     async def exec_kill(self, incoming: IncomingRequest[ExecKill]) -> ExecState:
         """End a command."""
@@ -88,8 +90,10 @@ class SandboxAccess:
         request = incoming.request
         if request.artifact is not None:
             _check_artifact(request.artifact, incoming.project, request.sandbox, self._cap)
-        question = of_worker(request, WorkerUpload, max_bytes=self._cap)
-        written = await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+        worker_request = of_worker(request, WorkerUpload, max_bytes=self._cap)
+        written = await self._workers.send_request(
+            incoming.project, request.sandbox, worker_request, request.wait_seconds
+        )
         if written.done and request.data:
             self._meters.count("sandherd_uploaded_bytes_total", len(request.data))
         return written
@@ -97,8 +101,8 @@ class SandboxAccess:
     async def download(self, incoming: IncomingRequest[Download]) -> FileRead:
         """Copy a file or folder out of the sandbox. Its worker refuses anything above the cap."""
         request = incoming.request
-        question = of_worker(request, WorkerDownload, max_bytes=self._cap)
-        read = await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+        worker_request = of_worker(request, WorkerDownload, max_bytes=self._cap)
+        read = await self._workers.send_request(incoming.project, request.sandbox, worker_request, request.wait_seconds)
         if read.data:
             self._meters.count("sandherd_downloaded_bytes_total", len(read.data))
         return read
@@ -108,11 +112,11 @@ def _check_artifact(artifact: ArtifactRef, project: str, sandbox: str, cap: int)
     """Raise `ContractError` if the artifact is too large, belongs to another sandbox, or its reference is invalid."""
     refusals.refuse(refusals.size_refusal(artifact.size, cap, "artifact"))
     try:
-        own = ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact.artifact)
+        expected_subject = ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact.artifact)
     except UnsafeNameError as error:
         raise _invalid(str(error)) from None
-    if artifact.subject != own:
-        raise _invalid(f"artifact: its subject must be {own}")
+    if artifact.subject != expected_subject:
+        raise _invalid(f"artifact: its subject must be {expected_subject}")
     if artifact.chunks != chunk_count(artifact.size):
         raise _invalid(f"artifact: {artifact.chunks} chunks; {artifact.size} bytes are in pieces of {CHUNK_BYTES}")
 

@@ -11,7 +11,7 @@ from sandherd.service.service import IncomingRequest
 from spawner.live_state import LiveState
 
 MAX_PEERS: Final = 100
-_TEXT: Final = 200
+_MAX_TEXT_LENGTH: Final = 200
 
 
 class Peers:
@@ -40,7 +40,7 @@ def peers_of(requester: str, views: Iterable[SandboxView], text: Callable[[SafeN
     reachable = (view for view in views if view.task and view.state not in SANDBOX_ENDING and view.sandbox != requester)
     newest = heapq.nlargest(MAX_PEERS + 1, reachable, key=lambda view: (view.requested_at, view.sandbox))
     peers = [
-        Peer(sandbox=view.sandbox, task=view.task, state=view.state, text=text(view.task)[:_TEXT])
+        Peer(sandbox=view.sandbox, task=view.task, state=view.state, text=text(view.task)[:_MAX_TEXT_LENGTH])
         for view in newest[:MAX_PEERS]
         if view.task
     ]

@@ -11,7 +11,7 @@ from spawner.runtimes.contract import Isolation, Runtime, RuntimeFailedError
 from spawner.runtimes.loopback import LoopbackOwner
 from spawner.sandboxes.sandbox_record import SandboxRecord
 
-_NOT_OWN: Final = "a client could reach the host there"
+_HOST_WARNING: Final = "a client could reach the host there"
 
 
 class Ports:
@@ -26,14 +26,14 @@ class Ports:
         request = incoming.request
         if request.offset == 0 and not request.close:
             self._check_port(await self._workers.open_record(incoming.project, request.sandbox), request.port)
-        question = of_worker(request, WorkerPortWrite)
-        return await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+        worker_request = of_worker(request, WorkerPortWrite)
+        return await self._workers.send_request(incoming.project, request.sandbox, worker_request, request.wait_seconds)
 
     async def read(self, incoming: IncomingRequest[PortRead]) -> PortData:
         """The next bytes of a connection. Raises `ContractError`."""
         request = incoming.request
-        question = of_worker(request, WorkerPortRead)
-        return await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+        worker_request = of_worker(request, WorkerPortRead)
+        return await self._workers.send_request(incoming.project, request.sandbox, worker_request, request.wait_seconds)
 
     def _check_port(self, record: SandboxRecord, port: int) -> None:
         runtime = self._runtimes.get(record.runtime)
@@ -46,7 +46,7 @@ class Ports:
         if why:
             raise ContractError(
                 Code.REFUSED,
-                f"port {port} of {record.sandbox} is not forwarded: {why}, and {_NOT_OWN}",
+                f"port {port} of {record.sandbox} is not forwarded: {why}, and {_HOST_WARNING}",
                 field="port",
                 remedy="forward a port of a program in a sandbox that has a network of its own",
             )

@@ -10,12 +10,12 @@ from sandherd.contracts.streams import BY_STREAM
 from spawner.sandboxes.sandbox_record import SandboxRecord
 
 MIB: Final = 1024 * 1024
-_LONGEST_TEXT: Final = 2000
+_MAX_TEXT_LENGTH: Final = 2000
 _ARTIFACT_DAYS: Final = round(BY_STREAM["ARTIFACTS"].max_age / 86_400)
 
 
 def project_refusal(project: str) -> Problem | None:
-    """The refusal of a request that names all projects instead of the sandbox's project, or None."""
+    """The refusal of a request that names all projects instead of one; None if it names one."""
     if project != FLEET:
         return None
     return Problem(
@@ -156,4 +156,4 @@ def _conflict(message: str, remedy: str | None = None) -> Problem:
 
 def plain(text: str) -> str:
     """A sandbox's text, truncated, with characters that could control a terminal replaced."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_LONGEST_TEXT])
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_MAX_TEXT_LENGTH])

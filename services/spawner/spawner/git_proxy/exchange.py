@@ -10,8 +10,8 @@ from spawner.git_proxy.push_protocol import HEAD, ProtocolError, content_length
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_PIECE: Final = 256 * 1024
-_IDLE: Final = 60.0
+_PIECE_BYTES: Final = 256 * 1024
+_IDLE_SECONDS: Final = 60.0
 """Maximum seconds until the next part of a body is received, and until a part of the response is sent."""
 
 
@@ -43,10 +43,10 @@ class RequestBody:
     async def lines(self, maximum: int) -> Sequence[bytes]:
         """The lines (pkt-line) up to a flush packet. Raises `ProtocolError`, also for more than `maximum` lines."""
         found: list[bytes] = []
-        while length := content_length(await self._exactly(HEAD)):
+        while length := content_length(await self._read_exactly(HEAD)):
             if len(found) == maximum:
                 raise ProtocolError(f"at most {maximum} refs can be named in a push")
-            found.append(await self._exactly(length))
+            found.append(await self._read_exactly(length))
         return found
 
     async def into(self, file: IO[bytes]) -> int:
@@ -64,7 +64,7 @@ class RequestBody:
             pass
         return bytes(self._buffer)
 
-    async def _exactly(self, size: int) -> bytes:
+    async def _read_exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
             if not await self._fill():
                 raise ProtocolError("the request ends too early")
@@ -75,7 +75,7 @@ class RequestBody:
     async def _fill(self) -> bool:
         """Add the next part to the buffer; return whether there was one."""
         while True:
-            part = self._inflated() if self._packed else b""
+            part = self._next_decompressed() if self._packed else b""
             if part:
                 self._left -= len(part)
                 if self._left < 0:
@@ -86,7 +86,7 @@ class RequestBody:
                 return False
             self._packed = await self._next()
 
-    def _inflated(self) -> bytes:
+    def _next_decompressed(self) -> bytes:
         """The next decompressed part, of limited size: a small compressed body may expand to any size."""
         if self._inflate is None:
             part, self._packed = self._packed, b""
@@ -94,7 +94,7 @@ class RequestBody:
         if self._inflate.eof:
             raise HttpError(400, "the request has more than one compressed part")
         try:
-            part = self._inflate.decompress(self._packed, _PIECE)
+            part = self._inflate.decompress(self._packed, _PIECE_BYTES)
         except zlib.error:
             raise HttpError(400, "the request's body is not valid gzip") from None
         self._packed = self._inflate.unconsumed_tail or self._inflate.unused_data
@@ -102,7 +102,7 @@ class RequestBody:
 
     async def _next(self) -> bytes:
         try:
-            async with asyncio.timeout(_IDLE):
+            async with asyncio.timeout(_IDLE_SECONDS):
                 message = await self._receive()
         except TimeoutError:
             raise HttpError(408, "the request was not received in time") from None
@@ -124,20 +124,20 @@ class ProxyResponse:
         fixed = (("content-type", content_type), ("cache-control", "no-cache"), *headers)
         encoded = [(name.encode(), value.encode()) for name, value in fixed]
         self.begun = True
-        await self._sent({"type": "http.response.start", "status": status, "headers": encoded})
+        await self._send_message({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def part(self, content: bytes, *, more: bool = True) -> None:
         """Send a part of the body."""
-        await self._sent({"type": "http.response.body", "body": content, "more_body": more})
+        await self._send_message({"type": "http.response.body", "body": content, "more_body": more})
 
     async def whole(self, status: int, content_type: str, content: bytes, *headers: tuple[str, str]) -> None:
         """Send a whole response."""
         await self.begin(status, content_type, ("content-length", str(len(content))), *headers)
         await self.part(content, more=False)
 
-    async def _sent(self, message: MutableMapping[str, Any]) -> None:
+    async def _send_message(self, message: MutableMapping[str, Any]) -> None:
         try:
-            async with asyncio.timeout(_IDLE):
+            async with asyncio.timeout(_IDLE_SECONDS):
                 await self._send(message)
         except TimeoutError:
             raise DisconnectedError from None

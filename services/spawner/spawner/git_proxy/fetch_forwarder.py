@@ -1,6 +1,6 @@
 """Forwards a sandbox's fetch to its repository with the forge's credential, and returns the response.
 
-The forge gets a new request. Only its body and the protocol version are from the sandbox, so no header or path of a
+The forge gets a new request. Only its body and its protocol version come from the sandbox, so no header or path of a
 sandbox reaches the forge. No text of a failed response reaches the sandbox: it may contain the credential.
 """
 
@@ -18,9 +18,9 @@ from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.lfs_server import machine_proxy
 from spawner.repositories.repository_hosts import RepositoryHosts
 
-_TIMES: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)
-_PIECE: Final = 256 * 1024
-_VERSION: Final = "version=2"
+_TIMEOUTS: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)
+_PIECE_BYTES: Final = 256 * 1024
+_PROTOCOL_VERSION: Final = "version=2"
 _SERVICE: Final = Service.FETCH
 _DENIED: Final = frozenset({401, 403})
 _OK: Final = 200
@@ -43,7 +43,7 @@ class _Request:
 
 
 class FetchForwarder:
-    """Sends requests to forges. `max_bytes`: the maximum of one response."""
+    """Sends requests to forges. `max_bytes` is the maximum size of one response."""
 
     def __init__(self, hosts: RepositoryHosts, session: aiohttp.ClientSession, max_bytes: int) -> None:
         self._hosts, self._session, self._max_bytes = hosts, session, max_bytes
@@ -71,9 +71,9 @@ class FetchForwarder:
         try:
             async with self._session.request(
                 request.method, request.address, headers=_headers(remote, request), data=request.content,
-                allow_redirects=False, proxy=machine_proxy(request.address), timeout=_TIMES,
+                allow_redirects=False, proxy=machine_proxy(request.address), timeout=_TIMEOUTS,
             ) as received:  # fmt: skip
-                _require(received, request.kind)
+                _check_response(received, request.kind)
                 await self._return(received, request.kind, response)
                 return
         except TimeoutError:
@@ -86,7 +86,7 @@ class FetchForwarder:
     async def _return(self, received: aiohttp.ClientResponse, kind: str, response: ProxyResponse) -> None:
         await response.begin(_OK, kind)
         size = 0
-        async for part in received.content.iter_chunked(_PIECE):
+        async for part in received.content.iter_chunked(_PIECE_BYTES):
             size += len(part)
             if size > self._max_bytes:
                 raise GitError(GitFault.TOO_LARGE, "the response is too large (SANDHERD_MAX_REPOSITORY_MB)")
@@ -98,15 +98,15 @@ def _headers(remote: RemoteRepository, request: _Request) -> dict[str, str]:
     headers = {"User-Agent": "git/2 (sandherd)", "Accept": "*/*"}
     if request.content is not None:
         headers |= {"Content-Type": f"application/x-{_SERVICE}-request", "Accept": request.kind}
-    if request.version == _VERSION.encode():
-        headers["Git-Protocol"] = _VERSION
+    if request.version == _PROTOCOL_VERSION.encode():
+        headers["Git-Protocol"] = _PROTOCOL_VERSION
     if remote.credential is not None:
-        pair = f"{remote.credential.username}:{remote.credential.password}".encode()
-        headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        user_and_password = f"{remote.credential.username}:{remote.credential.password}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(user_and_password).decode()}"
     return headers
 
 
-def _require(received: aiohttp.ClientResponse, kind: str) -> None:
+def _check_response(received: aiohttp.ClientResponse, kind: str) -> None:
     """Raise `GitError` unless the response is a success of this media type."""
     if received.status in _DENIED:
         raise GitError(GitFault.DENIED, f"status {received.status}")

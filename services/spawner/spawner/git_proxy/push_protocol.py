@@ -20,7 +20,7 @@ HEADS: Final = "refs/heads/"
 _LENGTH: Final = re.compile(rb"[0-9a-f]{4}")
 _COMMAND: Final = re.compile(rb"([0-9a-f]{40}) ([0-9a-f]{40}) (refs/[\x21-\x7e]{1,400})")
 _CAPABILITIES: Final = ("report-status", "ofs-delta", "object-format=sha1")
-_IGNORED: Final = ("agent=", "session-id=")
+_IGNORED_CAPABILITIES: Final = ("agent=", "session-id=")
 """Prefixes of capabilities that describe the client; they are ignored."""
 _MAX_REASON: Final = 400
 
@@ -40,7 +40,7 @@ class RefUpdate:
 
 @dataclass(frozen=True)
 class PushCommands:
-    """The refs that a push is to change, and whether the client supports a report."""
+    """The refs that a push would change, and whether the client supports a report."""
 
     updates: tuple[RefUpdate, ...] = ()
     reports: bool = False
@@ -77,7 +77,7 @@ def commands_of(lines: Sequence[bytes]) -> PushCommands:
     first, _, capabilities = lines[0].partition(b"\0")
     wanted = capabilities.decode("ascii", "replace").split()
     for name in wanted:
-        if name not in _CAPABILITIES and not name.startswith(_IGNORED):
+        if name not in _CAPABILITIES and not name.startswith(_IGNORED_CAPABILITIES):
             raise ProtocolError(f"{name[:40]!r} is not supported here")
     updates = tuple(_update(text) for text in (first, *lines[1:]))
     return PushCommands(updates, "report-status" in wanted)
@@ -92,7 +92,7 @@ def _update(text: bytes) -> RefUpdate:
 
 
 def refusals(pushed: PushCommands, branch: str, commit: str) -> Mapping[str, str]:
-    """The reason why a push is refused, for each ref; empty if it continues the branch, which is at this commit.
+    """The reason why a push is refused, by ref. Empty if the push only continues the branch, which is at `commit`.
 
     A push is refused as a whole: none of its refs is changed.
     """

@@ -26,7 +26,7 @@ class Service(StrEnum):
 
 @dataclass(frozen=True)
 class GitRoute:
-    """The sandbox and the service of a request. `lists`: whether it lists refs; otherwise it transfers objects."""
+    """The sandbox and the service of a request. With `lists` it lists refs, otherwise it transfers objects."""
 
     project: str
     sandbox: str

@@ -18,7 +18,7 @@ from spawner.records.availability import available, unknown
 
 MAX_SECRETS: Final = 100
 """Maximum secrets of a project."""
-_LISTED: Final = 20
+_MAX_LISTED_TASKS: Final = 20
 
 
 class SecretRequestHandler:
@@ -31,38 +31,40 @@ class SecretRequestHandler:
 
     async def set_secret(self, incoming: IncomingRequest[SetSecret]) -> SecretView:
         """Store a value, which replaces the previous one."""
-        project, request = _one_project(incoming.project), incoming.request
-        value = self._opened(project, request)
+        project, request = _single_project(incoming.project), incoming.request
+        value = self._decrypt_value(project, request)
         with available("secrets"):
             await self._check_limit(project, request.name)
             record = await self._live.secrets.put(project, request.name, value, request.updated_by)
-            return _view(record, self._users(project, request.name), readable=True)
+            return _view(record, self._tasks_using(project, request.name), readable=True)
 
     async def list_secrets(self, incoming: IncomingRequest[ListSecrets]) -> SecretList:
         """The secrets of a project, or of all projects."""
         with available("secrets"):
             records = await self._live.secrets.all(None if incoming.project == FLEET else incoming.project)
             readable = await self._live.secrets.readable()
-        views = [_view(one, self._users(one.project, one.name), readable=one.vault_key in readable) for one in records]
+        views = [
+            _view(one, self._tasks_using(one.project, one.name), readable=one.vault_key in readable) for one in records
+        ]
         return SecretList(secrets=views)
 
     async def delete_secret(self, incoming: IncomingRequest[DeleteSecret]) -> SecretDeleted:
         """Delete a secret. One that tasks still need is deleted only with `force`."""
-        project, name = _one_project(incoming.project), incoming.request.name
+        project, name = _single_project(incoming.project), incoming.request.name
         with available("secrets"):
             await self._live.catch_up()
-            found = self._users(project, name)
+            found = self._tasks_using(project, name)
             if found and not incoming.request.force and await self._live.secrets.get(project, name):
                 raise _in_use(name, found)
             if not await self._live.secrets.delete(project, name):
                 raise unknown("secret", project, name)
-        return SecretDeleted(name=name, tasks=found[:_LISTED])
+        return SecretDeleted(name=name, tasks=found[:_MAX_LISTED_TASKS])
 
-    def _users(self, project: str, name: str) -> list[str]:
+    def _tasks_using(self, project: str, name: str) -> list[str]:
         views = [view for view in self._live.task_index.views() if view.project == project]
         return users([(view.task, view.named_secrets) for view in views if view.state not in TASK_ENDED], name)
 
-    def _opened(self, project: str, request: SetSecret) -> str:
+    def _decrypt_value(self, project: str, request: SetSecret) -> str:
         """The value that was sealed for this project and name."""
         values = open_sealed(request.sealed, self._sealing_key) or {}
         member = secret_member(project, request.name)
@@ -92,7 +94,7 @@ class SecretRequestHandler:
             )
 
 
-def _one_project(project: str) -> str:
+def _single_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a secret belongs to one project", field="project", remedy="name one with --project"

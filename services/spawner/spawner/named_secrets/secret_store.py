@@ -41,7 +41,7 @@ class SecretStore:
         held, created = await self._records.create(new)
         if created and held.record.version == new.version:
             return held.record
-        changed = await self._records.change(new.key, lambda old, _: _replaced(old, new))
+        changed = await self._records.change(new.key, lambda old, _: _with_new_value(old, new))
         return changed.record if changed else await self.put(project, name, value, updated_by)
 
     async def get(self, project: str, name: str) -> SecretRecord | None:
@@ -85,14 +85,14 @@ class SecretStore:
         return record is not None and record.version == version
 
     async def refusal(self, project: str, named: Mapping[str, str]) -> Refusal | None:
-        """Why a spec with these references (variable: name) is refused, or None."""
+        """Why a spec is refused that references the secrets `named` (names by variable), or None."""
         for name in sorted(set(named.values())):
             if await self.get(project, name) is None:
                 return Refusal(missing(project, name), "spec.secrets")
         return None
 
     async def values(self, project: str, named: Mapping[str, str]) -> dict[str, str] | Refusal:
-        """The values of these variables, or why they are unavailable."""
+        """The values by variable, from the names by variable in `named`; or why a value is unavailable."""
         found = {variable: await self.value(project, name) for variable, name in named.items()}
         absent = [named[variable] for variable, value in sorted(found.items()) if value is None]
         if absent:
@@ -112,7 +112,7 @@ def _unreadable(_project: str, name: str) -> str:
     return f"the value of secret {name} can't be read ({why}): set it again with `sandherd secrets set {name}`"
 
 
-def _replaced(old: SecretRecord, new: SecretRecord) -> SecretRecord:
+def _with_new_value(old: SecretRecord, new: SecretRecord) -> SecretRecord:
     return new.model_copy(update={"created_at": old.created_at, "sealed": None})
 
 

@@ -21,12 +21,12 @@ from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.sandboxes.runtime_calls import call_with_timeout
 
 PREFIX: Final = "wrm"
-_CLAIM_GRACE: Final = 60.0
+_CLAIM_GRACE_SECONDS: Final = 60.0
 """Seconds after which a claim without a sandbox record is abandoned: the claimer crashed, or its task was ended."""
 _STARTING: Final = (SandboxState.REQUESTED, SandboxState.SPAWNING)
 _START_SECONDS: Final = 1.0
-"""Maximum time for which claimed sandboxes start before the pool is refilled."""
-_FREE: Final = (WarmState.REQUESTED, WarmState.READY)
+"""Maximum time to wait for claimed sandboxes to start before the pool is refilled."""
+_UNCLAIMED: Final = (WarmState.REQUESTED, WarmState.READY)
 _log: Final = logs.get("pool.filler")
 
 
@@ -55,8 +55,8 @@ class Filler:
         self._max_age = max_age
         self._wake = asyncio.Event()
         self._starting: set[str] = set()
-        self._started = asyncio.Event()
-        live.pool_index.on_change(lambda _key, record: self._changed(record))
+        self._start_ended = asyncio.Event()
+        live.pool_index.on_change(lambda _key, record: self._on_pool_record(record))
         live.sandbox_index.on_change(self._on_sandbox)
         live.sandbox_index.on_removal(self._has_started)
 
@@ -65,10 +65,10 @@ class Filler:
         await asyncio.gather(self._live.pool_index.complete.wait(), self._live.sandbox_index.complete.wait())
         while True:
             if not self._lease.held:
-                self._live.meters.hide("sandherd_warm_sandboxes")  # another replica exports them now
+                self._live.meters.hide("sandherd_warm_sandboxes")  # another replica exports this gauge now
             await self._lease.wait_held()
             self._wake.clear()
-            await self._until_started()
+            await self._wait_for_claimed_starts()
             try:
                 await self.fill(timeout)
             except LeaseLostError as error:
@@ -83,17 +83,17 @@ class Filler:
         """Fill the pool once. Raises `LeaseLostError`, and transient errors that prevent its completion."""
         for record in self._live.pool_index.views():
             self._lease.check()
-            await self._check(record, timeout)
+            await self._check_record(record, timeout)
         needs = pool_decisions.needs(self._kinds, self._live.pool_index.views(), self._live.now(), self._max_age)
         for unit in needs.drop:
-            await self._drop(unit, timeout)
+            await self._remove_unit(unit, timeout)
         for kind in needs.make:
             self._lease.check()
             held, _ = await self._live.pool.create(pool_decisions.requested(new_name(PREFIX), kind, self._live.now()))
-            await self._prepare(held, timeout)
-        self._measure()
+            await self._start_unit(held, timeout)
+        self._set_gauges()
 
-    async def _check(self, record: WarmRecord, timeout: float) -> None:
+    async def _check_record(self, record: WarmRecord, timeout: float) -> None:
         if record.state is WarmState.CLAIMED:
             await self._close_claim(record, timeout)
             return
@@ -102,14 +102,14 @@ class Filler:
         if held is None or runtime is None:
             return
         if held.record.state is WarmState.REQUESTED:
-            await self._prepare(held, timeout)
+            await self._start_unit(held, timeout)
             return
-        seen = await call_with_timeout(runtime.observe(record.unit), timeout, f"runtime {runtime.name}")
-        if seen is None or not seen.alive:
-            _log.warning("warm sandbox ended", unit=record.unit, end=str(seen and seen.end))
-            await self._drop(record.unit, timeout)
+        observed = await call_with_timeout(runtime.observe(record.unit), timeout, f"runtime {runtime.name}")
+        if observed is None or not observed.alive:
+            _log.warning("warm sandbox ended", unit=record.unit, end=str(observed and observed.end))
+            await self._remove_unit(record.unit, timeout)
 
-    async def _prepare(self, held: StoredRecord[WarmRecord], timeout: float) -> None:
+    async def _start_unit(self, held: StoredRecord[WarmRecord], timeout: float) -> None:
         record = held.record
         runtime = self._runtimes[record.runtime]
         self._lease.check()
@@ -120,10 +120,10 @@ class Filler:
             key = await call_with_timeout(runtime.prepare(plan), timeout, f"runtime {runtime.name}")
         except RuntimeFailedError as error:
             _log.warning("warm sandbox not started", unit=record.unit, error=str(error))
-            await self._drop(record.unit, timeout)
+            await self._remove_unit(record.unit, timeout)
             return
         self._lease.check()
-        await self._live.pool.replace(held, pool_decisions.ready(record, _user_key(key)))
+        await self._live.pool.replace(held, pool_decisions.ready(record, _valid_user_key(key)))
 
     async def _close_claim(self, record: WarmRecord, timeout: float) -> None:
         """Delete the pool's record of a claimed unit once a sandbox's record names the unit.
@@ -136,28 +136,31 @@ class Filler:
             pool_record = await self._live.pool.load(record.unit)
             if pool_record is not None:
                 await self._live.pool.remove(pool_record)
-        elif held is not None or pool_decisions.stale(record, self._live.now(), _CLAIM_GRACE):
-            await self._drop(record.unit, timeout, WarmState.CLAIMED)
+        elif held is not None or pool_decisions.stale(record, self._live.now(), _CLAIM_GRACE_SECONDS):
+            await self._remove_unit(record.unit, timeout, WarmState.CLAIMED)
 
-    async def _drop(self, unit: str, timeout: float, *states: WarmState) -> None:
-        """Remove a warm sandbox, its record first, so that it can't be claimed. The sweep removes leftovers."""
+    async def _remove_unit(self, unit: str, timeout: float, *states: WarmState) -> None:
+        """Remove a warm sandbox; its record first, so that it can't be claimed. After a failure the sweep removes it.
+
+        Without `states`, the sandbox is only removed while it is not claimed.
+        """
         self._lease.check()
         held = await self._live.pool.load(unit)
-        if held is None or held.record.state not in (states or _FREE) or not await self._live.pool.remove(held):
+        if held is None or held.record.state not in (states or _UNCLAIMED) or not await self._live.pool.remove(held):
             return
         runtime = self._runtimes.get(held.record.runtime)
         if runtime:
             await call_with_timeout(runtime.remove(unit), timeout, f"runtime {runtime.name}")
 
-    async def _until_started(self) -> None:
+    async def _wait_for_claimed_starts(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_START_SECONDS):
                 while self._starting:
-                    self._started.clear()
-                    await self._started.wait()
+                    self._start_ended.clear()
+                    await self._start_ended.wait()
         self._starting.clear()
 
-    def _changed(self, record: WarmRecord) -> None:
+    def _on_pool_record(self, record: WarmRecord) -> None:
         if record.state is WarmState.CLAIMED:
             self._starting.add(record.claimed_by or "")
             self._wake.set()
@@ -168,14 +171,14 @@ class Filler:
 
     def _has_started(self, key: str) -> None:
         self._starting.discard(key)
-        self._started.set()
+        self._start_ended.set()
 
-    def _measure(self) -> None:
+    def _set_gauges(self) -> None:
         states = [record.state for record in self._live.pool_index.views()]
         for state in WarmState:
             self._live.meters.set("sandherd_warm_sandboxes", states.count(state), state=state)
 
 
-def _user_key(found: str | None) -> str | None:
-    """The key that a runtime, perhaps of a plugin, has returned; None if no credential can be issued for it."""
+def _valid_user_key(found: str | None) -> str | None:
+    """The key that a runtime has returned; None if it is not a user key. A plugin's runtime may return any text."""
     return found if found and is_public_key(found, KeyKind.USER) else None

@@ -27,10 +27,10 @@ METRIC: Final = "sandherd_warm_claims_total"
 
 
 class Pool:
-    """The claimable warm sandboxes. Without a match a sandbox is started cold, without waiting."""
+    """The warm sandboxes that can be claimed. If none matches, the caller starts a cold sandbox without waiting."""
 
     def __init__(self, live: LiveState, menu: SpawnPolicy, credential_life: float) -> None:
-        """`credential_life` of a worker's credential is in seconds."""
+        """`credential_life` is the lifetime of a worker's credential, in seconds."""
         self._live = live
         self._menu = menu
         self._credential_life = credential_life

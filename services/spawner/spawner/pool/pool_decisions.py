@@ -24,7 +24,7 @@ class PoolProfile:
 
 @dataclass(frozen=True)
 class Needs:
-    """The result of a pass."""
+    """The difference between the pool and its desired size."""
 
     make: tuple[PoolProfile, ...]
     """One entry for each missing warm sandbox."""
@@ -33,7 +33,7 @@ class Needs:
 
 
 def kinds(menu: SpawnPolicy, worker: str = "") -> tuple[PoolProfile, ...]:
-    """The warm sandboxes that the settings request. `worker`: the digest of the code of their workers."""
+    """The warm sandboxes that the settings request. `worker` is the digest of the code of their workers."""
     return tuple(
         PoolProfile(
             name,
@@ -49,7 +49,7 @@ def kinds(menu: SpawnPolicy, worker: str = "") -> tuple[PoolProfile, ...]:
 
 
 def needs(wanted: Iterable[PoolProfile], records: Iterable[WarmRecord], now: datetime, max_age: float) -> Needs:
-    """What is missing and what is surplus. Claimed units no longer belong to the pool. `max_age` is in seconds."""
+    """The missing and the surplus units, not counting claimed ones. Units older than `max_age` seconds are surplus."""
     free = sorted(
         (record for record in records if record.state is not WarmState.CLAIMED),
         key=lambda record: (record.requested_at, record.unit),
@@ -68,9 +68,15 @@ def needs(wanted: Iterable[PoolProfile], records: Iterable[WarmRecord], now: dat
     return Needs(make=tuple(missing), drop=tuple(drop))
 
 
-def _key(of: PoolProfile | WarmRecord) -> tuple[str, str, SandboxLimits, bool, str]:
-    """The properties that can't be changed after a sandbox has started."""
-    return of.profile, of.runtime, of.limits, of.user_namespaces, of.worker
+def _key(profile_or_record: PoolProfile | WarmRecord) -> tuple[str, str, SandboxLimits, bool, str]:
+    """The properties that can't be changed after a warm sandbox has started."""
+    return (
+        profile_or_record.profile,
+        profile_or_record.runtime,
+        profile_or_record.limits,
+        profile_or_record.user_namespaces,
+        profile_or_record.worker,
+    )
 
 
 def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
@@ -87,7 +93,7 @@ def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
 
 
 def ready(record: WarmRecord, public_key: str | None) -> WarmRecord:
-    """The record after the worker has begun to wait, with this key: the sandbox can be claimed."""
+    """The record of a sandbox whose worker waits, with the worker's public key: it can be claimed."""
     if record.state is not WarmState.REQUESTED:
         return record
     return record.model_copy(update={"state": WarmState.READY, "public_key": public_key})
@@ -114,5 +120,5 @@ def claimable(
 
 
 def stale(record: WarmRecord, now: datetime, grace: float) -> bool:
-    """Whether a unit was claimed `grace` seconds ago or earlier: the record of the claiming sandbox is overdue."""
+    """Whether a unit was claimed at least `grace` seconds ago: the record of the claiming sandbox is then overdue."""
     return record.claimed_at is not None and now >= record.claimed_at + timedelta(seconds=grace)

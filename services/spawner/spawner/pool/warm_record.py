@@ -1,4 +1,4 @@
-"""A warm sandbox's record in the bucket `pool`, removed once it is claimed and its sandbox's record exists."""
+"""A warm sandbox's record in the bucket `pool`. It is removed once the record of the sandbox that claimed it exists."""
 
 from enum import StrEnum
 
@@ -18,10 +18,10 @@ class WarmState(StrEnum):
 
 
 class WarmRecord(Record):
-    """A warm sandbox requested from a runtime. It has no events: the record of the sandbox that claims it has."""
+    """A warm sandbox requested from a runtime. It has no events until a sandbox claims it, which has its own record."""
 
     project: SafeName = FLEET
-    """No project yet."""
+    """A placeholder: a warm sandbox belongs to no project yet."""
     unit: SafeName
     """The warm sandbox's name in its runtime: `wrm-…`."""
     profile: SafeName

@@ -1,7 +1,7 @@
-"""A digest of the code that workers run, by which waiting workers of another version are found.
+"""A digest of the code that workers run, which shows whether a waiting worker has another version.
 
-After an upgrade in place, a worker that waits has modules of the previous version, and would load the others from files
-of the new one.
+After an upgrade in place, a waiting worker has loaded modules of the previous version, and would load further modules
+of the new version.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from sandherd.worker_bundle import NoWorkerError, own_files
 
 @cache
 def worker_code() -> str:
-    """The digest of the worker's files when this process began; empty if no worker is installed here."""
+    """The digest of the worker's files at the first call; empty if no worker is installed here."""
     try:
         return digest_of(own_files())
     except NoWorkerError:

@@ -13,7 +13,7 @@ from spawner.projects.project_record import ProjectRecord
 from spawner.spec_resolution import Refusal
 
 ValuesT = TypeVar("ValuesT", ProjectLimits, ProjectDefaults)
-_KIND: Final = "defaults.harness"
+_HARNESS_FIELD: Final = "defaults.harness"
 
 
 def created(project: str, request: SetProject, now: datetime) -> ProjectRecord:
@@ -66,13 +66,15 @@ def defaults_refusal(defaults: ProjectDefaults, caps: SandboxLimits, harnesses: 
 def _harness_refusal(kind: str, harnesses: list[str]) -> Refusal | None:
     """Why this kind of agent can't be a default, or None: its options may be required with each task."""
     if kind not in harnesses:
-        return Refusal(f"there is no harness {kind!r} here; there is: {', '.join(harnesses)}", _KIND)
+        return Refusal(f"there is no harness {kind!r} here; there is: {', '.join(harnesses)}", _HARNESS_FIELD)
     options: type[BaseModel] | None = HARNESSES.get(kind)
     try:
         if options is not None:
             options.model_validate({"kind": kind})
     except ValidationError:
-        return Refusal(f"{kind} needs a program with each task, so it can't be a default: name another harness", _KIND)
+        return Refusal(
+            f"{kind} needs a program with each task, so it can't be a default: name another harness", _HARNESS_FIELD
+        )
     return None
 
 

@@ -22,7 +22,7 @@ from spawner.tasks.capacity import Capacity
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {ListProjects: 1, SetProject: 1}
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
-_STORED: Final = ("created_at", "updated_at", "updated_by", "defaults")
+_RECORD_FIELDS: Final = ("created_at", "updated_at", "updated_by", "defaults")
 """The fields of a record that are copied to its view."""
 MAX_PROJECTS: Final = 10_000
 """Maximum projects with a record."""
@@ -55,11 +55,11 @@ class ProjectRequestHandler:
         return {ListProjects: self.projects, SetProject: self.set_project}
 
     async def set_project(self, incoming: IncomingRequest[SetProject]) -> ProjectView:
-        """Create or change a project. The change is in effect when this returns, on other replicas soon after."""
-        project, request = _one_project(incoming.project), incoming.request
+        """Create or change a project. It is in effect here when this returns, and on other replicas soon after."""
+        project, request = _single_project(incoming.project), incoming.request
         self._check(request)
         with available("projects"):
-            record = await (self._created if request.new else self._changed)(project, request)
+            record = await (self._create if request.new else self._change)(project, request)
             return self._view(project, record, await self._users([project]))
 
     async def projects(self, incoming: IncomingRequest[ListProjects]) -> ProjectList:
@@ -67,11 +67,13 @@ class ProjectRequestHandler:
         with available("projects"):
             await self._live.catch_up()
             records = {known.view.project: known.view for _, known in self._live.project_index.items()}
-            names = sorted(self._known() | records.keys()) if incoming.project == FLEET else [incoming.project]
+            names = (
+                sorted(self._active_projects() | records.keys()) if incoming.project == FLEET else [incoming.project]
+            )
             users = await self._users(names)
             return ProjectList(projects=[self._view(name, records.get(name), users) for name in names])
 
-    async def _created(self, project: str, request: SetProject) -> ProjectRecord:
+    async def _create(self, project: str, request: SetProject) -> ProjectRecord:
         record = project_changes.created(project, request, self._live.now())
         if len(self._live.project_index) >= MAX_PROJECTS:
             raise ContractError(
@@ -83,7 +85,7 @@ class ProjectRequestHandler:
             raise ContractError(Code.CONFLICT, f"project {project} already exists", field="project", remedy=remedy)
         return held.record
 
-    async def _changed(self, project: str, request: SetProject) -> ProjectRecord:
+    async def _change(self, project: str, request: SetProject) -> ProjectRecord:
         now = self._live.now()
         held = await self._live.projects.change(
             project, lambda record, _: project_changes.changed(record, request, now)
@@ -111,7 +113,7 @@ class ProjectRequestHandler:
             refused, field=f"defaults.repository.{'git_proxy' if refused.field.endswith('git_proxy') else 'url'}"
         )
 
-    def _known(self) -> set[str]:
+    def _active_projects(self) -> set[str]:
         """The projects with tasks, sandboxes, or a limit in the settings."""
         tasks = {key.partition(".")[0] for key, _ in self._live.task_index.items()}
         return tasks | self._capacity.projects()
@@ -128,7 +130,7 @@ class ProjectRequestHandler:
         return found
 
     def _view(self, project: str, record: ProjectRecord | None, users: dict[str, set[str]]) -> ProjectView:
-        stored = {} if record is None else {name: getattr(record, name) for name in _STORED}
+        stored = {} if record is None else {name: getattr(record, name) for name in _RECORD_FIELDS}
         tasks = (view for view in self._live.task_index.views() if view.project == project)
         return ProjectView(
             project=project,
@@ -140,7 +142,7 @@ class ProjectRequestHandler:
         )
 
 
-def _one_project(project: str) -> str:
+def _single_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"

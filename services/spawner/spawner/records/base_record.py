@@ -20,8 +20,8 @@ class StoreUnavailableError(Exception):
 class Record(BaseModel):
     """A record in a bucket.
 
-    It is its own source of events: `sequence` counts its events, and `outbox` contains those written but perhaps not
-    published yet. Both change in the same compare-and-set as the state, so a crash at any moment loses no event,
+    It is its own source of events: `sequence` counts them, and `outbox` contains those that are perhaps not published
+    yet. Both change in the same compare-and-set as the state, so a crash at any moment loses no event,
     duplicates none, and leaves no gap.
     """
 
@@ -29,13 +29,13 @@ class Record(BaseModel):
 
     project: SafeName
     traceparent: str | None = None
-    """The trace context of its own span, which is recorded when it ends and is the parent of spans of its activity."""
+    """The trace context of the record's own span, which is recorded when it ends. It is the parent of related spans."""
     parent: str | None = None
     """The parent of that span, if there is one."""
     sequence: int = 0
     outbox: tuple[str, ...] = ()
     sealed: str | None = None
-    """Its secret part, encrypted with the record's own key. Written and read by the store (`records.vault`)."""
+    """The secret part, encrypted with the record's own key. The store writes and reads it (`records.vault`)."""
 
     def secret_part(self) -> str | None:
         """The part that must not be stored in plain text, as text; None if there is no such part."""

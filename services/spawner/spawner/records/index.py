@@ -17,7 +17,7 @@ from spawner.records.base_record import IndexEntry, Record, StoreUnavailableErro
 from spawner.records.store import StoredRecord
 
 _CHECK: Final = 5.0
-"""Seconds without a change after which a watch is checked, and maximum seconds of `catch_up`."""
+"""Seconds without a change after which a watch is checked, and the timeout of `catch_up` in seconds."""
 _PAUSE: Final = 0.5
 _log: Final = logs.get("records.index")
 
@@ -45,11 +45,11 @@ class Index(Generic[RecordT, ViewT]):
         """Set when every record that was in the bucket at the start is indexed."""
 
     def on_change(self, callback: Callable[[str, ViewT], None]) -> None:
-        """From now on `callback(key, view)` is called for every record that is new or changed."""
+        """From now on, call `callback(key, view)` for every record that is new or changed."""
         self._listeners.append(callback)
 
     def on_removal(self, callback: Callable[[str], None]) -> None:
-        """From now on `callback(key)` is called for every record that was removed."""
+        """From now on, call `callback(key)` for every record that is removed."""
         self._removal_listeners.append(callback)
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ class Index(Generic[RecordT, ViewT]):
             await asyncio.sleep(_PAUSE)
 
     async def catch_up(self, bus: Bus) -> None:
-        """Wait until everything that is now in the bucket is indexed. Raises `StoreUnavailableError` after 5 s."""
+        """Wait until all present records of the bucket are indexed. Raises `StoreUnavailableError` after 5 s."""
         try:
             async with asyncio.timeout(_CHECK):
                 last = await self._last(bus)
@@ -205,7 +205,7 @@ class Index(Generic[RecordT, ViewT]):
             callback(key)
 
     async def _is_behind(self, bus: Bus) -> bool:
-        """Whether the watch still lacks a message that the bucket already had at the previous check."""
+        """Whether the watch still lacks a message that was in the bucket at the previous check."""
         missed = self._behind is not None and self._seen < self._behind
         last = await self._last(bus)
         self._behind = last if last > self._seen else None

@@ -1,4 +1,4 @@
-"""Records in a key-value bucket: read, created and changed by compare-and-set. Their events are published after it."""
+"""Records in a key-value bucket: created and changed by compare-and-set. Their events are published afterwards."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -67,8 +67,8 @@ class Store(Generic[RecordT]):
         """`vault` encrypts the secrets of records; without it no record may have any.
 
         `index` gets every write; without it every record is read again before it is changed. `changed(before, after)`
-        is called after a record was replaced. `sole_writer` returns whether this process probably does the next write
-        of a record: then that write clears the outbox, too.
+        is called after a record was replaced. `sole_writer` returns whether this process will probably make the next
+        write of a record: then that write also removes published events.
         """
         self._bus = bus
         self._bucket = bucket
@@ -87,7 +87,7 @@ class Store(Generic[RecordT]):
         return held and StoredRecord(await self._opened(held.record), held.revision, held.size)
 
     async def newest(self, key: str) -> StoredRecord[RecordT] | None:
-        """Like `load`, but without a read if this process wrote the record last, as far as it knows.
+        """Like `load`, but without a read if no write by another process is known since this process wrote the record.
 
         It may be older than a simultaneous write of another process, so writes that depend on it must be conditional.
         """

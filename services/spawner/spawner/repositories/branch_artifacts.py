@@ -25,7 +25,7 @@ from spawner.records.base_record import StoreUnavailableError
 
 BUNDLE: Final = "application/x-git-bundle"
 DIFF: Final = "text/x-diff; charset=utf-8"
-_LIFETIME: Final = "604800s"
+_CHUNK_LIFETIME: Final = "604800s"
 """The lifetime of a chunk: seven days."""
 
 
@@ -46,7 +46,7 @@ class BranchArtifacts:
         try:
             receiver = ChunkReceiver(reference)
             while not receiver.complete:
-                piece = await self._next(reference, receiver.after)
+                piece = await self._read_chunk(reference, receiver.after)
                 file.seek(receiver.accept(piece))
                 file.write(piece.data)
         except InvalidChunkError as error:
@@ -63,7 +63,7 @@ class BranchArtifacts:
         return builder.reference()
 
     async def delete(self, reference: ArtifactRef | None) -> None:
-        """Delete the chunks; it is not an error if there are none."""
+        """Delete the chunks of an artifact, if there are any. Does nothing for None."""
         if reference is None:
             return
         try:
@@ -73,12 +73,12 @@ class BranchArtifacts:
 
     async def _publish(self, subject: str, chunk: bytes, msg_id: str) -> None:
         try:
-            await self._bus.publish(subject, chunk, msg_id=msg_id, headers={LIFETIME: _LIFETIME})
+            await self._bus.publish(subject, chunk, msg_id=msg_id, headers={LIFETIME: _CHUNK_LIFETIME})
         except (PublishFailedError, PublishRefusedError) as error:
             raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
 
-    async def _next(self, reference: ArtifactRef, after: int) -> ArtifactPiece:
-        """The next chunk after this sequence."""
+    async def _read_chunk(self, reference: ArtifactRef, after: int) -> ArtifactPiece:
+        """The first chunk whose sequence number in the stream is higher than `after`."""
         try:
             found = await next_unchanging_on(self._bus, "ARTIFACTS", reference.subject, after + 1)
         except nats.js.errors.NotFoundError:

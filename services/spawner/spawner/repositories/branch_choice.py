@@ -25,13 +25,13 @@ def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRe
 
     Raises `GitError` if the task names a branch that is not live.
     """
-    every = list(known)
-    live = [record for record in every if record.state is BranchState.LIVE]
+    records = list(known)
+    live = [record for record in records if record.state is BranchState.LIVE]
     for record in live:
         if record.life == task.life or record.branch == repository.branch:
             return record
     if repository.branch is not None:
-        raise GitError(GitFault.NOT_FOUND, _not_live(repository.branch, every))
+        raise GitError(GitFault.NOT_FOUND, _not_live(repository.branch, records))
     if repository.join:
         of_ticket = [record for record in live if _is_same_ticket(record.ticket, repository.ticket)]
         return max(of_ticket, key=lambda record: record.updated_at, default=None)

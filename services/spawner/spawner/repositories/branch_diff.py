@@ -11,7 +11,7 @@ from spawner.repositories.branch_record import BranchSize
 from spawner.repositories.mirror import Mirror
 
 _DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
-_LONGEST_PATH: Final = 200
+_MAX_PATH_LENGTH: Final = 200
 """Maximum characters of a path in an event, which lists up to 2,000 paths and has to fit into a message."""
 Lines = Mapping[str, tuple[int, int]]
 """The numbers of added and removed lines, by changed path; 0 for binary files."""
@@ -23,10 +23,10 @@ async def changed_lines(mirror: Mirror, base: str, commit: str) -> Lines:
     # a diff needs memory for each.
     await mirror.run("ls-tree", "-r", "-z", "--name-only", "--end-of-options", commit)
     shown = await mirror.run(*_DIFF, "--numstat", "-z", "--end-of-options", base, commit)
-    return await asyncio.to_thread(_parsed, shown)
+    return await asyncio.to_thread(_parse_numstat, shown)
 
 
-def _parsed(shown: str) -> Lines:
+def _parse_numstat(shown: str) -> Lines:
     rows = (row.split("\t", 2) for row in shown.split("\0") if row)
     return {path: (_number(added), _number(removed)) for added, removed, path in rows}
 
@@ -49,7 +49,7 @@ async def write_diff(mirror: Mirror, base: str, commit: str, file: Path) -> None
 def shown_path(path: str) -> str:
     """A path as valid text, truncated if it is long. Git stores paths as bytes of any encoding and length."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return text if len(text) <= _LONGEST_PATH else f"{text[: _LONGEST_PATH - 1]}…"
+    return text if len(text) <= _MAX_PATH_LENGTH else f"{text[: _MAX_PATH_LENGTH - 1]}…"
 
 
 def paths_to_approve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]:
@@ -60,8 +60,8 @@ def paths_to_approve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]
     """
     rules = [GitignoreRules(b"/" + pattern.lower().encode()) for pattern in patterns]
     above = {parent for pattern in patterns for parent in parents(pattern.lower())}
-    lowered = ((path, path.lower()) for path in paths)
-    return [path for path, low in lowered if low in above or any(_matches(one, low) for one in rules)]
+    lower_case_paths = ((path, path.lower()) for path in paths)
+    return [path for path, low in lower_case_paths if low in above or any(_matches(one, low) for one in rules)]
 
 
 def _matches(rules: GitignoreRules, path: str) -> bool:

@@ -17,9 +17,9 @@ Rules = Mapping[str, Sequence[str]]
 """Words by prefix, in lower case. The rules are tried in this order. If none matches, the first prefix without words
 is used."""
 _FEATURE, _BUGFIX, _HOTFIX = "feature", "bugfix", "hotfix"
-_DISTINCTION: Final = 6
+_SUFFIX_LENGTH: Final = 6
 """Length of the suffix that makes a name unique: 30 bits of a digest of the task's name."""
-_TRIES: Final = 100
+_MAX_SUFFIXES: Final = 100
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -48,7 +48,7 @@ def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None
     if not used.isdisjoint(_folders(prefix)):  # `feature/x` can't exist beside a branch `feature`
         folder = f"{prefix.replace('/', '-')}-"
     terms = [*_terms(ticket or ""), *_terms(title)] or _terms(task)
-    suffixes = ("", *(f"-{_distinction(f'{task} {number}')}" for number in range(_TRIES)))
+    suffixes = ("", *(f"-{_suffix_for(f'{task} {number}')}" for number in range(_MAX_SUFFIXES)))
     names = (folder + _joined(terms, MAX_LENGTH - len(folder) - len(suffix)) + suffix for suffix in suffixes)
     return next(name for name in names if not collides(name, used))
 
@@ -59,10 +59,10 @@ def distinguished(name: str, task: str, taken: Iterable[str]) -> str:
     If one of `taken` has the name of a folder in it, each `/` is replaced by `-`.
     """
     used = frozenset(one.casefold() for one in taken)
-    short = name[: MAX_LENGTH - _DISTINCTION - 1].rstrip("-/")
+    short = name[: MAX_LENGTH - _SUFFIX_LENGTH - 1].rstrip("-/")
     if not used.isdisjoint(_folders(short.rpartition("/")[0])):
         short = short.replace("/", "-")
-    names = (f"{short}-{_distinction(f'{task} {number}')}" for number in range(_TRIES))
+    names = (f"{short}-{_suffix_for(f'{task} {number}')}" for number in range(_MAX_SUFFIXES))
     return next(one for one in names if not collides(one, used))
 
 
@@ -78,7 +78,7 @@ def _folders(name: str) -> set[str]:
 
 
 def _terms(text: str) -> list[str]:
-    """The words in lower case ASCII. Accents, and other letters that are not ASCII, are removed."""
+    """The words of a text in lower-case ASCII. Accents and other characters outside ASCII are removed."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     return re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])'(?=[a-z])", "", plain))
 
@@ -94,6 +94,6 @@ def _joined(terms: Sequence[str], limit: int) -> str:
     return joined
 
 
-def _distinction(task: str) -> str:
+def _suffix_for(task: str) -> str:
     number = int.from_bytes(sha256(task.encode()).digest()[:8])
-    return "".join(_ALPHABET[number >> 5 * place & 31] for place in range(_DISTINCTION))
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in range(_SUFFIX_LENGTH))

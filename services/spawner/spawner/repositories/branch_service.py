@@ -28,7 +28,7 @@ _MIB: Final = 1024 * 1024
 
 
 class BranchService:
-    """Prepares checkouts, runs the steps of branches, and removes repositories that are not needed any more.
+    """Prepares checkouts, runs the steps of branches, and removes repositories that are no longer needed.
 
     It runs on the replica that holds the scheduler's lease. The mirrors are in the folder `repositories` of
     `SANDHERD_HOME`.

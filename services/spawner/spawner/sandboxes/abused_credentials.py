@@ -16,13 +16,13 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 from spawner.sandboxes.flood_limits import USER_PRINCIPALS, CredentialAbuse
 
-_PUBLISHED_WITHIN: Final = 2.0
-"""Timeout in seconds of publishing events; the next check continues."""
+_PUBLISH_TIMEOUT_SECONDS: Final = 2.0
+"""Timeout of publishing events, in seconds. The next check publishes the others."""
 _log: Final = logs.get("abused_credentials")
 
 
 class AbusedCredentials:
-    """Revokes credentials of the users' account by `revoker`. Does nothing if the spawner's keys can't sign (None)."""
+    """Revokes credentials of the users' account. Does nothing if `revoker` is None: the spawner's keys can't sign."""
 
     def __init__(self, bus: Bus, meters: Meters, revoker: AccountRevoker | None, limit: int) -> None:
         self._bus = bus
@@ -41,16 +41,17 @@ class AbusedCredentials:
     ) -> None:
         """Revoke the credentials of `abuses`, and again each revoked credential that has an open connection.
 
-        It can have one after `sandherd identity push`: the account's token that this pushes has no list of revocations.
+        A revoked credential can have one after `sandherd identity push`, which pushes the account's token without its
+        list of revocations.
         Raises `RevocationFailedError`, and the errors of the bucket; then call it again.
         """
         if self._revoker is None:
             return
-        listed = await self._revoker.revoked()
-        new = {abuse.user: abuse for abuse in abuses if abuse.user.public_key not in listed}
-        users = {*new, *_connected(connections, listed)}
+        revoked_keys = await self._revoker.revoked()
+        new = {abuse.user: abuse for abuse in abuses if abuse.user.public_key not in revoked_keys}
+        users = {*new, *_connected_users(connections, revoked_keys)}
         if users:
-            await self._revoker.revoke({user.public_key: _end_of(user) for user in users}, now)
+            await self._revoker.revoke({user.public_key: _token_end(user) for user in users}, now)
         for abuse in new.values():
             self._report(abuse, now)
         await self._publish()
@@ -69,17 +70,17 @@ class AbusedCredentials:
 
     async def _publish(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PUBLISHED_WITHIN):
+            async with asyncio.timeout(_PUBLISH_TIMEOUT_SECONDS):
                 while self._unpublished:
                     await self._bus.publish_event(self._unpublished[0])
                     del self._unpublished[0]
 
 
-def _connected(connections: Iterable[BrokerConnection], listed: Collection[str]) -> set[ConnectionUser]:
+def _connected_users(connections: Iterable[BrokerConnection], revoked_keys: Collection[str]) -> set[ConnectionUser]:
     return {
         row.user
         for row in connections
-        if row.open and row.user.principal in USER_PRINCIPALS and row.user.public_key in listed
+        if row.open and row.user.principal in USER_PRINCIPALS and row.user.public_key in revoked_keys
     }
 
 
@@ -96,5 +97,5 @@ def _event(abuse: CredentialAbuse, limit: int, now: datetime) -> Envelope[Any]:
     return wrap(data, data.type, source=source, sequence=1, project=user.project, subject=user.name, time=now)
 
 
-def _end_of(user: ConnectionUser) -> datetime:
+def _token_end(user: ConnectionUser) -> datetime:
     return FOREVER if user.expires is None else datetime.fromtimestamp(user.expires, UTC)

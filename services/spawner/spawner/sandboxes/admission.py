@@ -25,19 +25,19 @@ class CapacityCheck(Protocol):
     """Checks the limits of a project and a runtime."""
 
     def __call__(self, project: str, runtime: str, *, of_task: bool) -> str | None:
-        """Why there is no capacity for another sandbox, with or without a task, as text; None if there is."""
+        """A text why there is no capacity for another sandbox, with or without a task; None if there is capacity."""
 
 
 PATIENCE: Final = 3.0
 """Seconds to wait for the record of an admitted sandbox. Normally it is created within milliseconds."""
 _STREAM: Final = "KV_leases"
 _SUBJECT: Final = "$KV.leases.spawner.admission"
-_LIFE: Final = "60s"
+_ADMISSION_TTL: Final = "60s"
 """TTL of an admission, so that no replica waits for a sandbox that was created and removed long ago."""
 _POLL_SECONDS: Final = 0.02
 _WRONG_LAST_SEQUENCE: Final = 10071
 """JSStreamWrongLastSequenceErrF of nats-server."""
-_FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+_STORE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class Admission:
@@ -48,7 +48,7 @@ class Admission:
         self._live = live
         self._exhausted_limit = check
         self._patience = patience
-        self._one_at_a_time = asyncio.Lock()
+        self._admission_lock = asyncio.Lock()
         self._own_revision: int | None = None
         """The revision of the last admission, if this replica wrote it and its sandbox is known here."""
 
@@ -58,37 +58,37 @@ class Admission:
 
         Raises `StoreUnavailableError`.
         """
-        async with self._one_at_a_time:
-            exhausted, revision = await self._admitted(record)
+        async with self._admission_lock:
+            exhausted, revision = await self._try_to_admit(record)
             if exhausted is None:
                 self._own_revision = None
             yield exhausted
             self._own_revision = revision
 
-    async def _admitted(self, record: SandboxRecord) -> tuple[str | None, int | None]:
+    async def _try_to_admit(self, record: SandboxRecord) -> tuple[str | None, int | None]:
         """Why there is no capacity, or None and the revision of the admission."""
         while True:
-            last = await self._last() if self._own_revision is None else self._own_revision
+            last = await self._wait_for_last_admission() if self._own_revision is None else self._own_revision
             if exhausted := self._exhausted_limit(record.project, record.runtime, of_task=record.task is not None):
                 return exhausted, self._own_revision
             if (revision := await self._write(record.key, last)) is not None:
                 return None, revision
             self._own_revision = None
 
-    async def _last(self) -> int:
+    async def _wait_for_last_admission(self) -> int:
         """The revision of the last admission, once this replica knows all admitted sandboxes."""
         try:
             last = await self._bus.js.get_last_msg(_STREAM, _SUBJECT)
         except nats.js.errors.NotFoundError:
             last = RawStreamMsg(seq=0)
-        except _FAULTS as error:
+        except _STORE_ERRORS as error:
             raise StoreUnavailableError(f"the last admission: {error!r}") from error
-        await self._wait_created((last.data or b"").decode())
+        await self._wait_for_record((last.data or b"").decode())
         await self._live.sandbox_index.catch_up(self._bus)
         return last.seq or 0
 
-    async def _wait_created(self, key: str) -> None:
-        """Wait until this record exists, for at most `patience` seconds: after that it is not expected any more."""
+    async def _wait_for_record(self, key: str) -> None:
+        """Wait until this record exists, for at most `patience` seconds; after that it is no longer expected."""
         deadline = asyncio.get_running_loop().time() + self._patience
         while key and asyncio.get_running_loop().time() < deadline:
             if self._live.sandbox_index.get(key) or await self._live.sandboxes.load(key):
@@ -96,10 +96,10 @@ class Admission:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _write(self, key: str, revision: int) -> int | None:
-        """Write an admission after the one with this revision. None if another one was written meanwhile."""
+        """Write an admission after that with `revision`; returns its revision, or None if another one came first."""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(revision),
-            "Nats-TTL": _LIFE,
+            "Nats-TTL": _ADMISSION_TTL,
         }
         try:
             return (await self._bus.js.publish(_SUBJECT, key.encode(), headers=headers)).seq
@@ -107,5 +107,5 @@ class Admission:
             if error.err_code == _WRONG_LAST_SEQUENCE:
                 return None
             raise StoreUnavailableError(f"admission of {key}: {error!r}") from error
-        except _FAULTS as error:
+        except _STORE_ERRORS as error:
             raise StoreUnavailableError(f"admission of {key}: {error!r}") from error

@@ -14,7 +14,7 @@ from sandherd.service.stream_usage import StreamFill, read_fill
 from spawner.sandboxes.command_share import StoredCommands, above_share, candidates, sampled
 
 _STREAM: Final = "COMMANDS"
-_HEADERS: Final = 100
+_MESSAGE_OVERHEAD_BYTES: Final = 100
 """Bytes that the broker stores with a message in addition to its data, roughly."""
 
 
@@ -28,25 +28,25 @@ class CommandBacklog:
     async def projects_above_share(self) -> Collection[str]:
         """The projects whose waiting commands use more than their share.
 
-        Sends one request to the broker as long as all projects together use less than one share. Raises nats-py's
-        errors, and `TimeoutError`.
+        Sends only one request to the broker while all projects together do not use more than one share. Raises
+        nats-py's errors, and `TimeoutError`.
         """
         fill = await read_fill(self._bus, _STREAM)
         if fill.held <= self._limit:
             return set()
         info = await self._bus.js.stream_info(_STREAM, subjects_filter=BY_STREAM[_STREAM].subjects[0])
         stored = StoredCommands(fill.held, info.state.subjects or {}, self._bus.client.max_payload)
-        sizes = {subject: await self._sizes(subject, fill) for subject in candidates(stored, self._limit)}
+        sizes = {subject: await self._sampled_sizes(subject, fill) for subject in candidates(stored, self._limit)}
         return above_share(stored, sizes, self._limit).keys()
 
-    async def _sizes(self, subject: str, fill: StreamFill) -> list[int]:
+    async def _sampled_sizes(self, subject: str, fill: StreamFill) -> list[int]:
         sequences = sampled(fill.first, fill.last, random.random())
-        found = await asyncio.gather(*(self._size(subject, sequence) for sequence in sequences))
+        found = await asyncio.gather(*(self._message_size(subject, sequence) for sequence in sequences))
         return [size for size in found if size is not None]
 
-    async def _size(self, subject: str, sequence: int) -> int | None:
+    async def _message_size(self, subject: str, sequence: int) -> int | None:
         try:
             message = await next_unchanging_on(self._bus, _STREAM, subject, sequence)
         except nats.js.errors.NotFoundError:
             return None
-        return len(message.data or b"") + _HEADERS
+        return len(message.data or b"") + _MESSAGE_OVERHEAD_BYTES

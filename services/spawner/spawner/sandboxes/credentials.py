@@ -41,11 +41,11 @@ class Revoke(Protocol):
     """Revokes credentials (`sandherd.bus.identity.revocation.Revoker`)."""
 
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
-        """Refuse these public keys until their tokens expire."""
+        """Have the broker refuse these public keys until the given times, when their tokens expire."""
 
 
 class Credentials:
-    """Answers `spawner.credential`. The subject names the requesting sandbox, as verified by the broker."""
+    """Handles requests on `spawner.credential`. Their subject names the sandbox, which the broker has verified."""
 
     def __init__(self, live: LiveState, minter: Mint, life: float) -> None:
         self._live = live
@@ -60,25 +60,27 @@ class Credentials:
         project, sandbox = incoming.names["project"], incoming.names["sandbox"]
         now = self._live.now()
         # Recorded before it is issued, with an expiry not before the token's, so that every issued token is known.
-        noted = WorkerKey(public_key=incoming.request.public_key, expires_at=now + timedelta(seconds=self._life + 1))
+        recorded_key = WorkerKey(
+            public_key=incoming.request.public_key, expires_at=now + timedelta(seconds=self._life + 1)
+        )
         refusals: list[ContractError] = []
 
         def decide(record: SandboxRecord, revision: int) -> SandboxRecord:
             why = refusal(record, record.fence_of(revision), incoming.request.fence)
             refusals[:] = [_refused(sandbox, why)] if why else []
-            if not why and sandbox_transitions.has_keys_enough(record, noted.public_key, now):
+            if not why and sandbox_transitions.has_keys_enough(record, recorded_key.public_key, now):
                 refusals.append(_too_many(sandbox))
             return (
                 record
                 if refusals
-                else sandbox_transitions.granted(sandbox_transitions.fenced(record, revision), noted, now)
+                else sandbox_transitions.granted(sandbox_transitions.fenced(record, revision), recorded_key, now)
             )
 
         held = await self._live.sandboxes.change(f"{project}.{sandbox}", decide)
         if held is None or refusals:
             raise refusals[0] if refusals else _refused(sandbox, "there is no such sandbox")
-        life = token_life(noted, self._live.now())
-        token, expires_at = self._minter.mint_worker(project, sandbox, noted.public_key, life)
+        life = token_life(recorded_key, self._live.now())
+        token, expires_at = self._minter.mint_worker(project, sandbox, recorded_key.public_key, life)
         return CredentialGrant(
             jwt=token,
             expires_at=expires_at,
@@ -92,7 +94,7 @@ class Credentials:
         return may_start(sandbox, task.record if task else None)
 
     def _new_joiner(self, sandbox: SandboxRecord, now: datetime) -> str | None:
-        """A joiner's credentials file, if the first one expires too early. Every reply has it: one may be lost."""
+        """A joiner's credentials file, if the first one expires too early. Each reply has one: a reply may be lost."""
         until = sandbox_transitions.joiner_end(sandbox.expires_at)
         if until is None or sandbox.joiner_until is None or until <= sandbox.joiner_until:
             return None
@@ -109,9 +111,9 @@ def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
     return task is not None and task.sandbox == sandbox.sandbox and not task.ended
 
 
-def token_life(noted: WorkerKey, now: datetime) -> float:
+def token_life(recorded_key: WorkerKey, now: datetime) -> float:
     """Seconds that a token issued now for a recorded key may last: it must expire before the recorded time."""
-    return (noted.expires_at - now).total_seconds() - 1
+    return (recorded_key.expires_at - now).total_seconds() - 1
 
 
 def first_grant(sandbox: SandboxRecord, task: TaskRecord | None, minter: Mint, now: datetime) -> CredentialGrant | None:

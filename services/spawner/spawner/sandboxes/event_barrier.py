@@ -1,4 +1,4 @@
-"""Checks whether all events of agents so far were handled, so that no event of an ended worker is still to come."""
+"""Checks whether all earlier events of agents are handled, so that no event of an ended worker is pending."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,15 +9,15 @@ from sandherd.contracts.streams import BY_CONSUMER
 
 AGENTS: Final = "spawner-agents"
 _WAIT_SECONDS: Final = 2.0
-"""How long a query waits for the events to be handled."""
+"""How long one call waits for the events to be handled, in seconds."""
 _POLL_SECONDS: Final = 0.1
 
 
 def event_barrier(bus: Bus) -> Callable[[], Awaitable[bool]]:
-    """Returns a query whether every event that the broker had at the time of the call was handled.
+    """Returns a function that checks whether every event that the broker has at the time of the call is handled.
 
-    Other agents continue to publish, so the stream may never be idle. So the query compares the sequence number up to
-    which all events are acknowledged. It waits briefly; the caller repeats it if needed.
+    Other agents continue to publish, so the stream may never be idle. So the function compares the sequence number up
+    to which all events are acknowledged. It waits briefly; the caller repeats it if needed.
     """
     stream = BY_CONSUMER[AGENTS].stream
 

@@ -80,7 +80,7 @@ class FloodGuard:
         self._limits = limits
         self._above_share: frozenset[str] = frozenset()
         """Projects whose waiting commands use more than their share of COMMANDS."""
-        self._cut: set[str] = set()
+        self._cut_off_keys: set[str] = set()
         """Sandboxes that were cut off by this replica: their events need no handling."""
         self._unfinished: dict[tuple[str, str], CutOff] = {}
         """Sandboxes that could not be cut off yet: this is retried, even if the flood has ended meanwhile."""
@@ -88,10 +88,10 @@ class FloodGuard:
     def was_cut_off(self, delivery: Delivery) -> bool:
         """Whether an event was published by a sandbox that was cut off. Such events are ignored: they may be many."""
         key = ".".join(lane_of(delivery))
-        return key in self._cut or self._is_marked(self._live.sandbox_index.get(key))
+        return key in self._cut_off_keys or self._is_ended_for_flooding(self._live.sandbox_index.get(key))
 
     @staticmethod
-    def _is_marked(known: IndexEntry[SandboxView] | None) -> bool:
+    def _is_ended_for_flooding(known: IndexEntry[SandboxView] | None) -> bool:
         return known is not None and known.view.reason == ErrorType.FLOODING and known.view.state in SANDBOX_ENDING
 
     async def run(self, url: str, credentials: Path) -> None:
@@ -104,14 +104,14 @@ class FloodGuard:
             await run_until_first(self._check_connections(table), self._check_backlog())
 
     async def _check_connections(self, table: BrokerConnections) -> None:
-        meter = FloodMeter(self._limits)  # the same after a lost lease, because a flood may be its cause
+        meter = FloodMeter(self._limits)  # also used after a loss of the lease, because a flood may cause that loss
         while True:
             if self._lease.held:
                 await self._check(table, meter)
             await asyncio.sleep(CHECK_SECONDS)
 
     async def _check_backlog(self) -> None:
-        """Separate from the check of connections, which a stream that does not respond must not delay."""
+        """Measure the waiting commands. A separate loop: a stream that does not respond must not delay other checks."""
         while True:
             found: Collection[str] = ()
             if self._lease.held:
@@ -134,7 +134,7 @@ class FloodGuard:
             await self._abused.enforce(result.abuses, connections, self._live.now())
         except FOR_NOW as error:
             _log.warning("credential of a user not revoked, retrying", error=repr(error))
-        self._unfinished |= {found.key: found for found in (*result.cut_offs, *self._reported())}
+        self._unfinished |= {found.key: found for found in (*result.cut_offs, *self._reported_by_monitor())}
         for key, found in list(self._unfinished.items()):
             try:
                 await self.cut_off(found)
@@ -152,10 +152,14 @@ class FloodGuard:
             with suppress(*FOR_NOW):  # the next check finds it again
                 await table.close(connection)
 
-    def _reported(self) -> Iterator[CutOff]:
-        """Sandboxes that the monitor has ended for flooding: their credentials are revoked before they have stopped."""
+    def _reported_by_monitor(self) -> Iterator[CutOff]:
+        """Sandboxes that the monitor ends for flooding. Their credentials are revoked before the sandboxes stop."""
         for key, known in self._live.sandbox_index.items():
-            if key not in self._cut and self._is_marked(known) and known.view.state not in SANDBOX_ENDED:
+            if (
+                key not in self._cut_off_keys
+                and self._is_ended_for_flooding(known)
+                and known.view.state not in SANDBOX_ENDED
+            ):
                 yield CutOff(
                     (known.view.project, known.view.sandbox),
                     ExceededLimit.REPORTED,
@@ -164,13 +168,13 @@ class FloodGuard:
                 )
 
     async def cut_off(self, found: CutOff) -> None:
-        """Revoke the connected credentials, record why the sandbox ends, and revoke its other credentials."""
+        """Revoke the sandbox's connected credentials, record why it ends, and revoke its other credentials."""
         key, now = ".".join(found.key), self._live.now()
-        if key not in self._cut:
-            self._cut.add(key)
+        if key not in self._cut_off_keys:
+            self._cut_off_keys.add(key)
             self._live.meters.count("sandherd_sandboxes_cut_off_total", excess=found.excess)
             _log.error("flooding sandbox disconnected", project=found.key[0], sandbox=found.key[1], excess=found.excess)
-        await self._revoke({user.public_key: _end_of(user.expires, now) for user in found.users}, now)
+        await self._revoke({user.public_key: _revoked_until(user.expires, now) for user in found.users}, now)
         held = await self._live.change_sandbox(key, lambda record: _cut_off(record, found.error, now))
         if held is not None:
             await self._revoke(
@@ -187,5 +191,5 @@ def _cut_off(record: SandboxRecord, error: str, now: datetime) -> SandboxRecord:
     return sandbox_transitions.stopping(record, ErrorType.FLOODING, now, error=error, error_type=ErrorType.FLOODING)
 
 
-def _end_of(expires: int | None, now: datetime) -> datetime:
+def _revoked_until(expires: int | None, now: datetime) -> datetime:
     return now + _MAX_REVOCATION if expires is None else datetime.fromtimestamp(expires, UTC)

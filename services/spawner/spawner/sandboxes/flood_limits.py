@@ -1,7 +1,7 @@
 """Detects sandboxes and clients that publish too much, and users with too many connections. Pure.
 
-Rates are of the broker's counts per connection, which include all messages: events, output, acknowledgements, requests,
-and messages that it refused. So no message has to be read, and no queue delays the decision.
+Rates are computed from the broker's counts per connection, which include all messages: events, output,
+acknowledgements, requests, and refused messages. So no message has to be read, and no queue delays the decision.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ CHECK_SECONDS: Final = 1.0
 BURST_SECONDS: Final = 10.0
 """The permitted burst of a sandbox, in seconds at its maximum rate."""
 CONNECTION_COST: Final = 50
-"""The number of messages as which the opening of a connection counts."""
+"""Opening a connection counts as this number of messages."""
 MAX_CONNECTIONS: Final = {Principal.WORKER: 3, Principal.JOINER: 3}
 """The maximum for one credential. A worker has one connection, and a second one while it renews its credential."""
 MAX_SANDBOX_CONNECTIONS: Final = 8
@@ -62,7 +62,7 @@ class FloodLimits:
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
-    """A sandbox to end, whose credentials are all to be revoked. `users`: the connected ones."""
+    """A sandbox to end, whose credentials must all be revoked. `users` are those that have a connection."""
 
     key: Key
     excess: ExceededLimit
@@ -80,7 +80,7 @@ class CredentialAbuse:
 
 @dataclass(frozen=True, slots=True)
 class FloodResult:
-    """What to do now: sandboxes to cut off, and users' connections to close and credentials to revoke."""
+    """The actions to take: sandboxes to cut off, connections to close, and users' credentials to revoke."""
 
     cut_offs: tuple[CutOff, ...] = ()
     closed: tuple[BrokerConnection, ...] = ()
@@ -99,7 +99,7 @@ class _Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class _Crowd:
+class _UserConnections:
     """The connections of a user: the maximum number at one time, and the connections open now, oldest first."""
 
     user: ConnectionUser
@@ -108,7 +108,7 @@ class _Crowd:
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SandboxTraffic:
     """The messages and bytes of a sandbox since the last check, and its open connections."""
 
     messages: int = 0
@@ -125,34 +125,36 @@ class FloodMeter:
         self._projects = RateLimiter(rate_of(limits.project_messages, BURST_SECONDS))
         self._bytes = RateLimiter(rate_of(limits.bytes, 60.0))
         self._clients = RateLimiter(rate_of(limits.client_messages, BURST_SECONDS))
-        self._crowded: dict[str, list[tuple[float, int]]] = {}
+        self._excess_history: dict[str, list[tuple[float, int]]] = {}
         """For each public key of a user, when it had too many connections, and how many."""
         self._known: dict[tuple[str, int], tuple[int, int]] | None = None
-        """For each connection, what it had sent at the last check; None before the first."""
+        """For each connection, the messages and bytes that it had sent at the last check; None before the first."""
         self._checked_at: float | None = None
-        """When the last check was, in seconds; None before the first."""
+        """The time of the last check, in seconds; None before the first."""
 
     def evaluate(
         self, connections: Sequence[BrokerConnection], now: float, over_share: Collection[str] = ()
     ) -> FloodResult:
-        """What to do about exceeded limits. `now` is in seconds; messages before the first check are not counted.
+        """The actions for exceeded limits. `now` is in seconds; messages before the first check are not counted.
 
         A check may be late: messages that the rate allows during the delay are permitted, too.
-        `over_share`: the projects whose waiting commands use too much space.
+        `over_share` are the projects whose waiting commands use too much space.
         """
         since = now if self._checked_at is None else min(now, self._checked_at + CHECK_SECONDS)
         self._checked_at = now
-        crowds = self._crowds(row for row in connections if row.open or self._known is not None)
+        crowds = self._users_above_limit(row for row in connections if row.open or self._known is not None)
         deltas = self._deltas(connections)
         sent = _by_sandbox(deltas)
-        noisy = self._noisy(sent, since, now)
-        crowded = {key: ExceededLimit.CONNECTIONS for key, of in sent.items() if _too_many(of.connections)}
+        noisy = self._sandboxes_above_rates(sent, since, now)
+        crowded = {
+            key: ExceededLimit.CONNECTIONS for key, of in sent.items() if _has_too_many_connections(of.connections)
+        }
         cut_offs = tuple(self._cut_off(key, excess, sent[key]) for key, excess in {**noisy, **crowded}.items())
         clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
-        flooding = [*self._flooding_clients(clients, since, now), *_publishing(clients, over_share)]
+        flooding = [*self._flooding_clients(clients, since, now), *_publishing_connections(clients, over_share)]
         surplus = [row for crowd in crowds for row in crowd.open[self._limits.person_connections :]]
         # Closing needs only the broker itself, and no stream, which may respond late while a service is flooded.
-        closed = dict.fromkeys((*surplus, *flooding, *_busiest(sent[found.key] for found in cut_offs)))
+        closed = dict.fromkeys((*surplus, *flooding, *_busiest_connections(sent[found.key] for found in cut_offs)))
         flooded = frozenset(row.user.project for row in flooding)
         return FloodResult(cut_offs, tuple(closed), tuple(self._abuses(crowds, now)), flooded)
 
@@ -173,7 +175,9 @@ class FloodMeter:
                 loudest = credentials.most_common(1)[0][0]
                 yield from (delta.row for delta in clients if delta.row.user.public_key == loudest and delta.row.open)
 
-    def _noisy(self, sent: dict[Key, _Sent], since: float, now: float) -> dict[Key, ExceededLimit]:
+    def _sandboxes_above_rates(
+        self, sent: dict[Key, _SandboxTraffic], since: float, now: float
+    ) -> dict[Key, ExceededLimit]:
         found: dict[Key, ExceededLimit] = {}
         totals: Counter[str] = Counter()
         for key, of in sent.items():
@@ -188,7 +192,7 @@ class FloodMeter:
                 found.setdefault(loudest, ExceededLimit.PROJECT_MESSAGES)
         return found
 
-    def _crowds(self, connections: Iterable[BrokerConnection]) -> list[_Crowd]:
+    def _users_above_limit(self, connections: Iterable[BrokerConnection]) -> list[_UserConnections]:
         """The connections of each user who has too many now, or had since the last check."""
         of: defaultdict[str, list[BrokerConnection]] = defaultdict(list)
         for row in connections:
@@ -196,20 +200,20 @@ class FloodMeter:
                 of[row.user.public_key].append(row)
         maximum = self._limits.person_connections
         large = (rows for rows in of.values() if len(rows) > maximum)
-        return [crowd for crowd in map(_crowd, large) if crowd.maximum > maximum]
+        return [crowd for crowd in map(_user_connections, large) if crowd.maximum > maximum]
 
-    def _abuses(self, crowds: Iterable[_Crowd], now: float) -> Iterable[CredentialAbuse]:
+    def _abuses(self, crowds: Iterable[_UserConnections], now: float) -> Iterable[CredentialAbuse]:
         """The credentials that had too many connections at `REVOKED_AFTER` checks within `REVOKED_WITHIN`."""
         since = now - REVOKED_WITHIN
-        recent = {key: [row for row in rows if row[0] > since] for key, rows in self._crowded.items()}
-        self._crowded = {key: rows for key, rows in recent.items() if rows}
+        recent = {key: [row for row in rows if row[0] > since] for key, rows in self._excess_history.items()}
+        self._excess_history = {key: rows for key, rows in recent.items() if rows}
         for crowd in crowds:
-            found = self._crowded.setdefault(crowd.user.public_key, [])
+            found = self._excess_history.setdefault(crowd.user.public_key, [])
             found.append((now, crowd.maximum))
             if len(found) >= REVOKED_AFTER:
                 yield CredentialAbuse(crowd.user, max(count for _, count in found))
 
-    def _cut_off(self, key: Key, excess: ExceededLimit, sent: _Sent) -> CutOff:
+    def _cut_off(self, key: Key, excess: ExceededLimit, sent: _SandboxTraffic) -> CutOff:
         users = tuple({row.user for row in sent.connections})
         return CutOff(key, excess, users, f"the sandbox was cut off: {_excess_text(excess, self._limits)}")
 
@@ -221,15 +225,17 @@ def _delta(row: BrokerConnection, known: Mapping[tuple[str, int], tuple[int, int
     return _Delta(row, max(0, row.messages - messages), max(0, row.bytes - size))
 
 
-def _crowd(rows: Sequence[BrokerConnection]) -> _Crowd:
+def _user_connections(rows: Sequence[BrokerConnection]) -> _UserConnections:
     starts = [(row.started, 1) for row in rows]
     ends = [(row.stopped, -1) for row in rows if not row.open]
     counts = accumulate(change for _, change in sorted([*starts, *ends]))  # at the same time, ends come first
-    return _Crowd(rows[0].user, max(counts), sorted((row for row in rows if row.open), key=lambda row: row.number))
+    return _UserConnections(
+        rows[0].user, max(counts), sorted((row for row in rows if row.open), key=lambda row: row.number)
+    )
 
 
-def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _Sent]:
-    found: defaultdict[Key, _Sent] = defaultdict(_Sent)
+def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _SandboxTraffic]:
+    found: defaultdict[Key, _SandboxTraffic] = defaultdict(_SandboxTraffic)
     for delta in deltas:
         user = delta.row.user
         if user.principal not in SANDBOXES:
@@ -242,18 +248,18 @@ def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _Sent]:
     return found
 
 
-def _busiest(cut: Iterable[_Sent]) -> Iterable[BrokerConnection]:
+def _busiest_connections(cut: Iterable[_SandboxTraffic]) -> Iterable[BrokerConnection]:
     """The busiest `MAX_SANDBOX_CONNECTIONS` connections of each sandbox; the revocation that follows closes all."""
     for sent in cut:
         yield from sorted(sent.connections, key=lambda row: -row.messages)[:MAX_SANDBOX_CONNECTIONS]
 
 
-def _publishing(clients: Iterable[_Delta], projects: Collection[str]) -> Iterable[BrokerConnection]:
+def _publishing_connections(clients: Iterable[_Delta], projects: Collection[str]) -> Iterable[BrokerConnection]:
     """The open connections of these projects' clients that have sent anything since the last check."""
     return (delta.row for delta in clients if delta.row.user.project in projects and delta.messages and delta.row.open)
 
 
-def _too_many(connections: Sequence[BrokerConnection]) -> bool:
+def _has_too_many_connections(connections: Sequence[BrokerConnection]) -> bool:
     of_one = Counter((row.user.public_key, row.user.principal) for row in connections)
     too_many = any(count > MAX_CONNECTIONS[principal] for (_, principal), count in of_one.items())
     return too_many or len(connections) > MAX_SANDBOX_CONNECTIONS

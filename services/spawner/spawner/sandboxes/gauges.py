@@ -21,13 +21,13 @@ class SpawnerGauges:
         self._runtimes = runtimes
         self._limit = limit
         self._since: datetime | None = None
-        self._counted: dict[str, float] = {}
+        self._counted_seconds: dict[str, float] = {}
 
     def start(self) -> None:
-        """Begin to measure, unless this was begun before. Another replica has counted the time until now."""
+        """Begin to count sandbox seconds, unless begun before. Another replica has counted the time until now."""
         if self._since is None:
             self._since = self._live.now()
-            self._counted.clear()
+            self._counted_seconds.clear()
 
     def remove(self) -> None:
         """Remove the gauges that another replica exports now: a sum over both would count the herd twice."""
@@ -61,13 +61,15 @@ class SpawnerGauges:
         lived: dict[str, float] = {}
         for key, known in self._live.sandbox_index.items():
             view = known.view
-            lived[key] = _lived(view, view.ended_at or now)
-            more = lived[key] - self._counted.get(key, _lived(view, min(since, view.ended_at or since)))
-            self._live.meters.count("sandherd_sandbox_seconds_total", max(0.0, more), runtime=view.runtime)
-        self._counted = lived
+            lived[key] = _live_seconds(view, view.ended_at or now)
+            new_seconds = lived[key] - self._counted_seconds.get(
+                key, _live_seconds(view, min(since, view.ended_at or since))
+            )
+            self._live.meters.count("sandherd_sandbox_seconds_total", max(0.0, new_seconds), runtime=view.runtime)
+        self._counted_seconds = lived
 
 
-def _lived(view: SandboxView, until: datetime) -> float:
+def _live_seconds(view: SandboxView, until: datetime) -> float:
     return max(0.0, (until - view.requested_at).total_seconds())
 
 

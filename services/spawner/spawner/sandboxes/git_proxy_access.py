@@ -14,8 +14,8 @@ from sandherd.settings import Settings
 
 TOKEN: Final = "SANDHERD_GIT_PROXY_TOKEN"  # noqa: S105  # the name of a variable
 _PURPOSE: Final = b"sandherd git proxy"
-_COUNT: Final = "GIT_CONFIG_COUNT"
-_DIGITS: Final = 9
+_COUNT_VARIABLE: Final = "GIT_CONFIG_COUNT"
+_MAX_COUNT_DIGITS: Final = 9
 """The maximum number of digits of the task's own count; a longer one is ignored."""
 _HELPER: Final = f'!give() {{ test "$1" = get && printf "username=sandbox\\npassword=%s\\n" "${TOKEN}"; }}; give'
 """A credential helper (gitcredentials(7)) of the shell's builtin commands: the token is in no argument and no file."""
@@ -43,7 +43,7 @@ class ProxyTokens:
 
 @dataclass(frozen=True)
 class GitProxyAccess:
-    """The proxy as sandboxes reach it."""
+    """The proxy's URL, as sandboxes reach it, and the credentials for it."""
 
     url: str
     tokens: ProxyTokens
@@ -58,7 +58,7 @@ class GitProxyAccess:
         return {TOKEN: self.tokens.token(project, sandbox)}
 
     def variables(self, url: str, env: Mapping[str, str], project: str, sandbox: str) -> Mapping[str, str]:
-        """The variables that make git use the proxy in place of this URL, after the settings in the task's own `env`.
+        """The variables that make git use the proxy in place of this URL. They follow git settings in the task's `env`.
 
         `origin` and the clone's configuration are not changed.
         """
@@ -66,9 +66,13 @@ class GitProxyAccess:
             f"url.{self.url}/{project}/{sandbox}.insteadOf": url.rstrip("/").removesuffix(".git"),
             f"credential.{self.url}.helper": _HELPER,
         }
-        own = env.get(_COUNT, "")
-        first = int(own) if own.isascii() and own.isdigit() and len(own) <= _DIGITS else 0
-        found = {_COUNT: str(first + len(settings))}
+        task_count = env.get(_COUNT_VARIABLE, "")
+        first = (
+            int(task_count)
+            if task_count.isascii() and task_count.isdigit() and len(task_count) <= _MAX_COUNT_DIGITS
+            else 0
+        )
+        found = {_COUNT_VARIABLE: str(first + len(settings))}
         for number, (name, value) in enumerate(settings.items(), first):
             found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         return found

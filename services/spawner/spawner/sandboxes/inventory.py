@@ -23,7 +23,7 @@ class RuntimeInventory:
     @property
     def sandboxes(self) -> list[ObservedSandbox]:
         """All observed sandboxes."""
-        return [seen for _, seen in self.units.values()]
+        return [observed for _, observed in self.units.values()]
 
 
 async def list_runtimes(runtimes: Mapping[str, Runtime], timeout: float) -> RuntimeInventory:
@@ -41,6 +41,6 @@ async def list_runtimes(runtimes: Mapping[str, Runtime], timeout: float) -> Runt
             _log.error("listing sandboxes of runtime failed", runtime=name, exc_info=error)
             inventory.silent.add(name)
             continue
-        inventory.units.update({seen.unit: (runtime, seen) for seen in found})
+        inventory.units.update({observed.unit: (runtime, observed) for observed in found})
         inventory.quarantined.update(dict.fromkeys(quarantined, runtime))
     return inventory

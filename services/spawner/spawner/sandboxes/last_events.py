@@ -62,14 +62,16 @@ class LastEvents:
     async def check(self, now: datetime) -> bool:
         """Check once; returns whether the events of all ended sandboxes are handled."""
         waiting = dict(self._ended)
-        confirmed = await self._confirmed() if any(not _is_late(view, now) for view in waiting.values()) else False
+        confirmed = (
+            await self._are_all_handled() if any(not _is_overdue(view, now) for view in waiting.values()) else False
+        )
         for key, view in waiting.items():
-            if confirmed or _is_late(view, now):
+            if confirmed or _is_overdue(view, now):
                 self._release(key, view)
         self._handled = {key: at for key, at in self._handled.items() if now < at + SAVED_WITHIN}
         return not self._ended
 
-    async def _confirmed(self) -> bool:
+    async def _are_all_handled(self) -> bool:
         try:
             return await self._settled()
         except (StoreUnavailableError, BusError, nats.errors.Error, TimeoutError, OSError) as error:
@@ -84,5 +86,5 @@ class LastEvents:
             callback(f"{view.project}.{view.task}")
 
 
-def _is_late(view: SandboxView, now: datetime) -> bool:
+def _is_overdue(view: SandboxView, now: datetime) -> bool:
     return view.ended_at is not None and now >= view.ended_at + SAVED_WITHIN

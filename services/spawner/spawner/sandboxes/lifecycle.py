@@ -32,7 +32,7 @@ from spawner.tasks.task_record import TaskRecord
 
 _ERROR_TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _OUT_OF_MEMORY: Final = "out of memory: the kernel killed its worker; its limit of memory is too low for it"
-_SOON: Final = timedelta(seconds=1)
+_DECISION_DELAY: Final = timedelta(seconds=1)
 """The delay before the next decision while the final event of a task may still arrive."""
 _FINAL_EVENT_GRACE: Final = timedelta(seconds=30)
 """How long an expired sandbox may continue while the final event of its task may still arrive."""
@@ -40,11 +40,11 @@ _RECOVERY_BACKOFF: Final = Backoff(base=2.0, cap=60.0, jitter=0)
 
 
 def next_step(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
-    """The next step."""
+    """The next step of the sandbox that `facts` describe."""
     if facts.sandbox.ended:
-        return _after_the_end(facts, rules)
+        return _step_after_end(facts, rules)
     if facts.sandbox.state is SandboxState.STOPPING:
-        return _while_stopping(facts, rules)
+        return _step_while_stopping(facts, rules)
     step = _step_while_needed(facts, rules)
     return _rest_until_expiry(step, facts) if isinstance(step, Rest) else step
 
@@ -70,8 +70,8 @@ def _expiry_step(facts: LifecycleFacts) -> Step | None:
     deadline = facts.since(facts.sandbox.expires_at) + _FINAL_EVENT_GRACE
     if facts.working and not facts.settled and facts.now < deadline:
         # The final event of its task may still arrive, for example if it was published while no spawner was running.
-        freezing_step = _freezing(facts) if facts.seen and facts.seen.alive else None
-        return freezing_step or Rest(min(deadline, facts.now + _SOON))
+        freezing_step = _freezing_step(facts) if facts.seen and facts.seen.alive else None
+        return freezing_step or Rest(min(deadline, facts.now + _DECISION_DELAY))
     return BeginStop(ErrorType.EXPIRED)
 
 
@@ -82,41 +82,41 @@ def _rest_until_expiry(rest: Rest, facts: LifecycleFacts) -> Rest:
     return Rest(min(rest.until or facts.sandbox.expires_at, facts.sandbox.expires_at))
 
 
-def _after_the_end(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
+def _step_after_end(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     if facts.working:
         return EndTask(_end_reason(facts.sandbox), error_type(facts.sandbox))
     if facts.seen is not None and facts.sandbox.unsaid:
         return _undelivered_step(facts, facts.seen, rules)
-    return _revocation(facts) or (Rest() if facts.seen is None else Clear(keep=False))
+    return _revocation_step(facts) or (Rest() if facts.seen is None else Clear(keep=False))
 
 
 def _undelivered_step(facts: LifecycleFacts, seen: ObservedSandbox, rules: LifecycleTimeouts) -> Step:
     """The step for a sandbox that ended with undelivered events: recover it as often as allowed, then quarantine it."""
     if seen.alive:
-        return _while_recovering(facts, rules)
+        return _step_while_recovering(facts, rules)
     if seen.end and seen.end.drained:
         return Finish(unsaid=False)
-    return _recovery(facts, rules) or _revocation(facts) or Clear(keep=True)
+    return _recovery_step(facts, rules) or _revocation_step(facts) or Clear(keep=True)
 
 
-def _revocation(facts: LifecycleFacts) -> Step | None:
+def _revocation_step(facts: LifecycleFacts) -> Step | None:
     """The step that revokes the credentials of workers that recovered the sandbox; None if there are none."""
     return Finish(unsaid=facts.sandbox.unsaid) if facts.sandbox.keys else None
 
 
-def _while_stopping(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
+def _step_while_stopping(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     sandbox, seen = facts.sandbox, facts.seen
     if facts.working:
-        # Before the worker is stopped: its last event must not become the recorded reason of the task's end.
+        # The attempt ends before the worker is stopped, so that the worker's last event does not become its reason.
         return EndTask(_end_reason(sandbox), error_type(sandbox))
     if not sandbox.stopped:
         return Stop()
     if seen is None or seen.runs == 0 or (seen.end and seen.end.files_deleted) or _is_cut_off(sandbox):
         return Finish(unsaid=False)
     if seen.alive:
-        return _while_recovering(facts, rules)
+        return _step_while_recovering(facts, rules)
     if seen.end is None or not (seen.end.drained or seen.end.ended_before_events):
-        return _recovery(facts, rules) or Finish(unsaid=True)
+        return _recovery_step(facts, rules) or Finish(unsaid=True)
     return Finish(unsaid=False)
 
 
@@ -125,7 +125,7 @@ def _is_cut_off(sandbox: SandboxRecord) -> bool:
     return ErrorType.FLOODING in {sandbox.error_type, sandbox.reason}
 
 
-def _while_recovering(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
+def _step_while_recovering(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     until = facts.since(facts.sandbox.recovered_at or facts.now) + timedelta(seconds=rules.recovery_timeout)
     return Rest(until) if facts.now < until else Stop()
 
@@ -144,7 +144,7 @@ def _unneeded_step(facts: LifecycleFacts) -> Step | None:
     lingers_until = (task.ended_at or facts.now) + timedelta(seconds=task.spec.linger_seconds)
     lingers = task.state is not TaskState.CANCELLED and facts.seen is not None and facts.seen.alive
     if lingers and facts.now < lingers_until:
-        return _freezing(facts) or Rest(lingers_until)
+        return _freezing_step(facts) or Rest(lingers_until)
     return BeginStop("completed" if task.state is TaskState.COMPLETED else task.error_type or "failed")
 
 
@@ -160,22 +160,22 @@ def _step_while_alive(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     """The step for a sandbox that is needed, and that a runtime was requested to create."""
     sandbox, seen = facts.sandbox, facts.seen
     if seen is None or (seen.end and seen.end.files_deleted):
-        return _once_settled(facts, _lost_step(facts))
+        return _step_once_settled(facts, _lost_step(facts))
     if seen.alive:
         deadline = facts.since(sandbox.requested_at) + timedelta(seconds=rules.spawn_timeout)
         if sandbox.state is not SandboxState.SPAWNING:
-            return _freezing(facts) or Rest()
+            return _freezing_step(facts) or Rest()
         if facts.now < deadline:
             return Rest(deadline)
-        return _verdict(
+        return _failure_step(
             facts, f"its worker published nothing within {rules.spawn_timeout:g} s", ErrorType.SPAWN_TIMEOUT
         )
     if seen.end and (seen.end.drained or seen.end.ended_before_events):
-        return _once_settled(facts, _worker_lost_step(facts, seen.end))
-    return _recovery(facts, rules) or _once_settled(facts, _worker_lost_step(facts, seen.end))
+        return _step_once_settled(facts, _worker_lost_step(facts, seen.end))
+    return _recovery_step(facts, rules) or _step_once_settled(facts, _worker_lost_step(facts, seen.end))
 
 
-def _freezing(facts: LifecycleFacts) -> Step | None:
+def _freezing_step(facts: LifecycleFacts) -> Step | None:
     """The step that freezes or thaws the sandbox if its state is not as requested; None if it is."""
     sandbox = facts.sandbox
     frozen = facts.seen.frozen if facts.seen else None
@@ -185,9 +185,9 @@ def _freezing(facts: LifecycleFacts) -> Step | None:
     return Resume() if paused or sandbox.may_be_frozen or (running and frozen) else None
 
 
-def _once_settled(facts: LifecycleFacts, verdict: Step) -> Step:
-    """The verdict, but not before all events of the worker are handled: the final event may still arrive."""
-    return verdict if facts.settled else Rest(facts.now + _SOON)
+def _step_once_settled(facts: LifecycleFacts, verdict: Step) -> Step:
+    """The step `verdict`, but not before all events of agents are handled: the final event may still arrive."""
+    return verdict if facts.settled else Rest(facts.now + _DECISION_DELAY)
 
 
 def _lost_step(facts: LifecycleFacts) -> Step:
@@ -195,16 +195,16 @@ def _lost_step(facts: LifecycleFacts) -> Step:
     reason = facts.seen.end.last_line if facts.seen and facts.seen.end else ""
     error = f"the runtime has lost the sandbox{': ' + reason if reason else ''}"
     if facts.sandbox.state is SandboxState.PAUSED:
-        return _verdict(facts, error, ErrorType.SANDBOX_LOST)
+        return _failure_step(facts, error, ErrorType.SANDBOX_LOST)
     return Fail(error, ErrorType.SANDBOX_LOST)
 
 
-def _verdict(facts: LifecycleFacts, error: str, error_type: str) -> Step:
-    """Fail its task's attempt, or end the sandbox itself if it has no task."""
+def _failure_step(facts: LifecycleFacts, error: str, error_type: str) -> Step:
+    """The step that fails the attempt in the sandbox, or ends the sandbox if no attempt runs in it."""
     return EndTask(error, error_type) if facts.working else BeginStop(error_type, error)
 
 
-def _recovery(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step | None:
+def _recovery_step(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step | None:
     """The step that recovers the sandbox's events, with backoff; None if the maximum number is reached."""
     sandbox = facts.sandbox
     if sandbox.recoveries >= rules.max_recoveries:
@@ -217,16 +217,16 @@ def _recovery(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step | None:
 
 def _worker_lost_step(facts: LifecycleFacts, end: RunEnd | None) -> Step:
     if end and end.out_of_memory:
-        return _verdict(facts, _OUT_OF_MEMORY, ErrorType.OUT_OF_MEMORY)
+        return _failure_step(facts, _OUT_OF_MEMORY, ErrorType.OUT_OF_MEMORY)
     if end and end.not_started:
-        return _verdict(facts, "it was stopped before its worker had begun", ErrorType.STOPPED)
+        return _failure_step(facts, "it was stopped before its worker had begun", ErrorType.STOPPED)
     status = "an unknown status" if end is None or end.code is None else f"status {end.code}"
     if end and end.disk_refused:
         error = "the worker could not write its events: the disk of its sandbox is full or refuses writes"
-        return _verdict(facts, error, ErrorType.WORKER_LOST)
+        return _failure_step(facts, error, ErrorType.WORKER_LOST)
     last_line = f": {end.last_line}" if end and end.last_line and not end.drained else ""
     how = "without an end of its task" if facts.task else "by itself"
-    return _verdict(facts, f"the worker ended with {status} and {how}{last_line}", ErrorType.WORKER_LOST)
+    return _failure_step(facts, f"the worker ended with {status} and {how}{last_line}", ErrorType.WORKER_LOST)
 
 
 def _end_reason(sandbox: SandboxRecord) -> str:

@@ -22,7 +22,7 @@ class LifecycleTimeouts:
 
 @dataclass(frozen=True)
 class LifecycleFacts:
-    """The input of a decision. `settled`: every agent event in the broker was handled."""
+    """The input of a decision. `settled` is whether every event of agents in the broker is handled."""
 
     sandbox: SandboxRecord
     task: TaskRecord | None
@@ -30,11 +30,11 @@ class LifecycleFacts:
     now: datetime
     settled: bool = False
     leading_since: datetime | None = None
-    """Since when a spawner reconciles it: deadlines do not run while there is no spawner."""
+    """When this spawner was started: deadlines do not run while there is no spawner."""
 
     @property
     def alone(self) -> bool:
-        """Whether it was requested without a task."""
+        """Whether the sandbox was requested without a task."""
         return self.sandbox.task is None
 
     @property
@@ -50,14 +50,14 @@ class LifecycleFacts:
 
     @property
     def working(self) -> bool:
-        """Whether a task waits for its result."""
+        """Whether the sandbox has the current attempt of a task that has not ended."""
         return self.current and self.task is not None and not self.task.ended
 
     @property
     def expired(self) -> bool:
-        """Whether it has expired."""
+        """Whether the sandbox has expired."""
         return self.sandbox.expires_at is not None and self.now >= self.sandbox.expires_at
 
     def since(self, moment: datetime) -> datetime:
-        """When a deadline set at this time started to run."""
+        """When a deadline that was set at `moment` started to run."""
         return max(moment, self.leading_since or moment)

@@ -13,17 +13,17 @@ class Rest:
 
 @dataclass(frozen=True)
 class Spawn:
-    """Create it in its runtime."""
+    """Create the sandbox in its runtime."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Freeze it."""
+    """Freeze the sandbox."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Unfreeze it."""
+    """Unfreeze the sandbox."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Recover:
 
 @dataclass(frozen=True)
 class BeginStop:
-    """Record that it is ending, and why."""
+    """Record that the sandbox is ending, and why."""
 
     reason: str
     error: str | None = None
@@ -41,12 +41,12 @@ class BeginStop:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop its worker and all its processes."""
+    """Stop the worker and all processes of the sandbox."""
 
 
 @dataclass(frozen=True)
 class EndTask:
-    """Record that its task's attempt failed."""
+    """Record that the attempt in the sandbox failed."""
 
     error: str
     error_type: str
@@ -54,7 +54,7 @@ class EndTask:
 
 @dataclass(frozen=True)
 class Fail:
-    """Revoke its credentials and record that it is lost."""
+    """Revoke the sandbox's credentials and record that it is lost."""
 
     error: str
     error_type: str
@@ -62,14 +62,14 @@ class Fail:
 
 @dataclass(frozen=True)
 class Finish:
-    """Revoke its credentials and record that it has ended."""
+    """Revoke the sandbox's credentials and record that it has ended."""
 
     unsaid: bool
 
 
 @dataclass(frozen=True)
 class Clear:
-    """Remove its files from the host; `keep` quarantines them instead."""
+    """Remove the sandbox from its runtime; with `keep`, quarantine it instead."""
 
     keep: bool
 

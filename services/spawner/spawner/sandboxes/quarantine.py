@@ -28,7 +28,7 @@ class Quarantine:
         self._tried_at: datetime | None = None
 
     async def reconcile(self, quarantined: Mapping[str, Runtime], now: datetime) -> None:
-        """Count them, remove those that this spawner did not quarantine, and retry the others when due."""
+        """Count quarantined sandboxes, remove those with nothing to publish, and retry the others when due."""
         self._live.meters.set("sandherd_sandboxes_kept", len(quarantined))
         names = units(dict(self._live.sandbox_index.items()))
         known = {names[unit]: (unit, runtime) for unit, runtime in quarantined.items() if unit in names}
@@ -60,5 +60,5 @@ class Quarantine:
         self._reconciler.wake(key)
 
     async def _has_plan(self, sandbox: SandboxRecord) -> bool:
-        """Whether its worker's plan can still be built."""
+        """Whether the plan of the sandbox's worker can still be built."""
         return sandbox.task is None or await self._live.load_task(sandbox) is not None

@@ -31,7 +31,7 @@ FOR_NOW: Final = (
     OSError,
 )
 """Transient errors; the next sweep retries."""
-_SOON: Final = 0.05
+_MIN_DELAY_SECONDS: Final = 0.05
 _log: Final = logs.get("reconciler")
 
 
@@ -46,7 +46,7 @@ class SandboxReconciler:
         self._lease = lease
         self._steps = steps
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._again: set[str] = set()
+        self._wake_again: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
         live.sandbox_index.on_change(self._on_sandbox)
@@ -57,11 +57,11 @@ class SandboxReconciler:
         if self._closed or not self._lease.held:
             return
         if key in self._tasks:
-            self._again.add(key)
+            self._wake_again.add(key)
             return
         task = asyncio.get_running_loop().create_task(self._reconcile(key), name=f"sandbox {key}")
         self._tasks[key] = task
-        task.add_done_callback(lambda _: self._finished(key))
+        task.add_done_callback(lambda _: self._end_reconcile(key))
 
     def wake_unit(self, unit: str) -> None:
         """Call `wake` for the sandbox with this unit, its unique name in its runtime."""
@@ -84,10 +84,10 @@ class SandboxReconciler:
             if sandbox:
                 self.wake(f"{task.project}.{sandbox}")
 
-    def _finished(self, key: str) -> None:
+    def _end_reconcile(self, key: str) -> None:
         del self._tasks[key]
-        if key in self._again:
-            self._again.discard(key)
+        if key in self._wake_again:
+            self._wake_again.discard(key)
             self.wake(key)
 
     async def _reconcile(self, key: str) -> None:
@@ -108,5 +108,5 @@ class SandboxReconciler:
 
     def _wake_at(self, key: str, until: datetime | None) -> None:
         if until is not None:
-            wait = max(_SOON, (until - self._live.now()).total_seconds())
+            wait = max(_MIN_DELAY_SECONDS, (until - self._live.now()).total_seconds())
             self._timers[key] = asyncio.get_running_loop().call_later(wait, self.wake, key)

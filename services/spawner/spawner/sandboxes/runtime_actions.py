@@ -21,13 +21,13 @@ from spawner.sandboxes.sandbox_plans import SandboxPlans
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks.task_record import TaskRecord
 
-_AGAIN: Final = timedelta(seconds=1)
+_RETRY_DELAY: Final = timedelta(seconds=1)
 _log: Final = logs.get("runtime_actions")
 
 
 @dataclass(frozen=True)
 class RuntimeActions:
-    """Calls runtimes. A call without a reply may have been executed; it is repeated, and runtimes are idempotent."""
+    """Calls runtimes. A call without a reply may have been executed. It is repeated, because calls are idempotent."""
 
     writer: FencedWriter
     runtimes: RuntimeCaller
@@ -43,7 +43,7 @@ class RuntimeActions:
         try:
             held = await with_pinned_secrets(self.writer, held, task)
         except RuntimeFailedError as error:
-            # Without stored secrets the sandbox was never created: they are stored before that.
+            # If no secrets are stored, the sandbox was never created, because they are stored before that.
             return await self._creation_failed(held, error, begun, created=held.record.sealed is not None)
         plan = self.plans.make(held, task, self.minter, live.now())
         plan = replace(plan, grant=await self._first_grant(held.record))
@@ -80,7 +80,7 @@ class RuntimeActions:
         now, sandbox = self.writer.live.now(), held.record
         if not error.permanent and now < begun + timedelta(seconds=self.rules.spawn_timeout):
             _log.warning("sandbox not created, retrying", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
-            return now + _AGAIN
+            return now + _RETRY_DELAY
         _log.error("sandbox not created", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
 
         def decide(record: SandboxRecord) -> SandboxRecord:
@@ -95,7 +95,7 @@ class RuntimeActions:
         return None
 
     async def recover(self, held: StoredRecord[SandboxRecord], facts: LifecycleFacts) -> None:
-        """Recover the sandbox. It is counted first: a recovery that crashes the spawner must not be retried forever."""
+        """Recover the sandbox, after counting that: a recovery that crashes the spawner must not be retried forever."""
         _log.warning("recovering sandbox", sandbox=held.record.sandbox, end=str(facts.seen and facts.seen.end))
         counted = await self.writer.note(
             held.record.key, lambda record: sandbox_transitions.recovering(record, facts.now), publish=False
@@ -105,7 +105,7 @@ class RuntimeActions:
             await self.runtimes.call(counted.record, lambda runtime: runtime.recover(plan))
 
     async def pause(self, sandbox: SandboxRecord) -> None:
-        """Freeze it."""
+        """Freeze the sandbox. If its runtime refuses that, record it."""
         now = self.writer.live.now()
         try:
             await self.runtimes.call(sandbox, lambda runtime: runtime.pause(sandbox.runtime_unit))
@@ -118,13 +118,13 @@ class RuntimeActions:
         await self.writer.note(sandbox.key, lambda record: sandbox_transitions.paused(record, now))
 
     async def resume(self, sandbox: SandboxRecord) -> None:
-        """Unfreeze it."""
+        """Unfreeze the sandbox."""
         await self.runtimes.call(sandbox, lambda runtime: runtime.resume(sandbox.runtime_unit))
         now = self.writer.live.now()
         await self.writer.note(sandbox.key, lambda record: sandbox_transitions.resumed(record, now))
 
     async def stop(self, sandbox: SandboxRecord) -> None:
-        """Stop its worker and all its processes."""
+        """Stop the worker and all processes of the sandbox."""
         grace = self.plans.stop_grace
         await self.runtimes.call(sandbox, lambda runtime: runtime.stop(sandbox.runtime_unit, grace), longer=grace)
         seen = await self.runtimes.observe(sandbox)
@@ -132,6 +132,6 @@ class RuntimeActions:
         await self.writer.note(sandbox.key, lambda record: sandbox_transitions.stopped(record, code))
 
     async def clear(self, sandbox: SandboxRecord, *, keep: bool) -> None:
-        """Remove its files, or quarantine them if `keep`."""
+        """Remove the sandbox from its runtime; with `keep`, quarantine it instead."""
         unit = sandbox.runtime_unit
         await self.runtimes.call(sandbox, lambda runtime: runtime.quarantine(unit) if keep else runtime.remove(unit))

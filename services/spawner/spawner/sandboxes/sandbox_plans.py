@@ -29,7 +29,7 @@ BRANCH_NAME: Final = "BRANCH_NAME"
 _SECRETS_MISSING: Final = (
     "its secrets are not stored (a backup without secrets was restored): retry it with its secrets"
 )
-_JOINER_LONGER: Final = 3600.0
+_JOINER_MARGIN_SECONDS: Final = 3600.0
 """How much longer than the oldest sandbox a joiner's credential is valid, in seconds: to recover undelivered events."""
 
 
@@ -49,23 +49,23 @@ class SandboxPlans:
     own: Mapping[str, str] = field(default_factory=dict)
     """The spawner's own variables."""
     tls: Mapping[str, Path] = field(default_factory=dict)
-    """The TLS files with which workers connect to the broker, by their variables; read again for each sandbox."""
+    """The TLS files with which workers connect to the broker, by variable. They are read again for each sandbox."""
     repositories: Path = Path()
     """The folder of the mirrors of repositories."""
     collector: str | None = None
     """The endpoint to which agents export telemetry, if they may."""
     git_proxy: GitProxyAccess | None = None
-    """How sandboxes reach their repository through the git proxy, if their tasks use it; None: there is no proxy."""
+    """How sandboxes reach their repositories through the git proxy; None if there is no proxy."""
 
     @classmethod
     def of(cls, settings: Settings, own: Mapping[str, str], seed: str) -> Self:
-        """The plans for these settings. `own`: the spawner's variables; `seed`: of its signing key for workers."""
+        """The plans for these settings. `own` are the spawner's variables, `seed` is that of its key for workers."""
         return cls(
             nats_url=settings.nats_url,
             tls=_tls_files(settings),
             heartbeat_interval=settings.heartbeat_interval,
             stop_grace=settings.stop_grace,
-            joiner_life=settings.max_age + _JOINER_LONGER,
+            joiner_life=settings.max_age + _JOINER_MARGIN_SECONDS,
             max_work_bytes=settings.max_work_mb * _MIB,
             profiles=settings.profiles,
             forwarded=settings.forward_env,
@@ -78,7 +78,7 @@ class SandboxPlans:
     def make(
         self, held: StoredRecord[SandboxRecord], task: TaskRecord | None, minter: Mint, now: datetime
     ) -> SandboxPlan:
-        """All that a runtime needs for this sandbox. Raises `RuntimeFailedError` if its task no longer exists."""
+        """The plan of a sandbox. Raises `RuntimeFailedError`, for example if its task no longer exists."""
         sandbox = held.record
         spec = sandbox.spec or (with_inputs(task.whole_spec, sandbox) if task else None)
         if spec is None:
@@ -93,7 +93,7 @@ class SandboxPlans:
             attempt=sandbox.attempt,
             fence=sandbox.fence_of(held.revision),
             spec=self._with_proxy(
-                self._with_own(
+                self._with_forwarded(
                     with_named_values(spec, sandbox.values), telemetry_environment.variables(self.collector, sandbox)
                 ),
                 sandbox,
@@ -109,7 +109,7 @@ class SandboxPlans:
                 sandbox.project, sandbox.sandbox, self.joiner_seconds(sandbox, now), sandbox.joiner_serial
             ),
             nats_url=self.nats_url,
-            tls={name: _content(name, path) for name, path in self.tls.items()},
+            tls={name: _read_tls_file(name, path) for name, path in self.tls.items()},
             heartbeat_interval=self.heartbeat_interval,
             stop_grace=self.stop_grace,
             traceparent=_agent_span(sandbox),
@@ -125,8 +125,8 @@ class SandboxPlans:
         """The profile as currently configured: removed mounts and forwarded variables no longer apply."""
         return self.profiles.get(spec.profile or "", Profile())
 
-    def _with_own(self, spec: SandboxSpec, plain: Mapping[str, str]) -> SandboxSpec:
-        """The spec with the forwarded variables, which are in no record or event, only in the sandbox."""
+    def _with_forwarded(self, spec: SandboxSpec, plain: Mapping[str, str]) -> SandboxSpec:
+        """The spec with `plain` and the forwarded variables. These are in no record or event, only in the sandbox."""
         names = {*self.forwarded, *self._profile(spec).forward_env} - spec.env.keys()
         forwarded = {name: self.own[name] for name in sorted(names) if name in self.own}
         if not forwarded and not plain:
@@ -168,7 +168,7 @@ def _tls_files(settings: Settings) -> dict[str, Path]:
     return {name: path for name, path in files.items() if path}
 
 
-def _content(name: str, path: Path) -> str:
+def _read_tls_file(name: str, path: Path) -> str:
     try:
         return path.read_text(encoding="ascii")
     except (OSError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""State changes of a sandbox: pure functions from its record and something that has happened to its next record."""
+"""State changes of a sandbox: pure functions that return its record after something has happened."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -82,38 +82,38 @@ def spawned(record: SandboxRecord, isolation: str | None, now: datetime) -> Sand
     """The runtime has created the sandbox. If its worker has published before, only the isolation is recorded."""
     if record.state is not SandboxState.REQUESTED:
         return record if record.isolation else record.model_copy(update={"isolation": isolation})
-    took = max(0.0, (now - record.requested_at).total_seconds() * 1000)
-    moved = record.entering(SandboxState.SPAWNING, spawned_at=now, isolation=isolation)
-    return moved.with_events(now, _spawned_event(record, took, isolation))
+    spawn_ms = max(0.0, (now - record.requested_at).total_seconds() * 1000)
+    new_record = record.entering(SandboxState.SPAWNING, spawned_at=now, isolation=isolation)
+    return new_record.with_events(now, _spawned_event(record, spawn_ms, isolation))
 
 
-def _spawned_event(record: SandboxRecord, took: float, isolation: str | None) -> SandboxSpawned:
-    return SandboxSpawned(runtime=record.runtime, spawn_ms=took, isolation=isolation, warm=record.unit is not None)
+def _spawned_event(record: SandboxRecord, spawn_ms: float, isolation: str | None) -> SandboxSpawned:
+    return SandboxSpawned(runtime=record.runtime, spawn_ms=spawn_ms, isolation=isolation, warm=record.unit is not None)
 
 
 def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
     """The worker has published its start. Unchanged if the sandbox was already running, or is ending."""
     if record.state in SANDBOX_ENDING | {SandboxState.RUNNING, SandboxState.PAUSED}:
         return record
-    made = spawned(record, None, now) if record.state is SandboxState.REQUESTED else record
-    moved = made.entering(SandboxState.RUNNING, running_at=now)
-    return moved.with_events(now, SandboxRunning(runtime=record.runtime))
+    spawned_record = spawned(record, None, now) if record.state is SandboxState.REQUESTED else record
+    new_record = spawned_record.entering(SandboxState.RUNNING, running_at=now)
+    return new_record.with_events(now, SandboxRunning(runtime=record.runtime))
 
 
 def paused(record: SandboxRecord, now: datetime) -> SandboxRecord:
     """The runtime has frozen the sandbox. Unchanged if it is no longer running."""
     if record.state is not SandboxState.RUNNING:
         return record
-    moved = record.entering(SandboxState.PAUSED)
-    return moved.with_events(now, SandboxPaused(runtime=record.runtime, reason=record.pause_reason))
+    new_record = record.entering(SandboxState.PAUSED)
+    return new_record.with_events(now, SandboxPaused(runtime=record.runtime, reason=record.pause_reason))
 
 
 def resumed(record: SandboxRecord, now: datetime) -> SandboxRecord:
     """The runtime has unfrozen the sandbox. If the pause was never recorded, no event is published."""
     if record.state is not SandboxState.PAUSED:
         return record.model_copy(update={"may_be_frozen": False}) if record.may_be_frozen else record
-    moved = record.entering(SandboxState.RUNNING, may_be_frozen=False)
-    return moved.with_events(now, SandboxResumed(runtime=record.runtime))
+    new_record = record.entering(SandboxState.RUNNING, may_be_frozen=False)
+    return new_record.with_events(now, SandboxResumed(runtime=record.runtime))
 
 
 def unfreezable(record: SandboxRecord, why: str, now: datetime) -> SandboxRecord:
@@ -129,11 +129,13 @@ def unfreezable(record: SandboxRecord, why: str, now: datetime) -> SandboxRecord
 def stopping(
     record: SandboxRecord, reason: str, now: datetime, *, error: str | None = None, error_type: str | None = None
 ) -> SandboxRecord:
-    """The sandbox is to be ended. Unchanged if it is already ending."""
+    """The sandbox must end. Unchanged if it is already ending."""
     if record.state in SANDBOX_ENDING:
         return record
-    moved = record.entering(SandboxState.STOPPING, stopping_at=now, reason=reason, error=error, error_type=error_type)
-    return moved.with_events(now, SandboxStopping(runtime=record.runtime, reason=reason))
+    new_record = record.entering(
+        SandboxState.STOPPING, stopping_at=now, reason=reason, error=error, error_type=error_type
+    )
+    return new_record.with_events(now, SandboxStopping(runtime=record.runtime, reason=reason))
 
 
 def stopped(record: SandboxRecord, exit_code: int | None) -> SandboxRecord:
@@ -147,17 +149,20 @@ def recovering(record: SandboxRecord, now: datetime) -> SandboxRecord:
 
 
 def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> SandboxRecord:
-    """The sandbox and all its processes have ended. If it had ended before, its events may be delivered by now."""
+    """The sandbox and all its processes have ended. `unsaid` is whether events are undelivered.
+
+    Called again for an ended sandbox after a recovery, when its events may be delivered.
+    """
     if record.ended:
         changed = record.model_copy(update={"unsaid": unsaid, **_credentials_revoked(record)})
         return changed if unsaid else changed.forgetting()
     reason = record.reason or "ended"
-    moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, **_credentials_revoked(record))
+    new_record = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, **_credentials_revoked(record))
     lived = max(0.0, (now - record.requested_at).total_seconds())
     event = SandboxTerminated(
         runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code, unsaid=unsaid
     )
-    done = moved.with_events(now, event)
+    done = new_record.with_events(now, event)
     # A recovery needs the secrets, to redact its predecessor's undelivered events.
     return done if unsaid else done.forgetting()
 
@@ -179,7 +184,7 @@ def is_needlessly_quarantined(record: SandboxRecord) -> bool:
 
 def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
     """The sandbox could not be created, or is lost."""
-    moved = record.entering(
+    new_record = record.entering(
         SandboxState.FAILED,
         ended_at=now,
         error=error,
@@ -187,7 +192,7 @@ def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) ->
         reason=error_type,
         **_credentials_revoked(record),
     )
-    return moved.with_events(
+    return new_record.with_events(
         now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type)
     ).forgetting()
 
@@ -204,14 +209,14 @@ def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxReco
     """
     valid = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
     latest = max((old.expires_at for old in record.keys if old.public_key == key.public_key), default=key.expires_at)
-    noted = key.model_copy(update={"expires_at": max(latest, key.expires_at)})
-    return record.model_copy(update={"keys": (*valid, noted)})
+    recorded_key = key.model_copy(update={"expires_at": max(latest, key.expires_at)})
+    return record.model_copy(update={"keys": (*valid, recorded_key)})
 
 
 def has_keys_enough(record: SandboxRecord, public_key: str, now: datetime) -> bool:
     """Whether a credential for this key would exceed `MAX_KEYS`. A worker has one key; after a loss it has another.
 
-    Every key must be revoked when the sandbox ends, in a list of limited size shared by the whole herd.
+    Every key must be revoked when the sandbox ends. The list of revoked keys is shared by the whole herd and limited.
     """
-    living = {key.public_key for key in record.keys if key.expires_at > now}
-    return len(living - {public_key}) >= MAX_KEYS
+    valid_keys = {key.public_key for key in record.keys if key.expires_at > now}
+    return len(valid_keys - {public_key}) >= MAX_KEYS

@@ -1,4 +1,4 @@
-"""The sweep: compares all records with everything in the runtimes, and finds what to do. Pure decisions."""
+"""The sweep: compares all records with everything in the runtimes, and returns what must be done. Pure."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -25,8 +25,9 @@ class SweepFindings:
     orphans: frozenset[str]
     """Sandboxes that exist but that no record needs, by name."""
     old_tasks: frozenset[str]
+    """Ended tasks whose records must be removed, by key."""
     old_sandboxes: frozenset[str]
-    """Ended records to remove, by key."""
+    """Ended sandboxes whose records must be removed, by key."""
     expired_secrets: frozenset[str] = frozenset()
     """Tasks whose secrets, stored for a retry, have expired, by key."""
 
@@ -41,20 +42,22 @@ def compare_records(
     quarantined: AbstractSet[str] = frozenset(),
     warm: AbstractSet[str] = frozenset(),
 ) -> SweepFindings:
-    """Compare the records with each other and with what exists. `keep` is in seconds.
+    """Compare the records with each other and with the sandboxes in the runtimes (`present`).
 
-    `quarantined`: the records of these sandboxes stay, because their delivery is retried.
-    `warm`: names of warm sandboxes that are not claimed yet.
+    Ended records stay for `keep` seconds. Records of `quarantined` sandboxes stay, because the delivery of their events
+    is retried. `warm` are the names of warm sandboxes of the pool.
     """
     names = units(sandboxes)
     existing = {seen.unit for seen in present}
-    living = {key for key, known in sandboxes.items() if known.view.state not in SANDBOX_ENDED}
-    left_behind = {names[name] for name in existing if name in names} - living
-    needed = living | {names[name] for name in existing | quarantined if name in names}
-    awaited = {f"{known.view.project}.{name}" for known in tasks.values() for name in _waits_for(known.view)}
+    not_ended = {key for key, known in sandboxes.items() if known.view.state not in SANDBOX_ENDED}
+    unremoved = {names[name] for name in existing if name in names} - not_ended
+    needed = not_ended | {names[name] for name in existing | quarantined if name in names}
+    depended_on = {
+        f"{known.view.project}.{name}" for known in tasks.values() for name in _needed_dependencies(known.view)
+    }
     unfinished = {_sandbox_of(known.view) for known in tasks.values() if _waits_for_sandbox(known.view)}
     return SweepFindings(
-        wake=frozenset(living | left_behind | (unfinished & sandboxes.keys())),
+        wake=frozenset(not_ended | unremoved | (unfinished & sandboxes.keys())),
         strays=frozenset(
             key
             for key, known in tasks.items()
@@ -65,14 +68,16 @@ def compare_records(
             key
             for key, known in tasks.items()
             if known.view.state in TASK_ENDED
-            and _old(known.view.ended_at, known, now, keep)
+            and _is_outdated(known.view.ended_at, known, now, keep)
             and _sandbox_of(known.view) not in needed
-            and key not in awaited
+            and key not in depended_on
         ),
         old_sandboxes=frozenset(
             key
             for key, known in sandboxes.items()
-            if known.view.state in SANDBOX_ENDED and _old(known.view.ended_at, known, now, keep) and key not in needed
+            if known.view.state in SANDBOX_ENDED
+            and _is_outdated(known.view.ended_at, known, now, keep)
+            and key not in needed
         ),
         expired_secrets=frozenset(
             key for key, known in tasks.items() if known.view.secrets_until and known.view.secrets_until <= now
@@ -103,8 +108,8 @@ def _waits_for_sandbox(task: TaskView) -> bool:
     return task.state in {TaskState.ASSIGNED, TaskState.RUNNING}
 
 
-def _waits_for(task: TaskView) -> Iterable[str]:
-    """The tasks that this task depends on, until it has ended: until then their records are needed."""
+def _needed_dependencies(task: TaskView) -> Iterable[str]:
+    """The tasks that this task depends on, whose records are needed until it has ended; none afterwards."""
     return () if task.state in TASK_ENDED else task.depends_on
 
 
@@ -112,7 +117,7 @@ def _sandbox_of(task: TaskView) -> str:
     return f"{task.project}.{task.sandbox}"
 
 
-def _old(
+def _is_outdated(
     ended_at: datetime | None, known: IndexEntry[TaskView] | IndexEntry[SandboxView], now: datetime, keep: float
 ) -> bool:
     return ended_at is not None and not known.unsaid and ended_at + timedelta(seconds=keep) < now

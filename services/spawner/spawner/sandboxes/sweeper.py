@@ -22,7 +22,7 @@ from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.unsubmitted_uploads import UnsubmittedUploads
 
-_TIMEOUT: Final = 60.0
+_RUNTIME_TIMEOUT_SECONDS: Final = 60.0
 _log: Final = logs.get("sweeper")
 
 
@@ -51,10 +51,10 @@ class Sweeper:
         self._uploads = UnsubmittedUploads(live)
 
     async def run(self, interval: float, keep: float) -> None:
-        """Sweep until cancelled. Records must be read before the first pass, or every sandbox would seem orphaned."""
+        """Sweep until cancelled. Waits for all records first, because sandboxes would seem orphaned without them."""
         await asyncio.gather(self._live.task_index.complete.wait(), self._live.sandbox_index.complete.wait())
         while True:
-            await self._wait_held()
+            await self._wait_for_lease()
             try:
                 await self.sweep(keep)
             except LeaseLostError as error:
@@ -63,7 +63,7 @@ class Sweeper:
                 _log.warning("sweep not completed, retrying", error=repr(error))
             await asyncio.sleep(interval)
 
-    async def _wait_held(self) -> None:
+    async def _wait_for_lease(self) -> None:
         if not self._lease.held:
             self._gauges.remove()
             await self._lease.wait_held()
@@ -71,7 +71,7 @@ class Sweeper:
 
     async def sweep(self, keep: float) -> None:
         """Sweep once. Raises `LeaseLostError` when another replica holds the lease."""
-        inventory = await list_runtimes(self._runtimes, _TIMEOUT)
+        inventory = await list_runtimes(self._runtimes, _RUNTIME_TIMEOUT_SECONDS)
         tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
         warm = {key for key, _ in self._live.pool_index.items()}
         now = self._live.now()
@@ -96,10 +96,10 @@ class Sweeper:
             partial(self._quarantine.reconcile, inventory.quarantined, now),
         ):
             self._lease.check()
-            await self._do(step)
+            await self._run_step(step)
         self._gauges.update()
 
-    async def _do(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _run_step(self, step: Callable[[], Awaitable[None]]) -> None:
         """Run one part of a sweep. Its failure does not prevent the other parts; the next sweep retries it."""
         try:
             await step()

@@ -21,7 +21,7 @@ _log: Final = logs.get("record_transitions")
 
 @dataclass(frozen=True)
 class TransitionWriter:
-    """Writes the result of a decision. If the record has changed since, nothing is written, and it is decided again."""
+    """Writes the result of a decision. If the record has changed since, nothing is written. A new decision follows."""
 
     writer: FencedWriter
     revoker: Revoke
@@ -59,7 +59,10 @@ class TransitionWriter:
             self.writer.live.meters.count("sandherd_sandboxes_lost_total", runtime=held.record.runtime)
 
     async def finish(self, held: StoredRecord[SandboxRecord], *, unsaid: bool) -> None:
-        """Revoke all credentials of a sandbox and record that it has ended. Repeated if one was issued meanwhile."""
+        """Revoke all credentials of a sandbox and record that it has ended.
+
+        Nothing is recorded if a credential was issued meanwhile: this is then repeated.
+        """
         now = self.writer.live.now()
         await self._revoke(held.record, now)
         if unsaid:
@@ -68,9 +71,9 @@ class TransitionWriter:
 
     async def _revoke(self, sandbox: SandboxRecord, now: datetime) -> None:
         self.writer.check()
-        good = {key.public_key: key.expires_at for key in sandbox.keys if key.expires_at > now}
+        valid_keys = {key.public_key: key.expires_at for key in sandbox.keys if key.expires_at > now}
         joiner = self.minter.joiner_key(sandbox.project, sandbox.sandbox, sandbox.joiner_serial)
-        await self.revoker.revoke(good | {joiner: self._joiner_end(sandbox, now)}, now)
+        await self.revoker.revoke(valid_keys | {joiner: self._joiner_end(sandbox, now)}, now)
 
     def _joiner_end(self, sandbox: SandboxRecord, now: datetime) -> datetime:
         """A time at which the joiner's last credential has expired, even if the sandbox's lifetime was changed."""

@@ -10,7 +10,7 @@ _log = logs.get("unneeded_keys")
 
 
 class UnneededKeys:
-    """Erases a key that was unneeded at two sweeps: at the first one its record may be about to be written."""
+    """Erases a key that is unneeded at two sweeps in a row: at the first one, its record may not be written yet."""
 
     def __init__(self, live: LiveState) -> None:
         self._live = live
@@ -30,7 +30,7 @@ class UnneededKeys:
 
     async def _is_needed(self, name: str) -> bool:
         bucket, _, key = name.partition(".")
-        if self._lives(bucket, key):
+        if self._has_live_record(bucket, key):
             return True
         if bucket == SECRETS:
             return await self._live.secrets.needs_key(key)
@@ -42,7 +42,7 @@ class UnneededKeys:
         sandbox = await self._live.sandboxes.load(key)
         return sandbox is not None and sandbox.record.sealed is not None
 
-    def _lives(self, bucket: str, key: str) -> bool:
+    def _has_live_record(self, bucket: str, key: str) -> bool:
         """Whether the index shows that a key's record is still in use: then the record is not read."""
         if bucket == "tasks":
             task = self._live.task_index.get(key)

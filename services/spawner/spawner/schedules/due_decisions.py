@@ -12,17 +12,17 @@ from spawner.schedules.due_times import due_times
 from spawner.schedules.schedule_record import ScheduledStart, ScheduleRecord
 
 MAX_STARTS: Final = 100
-"""With the overlap policy `allow`: maximum number of due times that each start a task after an outage."""
+"""The maximum number of due times that each start a task after an outage, with the overlap policy `allow`."""
 _MISSED: Final = "no spawner ran until the end of the catch-up window"
 _TOO_MANY: Final = f"more than {MAX_STARTS} were due at once"
-_RUNNING: Final = "an earlier task had not ended"
-_LATER: Final = "a later time was due, too"
-_BUFFERED: Final = "a task was waiting already"
+_EARLIER_TASK_RUNNING: Final = "an earlier task had not ended"
+_LATER_TIME_DUE: Final = "a later time was due, too"
+_TASK_WAITING: Final = "a task was waiting already"
 
 
 @dataclass(frozen=True)
 class DueDecision:
-    """What to do about the due times up to `decided`."""
+    """The decision about the due times up to `decided`."""
 
     decided: datetime
     waiting: datetime | None = None
@@ -48,11 +48,13 @@ def decide(spec: ScheduleSpec, position: DuePosition, now: datetime, *, running:
 
     `running` is whether an earlier task of the schedule has not ended.
     """
-    opened = now - timedelta(seconds=spec.catch_up_seconds)
+    window_start = now - timedelta(seconds=spec.catch_up_seconds)
     first = next(due_times(spec.cron, spec.time_zone, position.decided), None)
-    if first is not None and first < opened <= now:
+    if first is not None and first < window_start <= now:
         # Only the first missed time is recorded, because there may be very many.
-        return DueDecision(_just_before(opened), position.waiting, passed=(_passed([first], "missed", now, _MISSED),))
+        return DueDecision(
+            _just_before(window_start), position.waiting, passed=(_run_without_task([first], "missed", now, _MISSED),)
+        )
     due = list(takewhile(lambda at: at <= now, due_times(spec.cron, spec.time_zone, position.decided)))
     if position.waiting is not None and not running:
         return DueDecision(position.decided, start=position.waiting)
@@ -64,32 +66,32 @@ def _by_policy(
 ) -> DueDecision:
     first, last = due[0], due[-1]
     if spec.overlap == "allow":
-        late = due[:-MAX_STARTS]
+        surplus = due[:-MAX_STARTS]
         return (
-            DueDecision(late[-1], passed=_all(late, "missed", now, _TOO_MANY))
-            if late
+            DueDecision(surplus[-1], passed=_runs_of(surplus, "missed", now, _TOO_MANY))
+            if surplus
             else DueDecision(first, start=first)
         )
     if spec.overlap == "cancel_other":
-        return DueDecision(last, start=last, cancel=running, passed=_all(due[:-1], "skipped", now, _LATER))
+        return DueDecision(last, start=last, cancel=running, passed=_runs_of(due[:-1], "skipped", now, _LATER_TIME_DUE))
     if not running:
         return DueDecision(first, start=first)
     if spec.overlap == "skip":
-        return DueDecision(last, passed=_all(due, "skipped", now, _RUNNING))
+        return DueDecision(last, passed=_runs_of(due, "skipped", now, _EARLIER_TASK_RUNNING))
     if position.waiting is not None:
-        return DueDecision(last, position.waiting, passed=_all(due, "skipped", now, _BUFFERED))
-    return DueDecision(last, first, passed=_all(due[1:], "skipped", now, _BUFFERED))
+        return DueDecision(last, position.waiting, passed=_runs_of(due, "skipped", now, _TASK_WAITING))
+    return DueDecision(last, first, passed=_runs_of(due[1:], "skipped", now, _TASK_WAITING))
 
 
 def _just_before(moment: datetime) -> datetime:
     return moment - timedelta(microseconds=1)
 
 
-def _all(due: Sequence[datetime], outcome: RunOutcome, now: datetime, reason: str) -> tuple[ScheduleRun, ...]:
-    return (_passed(due, outcome, now, reason),) if due else ()
+def _runs_of(due: Sequence[datetime], outcome: RunOutcome, now: datetime, reason: str) -> tuple[ScheduleRun, ...]:
+    return (_run_without_task(due, outcome, now, reason),) if due else ()
 
 
-def _passed(due: Sequence[datetime], outcome: RunOutcome, now: datetime, reason: str) -> ScheduleRun:
+def _run_without_task(due: Sequence[datetime], outcome: RunOutcome, now: datetime, reason: str) -> ScheduleRun:
     return ScheduleRun(due_at=due[0], outcome=outcome, at=now, due_times=len(due), reason=reason)
 
 
@@ -117,7 +119,7 @@ def due_start(record: ScheduleRecord, due: datetime, now: datetime, *, cancel: b
 
 
 def triggered_start(record: ScheduleRecord, now: datetime) -> ScheduledStart:
-    """The start that a user requests. The task's name has seconds, so it never equals that of a due time."""
+    """The start that a user requests. The task's name has seconds, so it never equals the name of a due time's task."""
     task = f"{record.schedule}-{now.astimezone(UTC):%Y%m%dt%H%M%Sz}"
     return ScheduledStart(task=task, due_at=now, at=now, triggered=True)
 

@@ -14,7 +14,7 @@ from spawner.spec_resolution import Refusal
 
 MAX_SPEC_BYTES: Final = 256 * 1024
 """Maximum bytes of a schedule's task as JSON, so that the schedules of many projects fit into the bucket."""
-_ONCE: Final = {
+_SINGLE_TASK_FIELDS: Final = {
     "secret_env": "values of secrets would be stored with the schedule: use `secrets`, and `sandherd secrets set`",
     "sealed": "values of secrets would be stored with the schedule: use `secrets`",
     "work": "uploaded files belong to one task: use `files`, or let the program fetch them",
@@ -27,9 +27,9 @@ _ONCE: Final = {
 
 
 def schedule_refusal(record: ScheduleRecord, now: datetime) -> Refusal | None:
-    """Why the schedule is refused, as far as that is known without the herd's settings, or None."""
+    """Why the schedule is refused regardless of the herd's settings, or None."""
     task = record.spec.task
-    for field, why in _ONCE.items():
+    for field, why in _SINGLE_TASK_FIELDS.items():
         if getattr(task, field):
             return Refusal(f"a schedule's task may not have {field}: {why}", f"schedule.task.{field}")
     for key in task.labels:

@@ -65,7 +65,7 @@ class ScheduleRequestHandler:
 
     async def set_schedule(self, incoming: IncomingRequest[SetSchedule]) -> ScheduleView:
         """Create or replace a schedule. Its due times until now are not considered."""
-        project, request, now = _one_project(incoming.project), incoming.request, self._live.now()
+        project, request, now = _single_project(incoming.project), incoming.request, self._live.now()
         record = ScheduleRecord(
             project=project,
             schedule=request.name,
@@ -80,13 +80,13 @@ class ScheduleRequestHandler:
             if refused:
                 remedy = f"change {(refused.field or 'it').rpartition('.')[2]}"
                 raise ContractError(refused.code, refused.reason, field=refused.field, remedy=remedy)
-            return self._view(await self._stored(record, replace=request.replace))
+            return self._view(await self._store(record, replace=request.replace))
 
     async def list_schedules(self, incoming: IncomingRequest[ListSchedules]) -> ScheduleList:
         """The schedules of a project or of all projects, or the schedule that the request names."""
         with available("schedules"):
             if incoming.request.name is not None:
-                held = await self._held(_one_project(incoming.project), incoming.request.name)
+                held = await self._load(_single_project(incoming.project), incoming.request.name)
                 return ScheduleList(schedules=[self._view(held.record)])
             records = await self._records(None if incoming.project == FLEET else incoming.project)
         tasks, now = running_by_schedule(self._live), self._live.now()
@@ -99,7 +99,7 @@ class ScheduleRequestHandler:
     async def pause_schedule(self, incoming: IncomingRequest[PauseSchedule]) -> ScheduleView:
         """Pause or resume a schedule."""
         wanted, now = incoming.request.paused, self._live.now()
-        record = await self._changed(
+        record = await self._change(
             incoming.project, incoming.request.name, lambda old: due_decisions.paused(old, now, wanted=wanted)
         )
         return self._view(record)
@@ -116,33 +116,33 @@ class ScheduleRequestHandler:
                 raise ContractError(Code.BUSY, f"{len(record.starts)} tasks of {name} are about to start", field="name")
             return record.model_copy(update={"starts": (*record.starts, start)})
 
-        record = await self._changed(incoming.project, name, decide)
+        record = await self._change(incoming.project, name, decide)
         return ScheduleTriggered(name=name, task=due_decisions.triggered_start(record, now).task)
 
     async def delete_schedule(self, incoming: IncomingRequest[DeleteSchedule]) -> ScheduleDeleted:
         """Delete a schedule; its tasks are not affected."""
-        project, name = _one_project(incoming.project), incoming.request.name
+        project, name = _single_project(incoming.project), incoming.request.name
         with available("schedules"):
-            held = await self._held(project, name)
+            held = await self._load(project, name)
             while not await self._live.schedules.remove(held):
-                newer = await self._held(project, name)
+                newer = await self._load(project, name)
                 if newer.revision == held.revision:
                     raise StoreUnavailableError(f"schedules {held.record.key}: not deleted")
                 held = newer
         return ScheduleDeleted(name=name)
 
-    async def _changed(
+    async def _change(
         self, project: str, name: str, decide: Callable[[ScheduleRecord], ScheduleRecord]
     ) -> ScheduleRecord:
         with available("schedules"):
             held = await self._live.schedules.change(
-                f"{_one_project(project)}.{name}", lambda record, _: decide(record)
+                f"{_single_project(project)}.{name}", lambda record, _: decide(record)
             )
         if held is None:
             raise unknown("schedule", project, name)
         return held.record
 
-    async def _stored(self, record: ScheduleRecord, *, replace: bool) -> ScheduleRecord:
+    async def _store(self, record: ScheduleRecord, *, replace: bool) -> ScheduleRecord:
         if not replace:
             await self._check_maximum(record.project)
             held, created = await self._live.schedules.create(record)
@@ -150,8 +150,8 @@ class ScheduleRequestHandler:
                 remedy = "use another name, or replace it with --replace"
                 raise ContractError(Code.CONFLICT, f"schedule {record.schedule} exists", field="name", remedy=remedy)
             return held.record
-        changed = await self._live.schedules.change(record.key, lambda old, _: _replaced(old, record))
-        return changed.record if changed else await self._stored(record, replace=False)
+        changed = await self._live.schedules.change(record.key, lambda old, _: _with_new_spec(old, record))
+        return changed.record if changed else await self._store(record, replace=False)
 
     async def _check_maximum(self, project: str) -> None:
         count = sum(key.partition(".")[0] == project for key in await self._live.schedules.keys())
@@ -167,16 +167,16 @@ class ScheduleRequestHandler:
         start = due_decisions.triggered_start(record, record.created_at)
         terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._policy)
         if isinstance(terms, Refusal):
-            return _of_task(terms)
+            return _as_schedule_refusal(terms)
         absent = await self._live.secrets.refusal(record.project, record.spec.task.secrets)
-        return _of_task(absent) if absent else None
+        return _as_schedule_refusal(absent) if absent else None
 
     async def _records(self, project: str | None) -> list[ScheduleRecord]:
         keys = sorted(key for key in await self._live.schedules.keys() if project in {None, key.partition(".")[0]})
         found = [await self._live.schedules.load(key) for key in keys]
         return [held.record for held in found if held]
 
-    async def _held(self, project: str, name: str) -> StoredRecord[ScheduleRecord]:
+    async def _load(self, project: str, name: str) -> StoredRecord[ScheduleRecord]:
         held = await self._live.schedules.load(f"{project}.{name}")
         if held is None:
             raise unknown("schedule", project, name)
@@ -188,17 +188,17 @@ class ScheduleRequestHandler:
         return view.model_copy(update={"task": record.spec.task})
 
 
-def _replaced(old: ScheduleRecord, new: ScheduleRecord) -> ScheduleRecord:
+def _with_new_spec(old: ScheduleRecord, new: ScheduleRecord) -> ScheduleRecord:
     update = {"created_at": old.created_at, "starts": old.starts, "runs": old.runs, "paused": old.paused}
     return new.model_copy(update=update)
 
 
-def _of_task(refusal: Refusal) -> Refusal:
+def _as_schedule_refusal(refusal: Refusal) -> Refusal:
     field = refusal.field.removeprefix("spec.")
     return Refusal(refusal.reason, "name" if field == "task" else f"schedule.task.{field}", refusal.code)
 
 
-def _one_project(project: str) -> str:
+def _single_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a schedule belongs to one project", field="project", remedy="name one with --project"

@@ -28,13 +28,13 @@ from spawner.tasks.task_record import TaskFacts
 Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
 """Creates a task, once for each command. Returns why it is refused, or None."""
 
-_SHORTEST_REST: Final = 0.2
+_MIN_REST_SECONDS: Final = 0.2
 _NOT_STARTED: Final = "the spawner ended before it started the task"
 _log: Final = logs.get("schedules")
 
 
 class ScheduleRunner:
-    """Runs while it holds the lease. Each decision is written before its task is created."""
+    """Starts tasks while it holds the lease. Each decision is written before its task is created."""
 
     def __init__(
         self, live: LiveState, lease: Lease, submit: Submit, *, ids: DerivedIds, interval: float, keep_ended: float
@@ -110,12 +110,12 @@ class ScheduleRunner:
 
     async def _carry_out(self, record: ScheduleRecord, start: ScheduledStart) -> None:
         self._lease.check()
-        run = await self._started(record, start)
+        run = await self._start_task(record, start)
         self._lease.check()
         await self._live.schedules.change(record.key, lambda newest, _: due_decisions.finished(newest, start, run))
         self._report(record, run)
 
-    async def _started(self, record: ScheduleRecord, start: ScheduledStart) -> ScheduleRun:
+    async def _start_task(self, record: ScheduleRecord, start: ScheduledStart) -> ScheduleRun:
         now = self._live.now()
         existing = await self._live.tasks.load(f"{record.project}.{start.task}")
         if existing is None and now - start.at >= self._keep_ended:
@@ -177,7 +177,7 @@ class ScheduleRunner:
     async def _rest(self) -> None:
         due = [self._next_time(key, known.view) for key, known in self._live.schedule_index.items()]
         now = self._live.now()
-        waits = [max(_SHORTEST_REST, (at - now).total_seconds()) for at in due if at is not None]
+        waits = [max(_MIN_REST_SECONDS, (at - now).total_seconds()) for at in due if at is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout(min([*waits, self._interval])):
                 await self._wake.wait()

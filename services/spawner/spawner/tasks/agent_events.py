@@ -26,7 +26,7 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_record import TaskRecord
 
-Move = Callable[[TaskRecord], TaskRecord]
+TaskChange = Callable[[TaskRecord], TaskRecord]
 """A state change of a task: a pure function from its record to the next one."""
 Disruption = Callable[[SandboxRecord], Awaitable[str]]
 """Returns the reason if the runtime ends a sandbox without our request; empty if it does not, or gives no reason."""
@@ -57,15 +57,15 @@ class AgentEventHandler:
     async def _handle(self, event: Envelope[EventData]) -> Outcome:
         held = await self._live.sandboxes.newest(f"{event.project}.{event.subject}")
         if held is None:
-            self._late(event, "unknown_sandbox")
+            self._count_late(event, "unknown_sandbox")
             return DONE
         match event.data:
             case AgentStarted():
-                await self._started(event, held.record)
+                await self._record_start(event, held.record)
             case AgentCompleted() | AgentFailed() as outcome:
-                await self._ended(event, held.record, outcome)
+                await self._record_end(event, held.record, outcome)
             case AgentWorkSaved() | AgentTranscriptSaved() as saved:
-                await self._saved(event, held.record, saved)
+                await self._record_saved(event, held.record, saved)
             case AgentBranchSaved() as commits:
                 await self._save_branch(event, held.record, commits)
             case AgentShutdown() as last:
@@ -74,7 +74,7 @@ class AgentEventHandler:
                 pass
         return DONE
 
-    async def _started(self, event: Envelope[EventData], sandbox: SandboxRecord) -> None:
+    async def _record_start(self, event: Envelope[EventData], sandbox: SandboxRecord) -> None:
         now = self._live.now()
         first = sandbox.running_at is None
         held = await self._live.change_sandbox(
@@ -84,10 +84,10 @@ class AgentEventHandler:
         if held:
             await self._live.flush_sandbox(held)
         if first:
-            took = (now - sandbox.requested_at).total_seconds()
-            self._live.meters.observe("sandherd_spawn_seconds", max(0.0, took), runtime=sandbox.runtime)
+            spawn_seconds = (now - sandbox.requested_at).total_seconds()
+            self._live.meters.observe("sandherd_spawn_seconds", max(0.0, spawn_seconds), runtime=sandbox.runtime)
 
-    async def _ended(
+    async def _record_end(
         self, event: Envelope[EventData], sandbox: SandboxRecord, outcome: AgentCompleted | AgentFailed
     ) -> None:
         if isinstance(outcome, AgentFailed) and ErrorType(outcome.error_type) is ErrorType.STOPPED:
@@ -95,7 +95,7 @@ class AgentEventHandler:
         now = self._live.now()
         await self._move_task(event, sandbox, lambda task: of_task.ended(task, sandbox.sandbox, outcome, now))
 
-    async def _saved(
+    async def _record_saved(
         self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentWorkSaved | AgentTranscriptSaved
     ) -> None:
         """Record an artifact that was saved for the next attempt.
@@ -105,14 +105,14 @@ class AgentEventHandler:
         if saved.artifact is None:
             return
         if not belongs_to(saved.artifact, sandbox):
-            self._late(event, "not_its_own")
+            self._count_late(event, "not_its_own")
             return
         fields = _saved_fields(saved, saved.artifact)
         held = await self._live.change_task_of(
             sandbox, lambda task: of_task.with_saved_work(task, sandbox.sandbox, fields)
         )
         if held and not of_task.accepts_saved_work(held.record, sandbox.sandbox):
-            self._late(event, "old_attempt")
+            self._count_late(event, "old_attempt")
 
     async def _save_branch(self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentBranchSaved) -> None:
         """Record commits of a sandbox. The replica with the lease checks them and adds them to the task's branch."""
@@ -120,10 +120,10 @@ class AgentEventHandler:
         if saved.bundle is None or saved.commit is None or task is None or task.record.branch is None:
             return
         if not belongs_to(saved.bundle, sandbox):
-            self._late(event, "not_its_own")
+            self._count_late(event, "not_its_own")
             return
         if not of_task.accepts_commits(task.record, sandbox.sandbox):
-            self._late(event, "old_attempt")
+            self._count_late(event, "old_attempt")
             return
         now = self._live.now()
         commits = ReceivedCommits(
@@ -134,21 +134,21 @@ class AgentEventHandler:
         if held is not None:
             await self._live.branches.flush(held)
 
-    async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, move: Move) -> None:
+    async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, change: TaskChange) -> None:
         reasons: list[str] = []
 
         def decide(task: TaskRecord) -> TaskRecord:
             reason = lateness(event, sandbox, task)
             reasons[:] = [reason] if reason else []
-            return task if reason else move(task)
+            return task if reason else change(task)
 
         if sandbox.task is None:
             return
         held = await self._live.change_task_of(sandbox, decide)
         for reason in reasons if held else ["unknown_task"]:
-            self._late(event, reason)
+            self._count_late(event, reason)
 
-    def _late(self, event: Envelope[EventData], reason: str) -> None:
+    def _count_late(self, event: Envelope[EventData], reason: str) -> None:
         self._live.meters.count("sandherd_late_events_total", reason=reason)
         _log.info("late event ignored", type=event.type, sandbox=event.subject, reason=reason, id=str(event.id))
 

@@ -1,4 +1,4 @@
-"""Reads the monitor's record of which projects are over budget: none of their tasks begins."""
+"""Reads the monitor's record of the projects that are over budget. None of their tasks begins."""
 
 import asyncio
 from typing import Final
@@ -14,7 +14,7 @@ from sandherd.telemetry import logs
 from spawner.tasks.task_queue import TaskQueue
 
 NAME: Final = "blocked"
-_UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
+_READ_ERRORS: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
 _log: Final = logs.get("budget_blocks")
 
 
@@ -25,7 +25,7 @@ class BudgetBlockReader:
         self._bus = bus
         self._queue = queue
         self._interval = interval
-        self._known = BudgetBlocks()
+        self._last_blocks = BudgetBlocks()
 
     async def run(self) -> None:
         """Read the record every `interval` seconds, until cancelled."""
@@ -37,9 +37,9 @@ class BudgetBlockReader:
         """Read the record once, and update the queue. If it can't be read, the last one remains in effect."""
         try:
             found = await read_record(self._bus, BudgetBlocks, FLEET, NAME) or BudgetBlocks()
-        except _UNREADABLE as error:
+        except _READ_ERRORS as error:
             _log.warning("projects over budget not read, retrying", error=repr(error))
             return
-        if found != self._known:
-            self._known = found
+        if found != self._last_blocks:
+            self._last_blocks = found
             self._queue.change_blocks(found)

@@ -17,7 +17,7 @@ _NO_LIMITS: Final = ProjectLimits()
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """The maximum numbers of live sandboxes. None: only the total applies."""
+    """The maximum numbers of live sandboxes. Where a limit is None, only the total applies."""
 
     total: int
     project: int | None = None
@@ -101,7 +101,7 @@ class Capacity:
             self._records[project] = limits
 
     def set_blocks(self, blocks: BudgetBlocks) -> None:
-        """Set which projects exceed a budget now."""
+        """Set the projects that exceed a budget at present."""
         self._blocks = blocks
 
     def project_full(self, project: str) -> bool:
@@ -113,18 +113,18 @@ class Capacity:
         return self._blocks.herd or self._blocks.projects.get(project)
 
     def _sandboxes_full(self, project: str) -> bool:
-        return self._projects[project] >= self._allowed.in_project(project, self._own(project).sandboxes)
+        return self._projects[project] >= self._allowed.in_project(project, self._limits_in_record(project).sandboxes)
 
     def _tasks_full(self, project: str) -> bool:
-        limit = self._own(project).tasks
+        limit = self._limits_in_record(project).tasks
         return limit is not None and self._tasks[project] >= limit
 
-    def _own(self, project: str) -> ProjectLimits:
+    def _limits_in_record(self, project: str) -> ProjectLimits:
         return self._records.get(project, _NO_LIMITS)
 
     def sandboxes_of(self, project: str) -> LimitView:
         """The live sandboxes of a project, and their limit."""
-        recorded = self._own(project).sandboxes
+        recorded = self._limits_in_record(project).sandboxes
         maximum, source = self._allowed.in_project(project, recorded), self._allowed.source(project, recorded)
         return LimitView(maximum=maximum, source=source, used=self._projects[project])
 
@@ -133,7 +133,7 @@ class Capacity:
 
         If it has no limit of tasks, or its limit of sandboxes is lower, the limit of sandboxes is returned.
         """
-        own, used, boxes = self._own(project).tasks, self._tasks[project], self.sandboxes_of(project)
+        own, used, boxes = self._limits_in_record(project).tasks, self._tasks[project], self.sandboxes_of(project)
         if own is None or own > boxes.maximum:
             return boxes.model_copy(update={"used": used})
         return LimitView(maximum=own, source=OF_PROJECT, used=used)
@@ -151,7 +151,7 @@ class Capacity:
 
         Either an operator has set a limit of the project to 0, or, for a task, a budget is exceeded.
         """
-        own = self._own(project)
+        own = self._limits_in_record(project)
         paused = [name for name in (("tasks", "sandboxes") if of_task else ("sandboxes",)) if getattr(own, name) == 0]
         if not paused:
             return f"{over}: no task begins" if of_task and (over := self.over_budget(project)) else None
@@ -165,7 +165,9 @@ class Capacity:
         if paused := self.pause(project, of_task=of_task):
             return paused
         if of_task and self._tasks_full(project):
-            return f"{self._tasks[project]} of {self._own(project).tasks} tasks of project {project} at work"
+            return (
+                f"{self._tasks[project]} of {self._limits_in_record(project).tasks} tasks of project {project} at work"
+            )
         if self._sandboxes_full(project) and boxes.maximum < total:
             return f"{boxes.used} of {boxes.maximum} sandboxes of project {project} live"
         if self.runtime_full(runtime) and of_runtime < total:

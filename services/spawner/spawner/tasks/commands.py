@@ -70,20 +70,20 @@ class TaskCommands:
                 return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not about a task"))
 
     async def _submit(self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery) -> Outcome:
-        terms = self._quota_refusal(command.project) or await self._terms(command.project, submit)
-        if isinstance(terms, Refusal):
-            return await self._reject_new(command, submit, terms, delivery)
-        whole = with_defaults(submit.spec, terms.defaults)
-        refused = work_refusal(command.project, submit) or await self._refusal(command.project, whole)
+        resolved = self._quota_refusal(command.project) or await self._resolved_task(command.project, submit)
+        if isinstance(resolved, Refusal):
+            return await self._reject_new(command, submit, resolved, delivery)
+        full_spec = with_defaults(submit.spec, resolved.defaults)
+        refused = work_refusal(command.project, submit) or await self._refusal(command.project, full_spec)
         if refused:
             return await self._reject_new(command, submit, refused, delivery)
         if submit.spec.depends_on:
             outcome = await self._check_dependencies(command, submit, delivery)
             if outcome:
                 return outcome
-        return await self._create(command, submit, terms, delivery)
+        return await self._create(command, submit, resolved, delivery)
 
-    async def _terms(self, project: str, submit: SubmitTask) -> ResolvedTask | Refusal:
+    async def _resolved_task(self, project: str, submit: SubmitTask) -> ResolvedTask | Refusal:
         """The task's resolved settings. The project's defaults are read from the bucket: the index may be outdated."""
         held = await self._live.projects.load(project) if project != FLEET else None
         return terms_of(project, submit, self._policy, held.record.defaults if held else NO_DEFAULTS)
@@ -95,15 +95,15 @@ class TaskCommands:
         """
         held = await self._live.tasks.load(f"{command.project}.{command.data.task}")
         if held is None:
-            terms = self._quota_refusal(command.project) or await self._terms(command.project, command.data)
-            if isinstance(terms, Refusal):
-                return terms
+            resolved = self._quota_refusal(command.project) or await self._resolved_task(command.project, command.data)
+            if isinstance(resolved, Refusal):
+                return resolved
             refused = work_refusal(command.project, command.data)
-            whole = with_defaults(command.data.spec, terms.defaults)
-            refused = refused or await self._refusal(command.project, whole)
+            full_spec = with_defaults(command.data.spec, resolved.defaults)
+            refused = refused or await self._refusal(command.project, full_spec)
             if refused:
                 return refused
-            held, _ = await self._live.tasks.create(of_task.submitted(command, at, new_traceparent(), terms))
+            held, _ = await self._live.tasks.create(of_task.submitted(command, at, new_traceparent(), resolved))
         if held.record.life != command.id.hex:
             return Refusal(f"another task {command.data.task} already exists", "task", Code.CONFLICT)
         await self._live.tasks.flush(held)
@@ -125,13 +125,13 @@ class TaskCommands:
         return self._quota.refusal(project, index.size_of(project), index.size())
 
     async def _create(
-        self, command: Envelope[Any], submit: SubmitTask, terms: ResolvedTask, delivery: Delivery
+        self, command: Envelope[Any], submit: SubmitTask, resolved: ResolvedTask, delivery: Delivery
     ) -> Outcome:
-        record = of_task.submitted(command, delivery.at, new_traceparent(), terms)
+        record = of_task.submitted(command, delivery.at, new_traceparent(), resolved)
         held, created = await self._live.tasks.create(record)
-        if not created and not of_task.same_task(held.record, command, terms):
-            taken = Refusal(f"another task {submit.task} already exists", "task", Code.CONFLICT)
-            return await self._refuse_new(command, submit, taken, delivery, held.record)
+        if not created and not of_task.same_task(held.record, command, resolved):
+            name_in_use = Refusal(f"another task {submit.task} already exists", "task", Code.CONFLICT)
+            return await self._refuse_new(command, submit, name_in_use, delivery, held.record)
         await self._live.tasks.flush(held)
         return DONE
 
@@ -156,8 +156,8 @@ class TaskCommands:
 
     async def _missing(self, project: str, names: Iterable[str]) -> list[str]:
         """Names of missing tasks. A task that another replica created may be in the bucket but not in our index."""
-        unseen = [name for name in names if self._live.task_index.get(f"{project}.{name}") is None]
-        return [name for name in unseen if await self._live.tasks.load(f"{project}.{name}") is None]
+        unindexed = [name for name in names if self._live.task_index.get(f"{project}.{name}") is None]
+        return [name for name in unindexed if await self._live.tasks.load(f"{project}.{name}") is None]
 
     def _depends_on(self, project: str, name: str) -> Iterable[str] | None:
         key = f"{project}.{name}"

@@ -8,7 +8,7 @@ from sandherd.contracts.errors import Code
 from spawner.spec_resolution import Refusal
 
 _FIELD: Final = "spec.depends_on"
-_MAX_WAITING: Final = 1000
+_MAX_PENDING: Final = 1000
 
 DependsOn = Callable[[str], Iterable[str] | None]
 """The dependencies of a task of the same project, by name; None if there is no such task."""
@@ -30,16 +30,16 @@ def absent(names: list[str], project: str) -> Refusal:
 
 
 class PendingDependencies:
-    """Submissions that wait until their dependencies are submitted, to detect those that wait for each other."""
+    """Submissions that wait until their dependencies are submitted. Needed to detect those that wait for each other."""
 
     def __init__(self) -> None:
         self._depends_on: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
     def note(self, key: str, depends_on: tuple[str, ...]) -> None:
-        """Add a waiting submission. Above 1000 the oldest is dropped; a cycle with it is refused as missing tasks."""
+        """Add a waiting submission. Above 1000, the oldest is dropped; a cycle with it is reported as missing tasks."""
         self._depends_on[key] = depends_on
         self._depends_on.move_to_end(key)
-        if len(self._depends_on) > _MAX_WAITING:
+        if len(self._depends_on) > _MAX_PENDING:
             self._depends_on.popitem(last=False)
 
     def remove(self, key: str) -> None:
@@ -53,22 +53,22 @@ class PendingDependencies:
 
 def _path(begin: str, end: str, dependencies_of: DependsOn) -> list[str]:
     """The tasks from `begin` to `end`, each depending on the next; empty if there is no such path."""
-    came_from: dict[str, str | None] = {begin: None}
-    to_see = [begin]
-    while to_see:
-        name = to_see.pop()
+    predecessors: dict[str, str | None] = {begin: None}
+    unvisited = [begin]
+    while unvisited:
+        name = unvisited.pop()
         if name == end:
-            return _path_to(name, came_from)
-        for following in dependencies_of(name) or ():
-            if following not in came_from:
-                came_from[following] = name
-                to_see.append(following)
+            return _path_to(name, predecessors)
+        for dependency in dependencies_of(name) or ():
+            if dependency not in predecessors:
+                predecessors[dependency] = name
+                unvisited.append(dependency)
     return []
 
 
-def _path_to(name: str, came_from: dict[str, str | None]) -> list[str]:
-    """The path from the beginning to this task. `came_from` has the task before each task of the path."""
+def _path_to(name: str, predecessors: dict[str, str | None]) -> list[str]:
+    """The path from the beginning to this task. `predecessors` has the task before each task of the path."""
     path = [name]
-    while (before := came_from[path[-1]]) is not None:
+    while (before := predecessors[path[-1]]) is not None:
         path.append(before)
     return path[::-1]

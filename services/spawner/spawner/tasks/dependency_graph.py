@@ -22,23 +22,27 @@ class DependencyGraph:
         before = self._states.pop(key, None)
         if state is not None:
             self._states[key] = state
-        return list(self._dependants.get(key, ())) if _meaning(before) != _meaning(state) else []
+        return (
+            list(self._dependants.get(key, ()))
+            if _meaning_for_dependants(before) != _meaning_for_dependants(state)
+            else []
+        )
 
     def add(self, key: str, task: TaskView) -> list[str]:
         """Add a pending task. Returns the tasks that gained a dependant."""
-        more = [on for on in _keys(task) if key not in self._dependants.get(on, ())]
-        for on in more:
-            self._dependants.setdefault(on, set()).add(key)
-        return more
+        new_dependencies = [dependency for dependency in _keys(task) if key not in self._dependants.get(dependency, ())]
+        for dependency in new_dependencies:
+            self._dependants.setdefault(dependency, set()).add(key)
+        return new_dependencies
 
     def remove(self, key: str, task: TaskView) -> list[str]:
         """Remove a task that is no longer pending. Returns the tasks that lost a dependant."""
-        fewer = [on for on in _keys(task) if key in self._dependants.get(on, ())]
-        for on in fewer:
-            self._dependants[on].discard(key)
-            if not self._dependants[on]:
-                del self._dependants[on]
-        return fewer
+        lost_dependencies = [dependency for dependency in _keys(task) if key in self._dependants.get(dependency, ())]
+        for dependency in lost_dependencies:
+            self._dependants[dependency].discard(key)
+            if not self._dependants[dependency]:
+                del self._dependants[dependency]
+        return lost_dependencies
 
     def dependants(self, key: str) -> int:
         """Number of pending tasks that depend on this task."""
@@ -59,6 +63,6 @@ def _keys(task: TaskView) -> Iterator[str]:
     return (f"{task.project}.{name}" for name in names)
 
 
-def _meaning(state: TaskState | None) -> str:
+def _meaning_for_dependants(state: TaskState | None) -> str:
     """What a dependency's state means to its dependants."""
     return "met" if state is TaskState.COMPLETED else "never" if state in _UNMEETABLE else "open"

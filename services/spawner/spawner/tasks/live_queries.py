@@ -65,9 +65,11 @@ class LiveQueries:
         ]
         if request.task:
             whole = [await self._full_view(known.view) for known in wanted[: request.limit]]
-            return TaskList(tasks=[self._explained(view) for view in whole])
+            return TaskList(tasks=[self._with_waiting_reason(view) for view in whole])
         page = _page(wanted, task_position, incoming)
-        return TaskList(tasks=[self._explained(view) for view in page.views], next_cursor=_cursor(page, incoming))
+        return TaskList(
+            tasks=[self._with_waiting_reason(view) for view in page.views], next_cursor=_cursor(page, incoming)
+        )
 
     async def submitted(self, incoming: IncomingRequest[GetSubmittedTask]) -> SubmittedTask:
         """The spec of a task, to submit it again. Raises `ContractError` (`not_found`)."""
@@ -93,7 +95,7 @@ class LiveQueries:
         known = self._live.task_index.get(f"{sandbox.project}.{sandbox.task}") if sandbox.task else None
         return known.view.labels if known else {}
 
-    def _explained(self, view: TaskView) -> TaskView:
+    def _with_waiting_reason(self, view: TaskView) -> TaskView:
         """The view. If the task is pending, what it waits for and its score are added."""
         if view.state is not TaskState.PENDING:
             return view
@@ -143,21 +145,25 @@ def page_of(
     ascending: bool = False,
 ) -> LivePage[ViewT]:
     """The next views after a position: those with the highest positions, or with the lowest if `ascending`. Pure."""
-    first, is_after = (heapq.nsmallest, gt) if ascending else (heapq.nlargest, lt)
+    select_first, is_after = (heapq.nsmallest, gt) if ascending else (heapq.nlargest, lt)
     views = (item.view for item in known)
-    rest = first(limit + 1, (view for view in views if after is None or is_after(place(view), after)), key=place)
+    next_views = select_first(
+        limit + 1, (view for view in views if after is None or is_after(place(view), after)), key=place
+    )
     page: list[ViewT] = []
-    weight = 0
-    for view in rest[:limit]:
-        weight += len(view.model_dump_json())
-        if page and weight > _MAX_BYTES:
+    page_bytes = 0
+    for view in next_views[:limit]:
+        page_bytes += len(view.model_dump_json())
+        if page and page_bytes > _MAX_BYTES:
             break
         page.append(view)
-    return LivePage(page, place(page[-1]) if page and len(page) < len(rest) else None)
+    return LivePage(page, place(page[-1]) if page and len(page) < len(next_views) else None)
 
 
 def parse_cursor(request: ListLiveTasks | ListLiveSandboxes, project: str) -> PagePosition | None:
-    """Where the last page ended, from the request's cursor. Raises `ContractError` for an invalid cursor.
+    """The position at which the last page ended, from the request's cursor; None for the first page.
+
+    Raises `ContractError` for an invalid cursor.
 
     Earlier versions wrote `<time>~<key>`. This is accepted, because a user may still have such a cursor.
     """

@@ -1,7 +1,7 @@
 """The tasks that are ready to begin, in scheduling order.
 
-Finding the first task for which there is capacity is cheap, however many tasks wait: it examines neither the tasks
-behind it nor those of projects and runtimes that are full.
+Finding the first task for which there is capacity is cheap, however many tasks wait: it examines neither later tasks
+nor tasks of projects and runtimes that are full.
 """
 
 import bisect
@@ -64,7 +64,7 @@ class ReadyTasks:
         return _key(min(found)) if found else None
 
     def capacity_freed(self, project: str) -> None:
-        """Consider the tasks of this project again: it may have capacity now."""
+        """List the tasks of this project again: it may have capacity now."""
         for runtime in self._heads:
             self._list((runtime, project))
 

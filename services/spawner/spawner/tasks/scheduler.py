@@ -32,7 +32,7 @@ NewSandboxRecord = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord
 Returns None while the task's checkout is being prepared. The task's record changes when the checkout is prepared.
 """
 
-_SOON: Final = timedelta(seconds=1)
+_RETRY_DELAY: Final = timedelta(seconds=1)
 """Delay before another attempt to begin a task that could not begin for a reason unknown to the queue."""
 _MIN_REST_SECONDS: Final = 0.2
 _LAST_EVENTS_GRACE: Final = SAVED_WITHIN
@@ -43,7 +43,7 @@ _log: Final = logs.get("scheduler")
 
 
 class Scheduler:
-    """Runs while it holds its lease. `assigned(sandbox key)` is called for each sandbox to create."""
+    """Schedules while it holds its lease. `assigned` is called with the key of each sandbox that must be created."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Scheduler:
         self._reaper = TaskReaper(live, queue, settled)
         self._fence = 0
         self._wake = asyncio.Event()
-        self._late = asyncio.Event()
+        self._attempts_overdue = asyncio.Event()
         live.task_index.on_change(self._on_task)
         live.sandbox_index.on_change(self._on_sandbox)
         live.project_index.on_change(lambda *_: self._wake.set())
@@ -83,7 +83,7 @@ class Scheduler:
     async def _schedule(self) -> None:
         while True:
             if not self._lease.held:
-                self._live.meters.hide("sandherd_queue_age_seconds")  # another replica shows it now
+                self._live.meters.hide("sandherd_queue_age_seconds")  # another replica exports this gauge now
             await self._lease.wait_held()
             self._wake.clear()
             try:
@@ -97,10 +97,10 @@ class Scheduler:
     async def _check_attempts(self) -> None:
         """End overdue attempts. Concurrent with scheduling, because the check for unhandled events may take long."""
         while True:
-            await self._late.wait()
-            self._late.clear()
+            await self._attempts_overdue.wait()
+            self._attempts_overdue.clear()
             try:
-                await self._reaper.end_overdue_attempts(self._changing(self._fence))
+                await self._reaper.end_overdue_attempts(self._fenced_change(self._fence))
             except LeaseLostError as error:
                 _log.info("lease lost to another replica", lease=str(error))
             except FOR_NOW as error:
@@ -113,23 +113,23 @@ class Scheduler:
             await self._live.catch_up()
             self._fence = self._lease.fence
         fence = self._fence
-        if await self._reaper.end_pending(self._changing(fence)):
-            self._late.set()
+        if await self._reaper.end_pending(self._fenced_change(fence)):
+            self._attempts_overdue.set()
         while (task := self._next()) is not None:
             self._lease.check()
             await self._try_start(task, fence)
 
     def _next(self) -> TaskFacts | None:
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         task = self._queue.next(self._live.now())
         if task is not None:
-            self._live.meters.observe("sandherd_schedule_seconds", time.perf_counter() - begun)
+            self._live.meters.observe("sandherd_schedule_seconds", time.perf_counter() - started_at)
         return task
 
     async def _try_start(self, task: TaskFacts, fence: int) -> None:
         now = self._live.now()
         # If the task can't begin now (our index is outdated, or the bucket is unavailable), others are tried first.
-        self._queue.defer(task_key(task), now + _SOON)
+        self._queue.defer(task_key(task), now + _RETRY_DELAY)
         try:
             await self._start(task_key(task), now, fence)
         except (LeaseLostError, *FOR_NOW):
@@ -158,7 +158,7 @@ class Scheduler:
             return of_task.assigned(record, sandbox.record.sandbox, now) if waits else record
 
         await self._assign(held, decide, fence)
-        self._measure(held.record, now)
+        self._observe_wait(held.record, now)
         # The sandbox is created first. The events in the record are published while the worker starts.
         self._assigned(sandbox.record.key)
 
@@ -173,7 +173,7 @@ class Scheduler:
     async def _assign(
         self, held: StoredRecord[TaskRecord], decide: Callable[[TaskRecord], TaskRecord], fence: int
     ) -> None:
-        """Replace the record that was read. If it has changed since, decide again with the newer record."""
+        """Replace the record that was read. If it has changed since, repeat the decision with the newer record."""
         self._lease.check()
         stamped = decide(held.record).model_copy(update={"scheduled_by": fence})
         if await self._live.tasks.replace(held, stamped) is None:
@@ -186,10 +186,10 @@ class Scheduler:
         """
         if task.previous is None:
             return True
-        left = await self._live.sandboxes.load(f"{task.project}.{task.previous.sandbox}")
-        if left is None or left.record.ended_at is None:
-            return left is None
-        return now >= left.record.ended_at + _LAST_EVENTS_GRACE or await self._is_caught_up()
+        previous_sandbox = await self._live.sandboxes.load(f"{task.project}.{task.previous.sandbox}")
+        if previous_sandbox is None or previous_sandbox.record.ended_at is None:
+            return previous_sandbox is None
+        return now >= previous_sandbox.record.ended_at + _LAST_EVENTS_GRACE or await self._is_caught_up()
 
     async def _fail(self, task: TaskRecord, error: str, now: datetime, fence: int) -> None:
         def decide(record: TaskRecord) -> TaskRecord:
@@ -219,15 +219,15 @@ class Scheduler:
         if record.scheduled_by > fence:
             raise LeaseLostError(self._lease.key)
 
-    def _changing(self, fence: int) -> TaskEnd:
+    def _fenced_change(self, fence: int) -> TaskEnd:
         async def change(key: str, decide: Callable[[TaskRecord], TaskRecord]) -> None:
             await self._change(key, decide, fence, publish=True)
 
         return change
 
-    def _measure(self, task: TaskRecord, now: datetime) -> None:
-        waited = (now - (task.not_before or task.submitted_at)).total_seconds()
-        self._live.meters.observe("sandherd_task_wait_seconds", max(0.0, waited), priority=task.spec.priority)
+    def _observe_wait(self, task: TaskRecord, now: datetime) -> None:
+        wait_seconds = (now - (task.not_before or task.submitted_at)).total_seconds()
+        self._live.meters.observe("sandherd_task_wait_seconds", max(0.0, wait_seconds), priority=task.spec.priority)
 
     async def _rest(self) -> None:
         oldest, now = self._queue.oldest(), self._live.now()

@@ -95,13 +95,13 @@ class TaskQueue:
         self._ready.capacity_freed(project)
 
     def change_blocks(self, blocks: BudgetBlocks) -> None:
-        """Update which projects may begin no task because a budget is exceeded."""
+        """Update the projects that may begin no task because a budget is exceeded."""
         self.capacity.set_blocks(blocks)
         for project in {queued.task.project for queued in self._pending.values()}:
             self._ready.capacity_freed(project)
 
     def defer(self, key: str, until: datetime) -> None:
-        """Let a task not begin before `until`, for a reason that is not in its record."""
+        """Prevent a task from beginning before `until`, for a reason that is not in its record."""
         queued = self._pending.get(key)
         if queued is not None:
             queued.deferred_until = until
@@ -186,7 +186,7 @@ class TaskQueue:
         return position_of(task, self._dependencies.dependants(key), self._age)
 
     def _update_positions(self, keys: Iterable[str]) -> None:
-        """Compute the positions again of tasks whose number of dependants has changed."""
+        """Recompute the positions of tasks whose number of dependants has changed."""
         for key in keys:
             queued = self._pending.get(key)
             if queued is not None:

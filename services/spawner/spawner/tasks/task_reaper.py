@@ -17,7 +17,7 @@ from spawner.tasks.task_record import TaskRecord
 _FINAL_EVENT_GRACE: Final = timedelta(seconds=30)
 """How long an attempt may exceed its time limit while its own final event may still arrive."""
 _log: Final = logs.get("task_reaper")
-_ENDS: Final = {TaskState.FAILED: "has failed", TaskState.CANCELLED: "was cancelled"}
+_END_TEXTS: Final = {TaskState.FAILED: "has failed", TaskState.CANCELLED: "was cancelled"}
 
 
 class TaskEnd(Protocol):
@@ -37,7 +37,7 @@ class TaskReaper:
         self._live = live
         self._queue = queue
         self._settled = settled
-        self._began = live.now()
+        self._began_at = live.now()
         """The grace period does not begin earlier, because final events are not handled while no spawner runs."""
 
     async def end_pending(self, change: TaskEnd) -> bool:
@@ -51,22 +51,22 @@ class TaskReaper:
         now = self._live.now()
         overdue = self._queue.overdue(now)
         for key in overdue:
-            if self._waits(key):
-                await change(key, lambda record: of_task.timed_out(record, now) if _waits(record) else record)
-        return any(not self._waits(key) for key in overdue)
+            if self._is_pending(key):
+                await change(key, lambda record: of_task.timed_out(record, now) if _is_pending(record) else record)
+        return any(not self._is_pending(key) for key in overdue)
 
     async def end_overdue_attempts(self, change: TaskEnd) -> None:
         """End attempts that have exceeded their time limit, unless their own final event may still arrive."""
         now = self._live.now()
-        overdue = [key for key in self._queue.overdue(now) if not self._waits(key)]
+        overdue = [key for key in self._queue.overdue(now) if not self._is_pending(key)]
         settled = bool(overdue) and await self._settled()
         for key in overdue:
             known = self._live.task_index.get(key)
             over_at = known.view.limit_at if known else None
-            if over_at is not None and (settled or now >= max(over_at, self._began) + _FINAL_EVENT_GRACE):
+            if over_at is not None and (settled or now >= max(over_at, self._began_at) + _FINAL_EVENT_GRACE):
                 await change(key, lambda record: of_task.timed_out(record, now))
 
-    def _waits(self, key: str) -> bool:
+    def _is_pending(self, key: str) -> bool:
         known = self._live.task_index.get(key)
         return known is not None and known.view.state is TaskState.PENDING
 
@@ -78,7 +78,7 @@ class TaskReaper:
         error, now = verdict, self._live.now()
 
         def decide(record: TaskRecord) -> TaskRecord:
-            same = _waits(record) and held is not None and record.attempt == held.record.attempt
+            same = _is_pending(record) and held is not None and record.attempt == held.record.attempt
             return of_task.failed(record, error, ErrorType.DEPENDENCY_FAILED, now) if same else record
 
         await change(key, decide)
@@ -87,11 +87,11 @@ class TaskReaper:
         """Why a dependency can't be met, or None. Read from the bucket, because our index may be outdated."""
         for name in task.spec.depends_on:
             held = await self._live.tasks.load(f"{task.project}.{name}")
-            problem = "no longer exists" if held is None else _ENDS.get(held.record.state)
+            problem = "no longer exists" if held is None else _END_TEXTS.get(held.record.state)
             if problem:
                 return f"its dependency {name} {problem}"
         return None
 
 
-def _waits(record: TaskRecord) -> bool:
+def _is_pending(record: TaskRecord) -> bool:
     return record.state is TaskState.PENDING

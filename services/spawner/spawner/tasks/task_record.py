@@ -19,7 +19,7 @@ from spawner.projects.defaults import NOTHING, AppliedDefaults, repository_of, w
 from spawner.records.base_record import Record
 from spawner.tasks.task_secrets import fields_with_secrets, has_secrets, hidden, without_secrets
 
-_FREE: Final[tuple[str, ...]] = ("task", "error", "reason", "result")
+_FREE_TEXTS: Final[tuple[str, ...]] = ("task", "error", "reason", "result")
 """The fields of a task's events with free text; the others contain names and fixed values."""
 SHOWN: Final = 300
 """Maximum characters of a text in a list."""
@@ -55,11 +55,11 @@ class TaskRecord(Record, SharedTaskRecord):
     limits: SandboxLimits
     """The limits of its sandboxes, resolved at submission, within those of the herd."""
     budget: BudgetLimits | None = None
-    """What all its attempts together may use, from its spec or its profile."""
+    """The budget of all its attempts together, from its spec or its profile."""
     defaults: AppliedDefaults = NOTHING
     """The project's defaults at submission for what the spec omits, other than limits and times."""
     constraints: Constraints | None = None
-    """What its agents must not do, by the spec, the project, the profile and the herd together."""
+    """The constraints of its agents, from the spec, the project, the profile and the herd together."""
     max_attempts: int = 1
     attempt_seconds: float | None = None
     submitted_by: str | None = None
@@ -191,8 +191,9 @@ class TaskRecord(Record, SharedTaskRecord):
         )
 
     def _without_secrets(self, data: EventData) -> EventData:
-        free = {name: hidden(getattr(data, name), self.spec) for name in _FREE if name in type(data).model_fields}
-        return data.model_copy(update=free)
+        fields = type(data).model_fields
+        texts = {name: hidden(getattr(data, name), self.spec) for name in _FREE_TEXTS if name in fields}
+        return data.model_copy(update=texts)
 
     def time_limits(self) -> list[tuple[datetime, float, bool]]:
         """Its time limits: when each expires, its length in seconds, and whether it is that of the whole task."""

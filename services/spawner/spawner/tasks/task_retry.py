@@ -31,21 +31,21 @@ def is_retried(record: TaskRecord, error_type: str) -> bool:
 
 
 def delay(retry: RetryPolicy, attempt: int, seed: str) -> float:
-    """Backoff after this attempt, in seconds: doubled with each attempt, then reduced by up to half (jitter).
+    """The delay after this attempt, in seconds: doubled with each attempt, then reduced by up to half (jitter).
 
     The jitter is derived from the seed: tasks that failed together are not retried together, and repeated calls return
     the same value.
     """
     policy = Backoff(retry.first_delay_seconds, retry.longest_delay_seconds, jitter=0.5)
-    draw = int.from_bytes(hashlib.sha256(f"{seed}\0{attempt}".encode()).digest()[:8], "big") / 2**64
-    return policy.delay(attempt - 1, draw)
+    random_fraction = int.from_bytes(hashlib.sha256(f"{seed}\0{attempt}".encode()).digest()[:8], "big") / 2**64
+    return policy.delay(attempt - 1, random_fraction)
 
 
 def retry_scheduled(record: TaskRecord, error: str, error_type: str, now: datetime) -> TaskRecord:
     """The task with its next attempt pending, after this one failed."""
-    rest = delay(record.spec.retry, record.attempt, f"{record.project}/{record.task}/{record.life}")
+    delay_seconds = delay(record.spec.retry, record.attempt, f"{record.project}/{record.task}/{record.life}")
     failed = record.entering(TaskState.FAILED, error=error, error_type=error_type)
-    return _with_next_attempt(failed, now + timedelta(seconds=rest), now)
+    return _with_next_attempt(failed, now + timedelta(seconds=delay_seconds), now)
 
 
 def retry_refusal(record: TaskRecord, now: datetime, new_values: Mapping[str, str] = _NOTHING) -> Refusal | None:
@@ -61,13 +61,13 @@ def retry_refusal(record: TaskRecord, now: datetime, new_values: Mapping[str, st
     if missing and not _are_stored(record, now):
         names = ", ".join(missing)
         return Refusal(f"the secrets of {record.task} are no longer stored: give {names} again", "spec.secret_env")
-    damaged = _damaged(record)
+    damaged = _damaged_fields(record)
     if damaged:
-        return Refusal(_damage(record, damaged), f"spec.{damaged[0]}")
+        return Refusal(_damage_text(record, damaged), f"spec.{damaged[0]}")
     return None
 
 
-def _damage(record: TaskRecord, fields: tuple[str, ...]) -> str:
+def _damage_text(record: TaskRecord, fields: tuple[str, ...]) -> str:
     why = "contained a value of a secret" if record.erased else "were not stored"
     return f"{', '.join(fields)} of {record.task} {why}, and can't be used again: submit it under another name"
 
@@ -76,7 +76,7 @@ def _are_stored(record: TaskRecord, now: datetime) -> bool:
     return has_secrets(record.spec) and record.secrets_until is not None and now < record.secrets_until
 
 
-def _damaged(record: TaskRecord) -> tuple[str, ...]:
+def _damaged_fields(record: TaskRecord) -> tuple[str, ...]:
     """The fields of its spec that can't be reused."""
     if has_secrets(record.spec):
         return ()
@@ -155,7 +155,7 @@ def _with_next_attempt(
 
 
 def _previous_of(ended: TaskRecord) -> Previous | None:
-    """What the next attempt receives. If this attempt never had a sandbox, it is what this attempt has received."""
+    """What the next attempt gets from this one; if this one never had a sandbox, what this one got."""
     if ended.sandbox is None:
         return ended.previous
     return Previous(

@@ -7,8 +7,8 @@ from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.harnesses import free_text_fields
 
 MARK: Final = "[redacted]"
-_SHORTEST: Final = 4
-"""Shorter values can't be distinguished from ordinary text; the worker has the same rule."""
+_MIN_SECRET_LENGTH: Final = 4
+"""In characters. Shorter values can't be distinguished from ordinary text."""
 
 
 def has_secrets(spec: SandboxSpec) -> bool:
@@ -18,8 +18,8 @@ def has_secrets(spec: SandboxSpec) -> bool:
 
 def hidden(value: Any, spec: SandboxSpec) -> Any:
     """A JSON-like value without the values of the task's secrets in its strings and keys. No string gets longer."""
-    found = {spec.env[name] for name in spec.secret_env if len(spec.env[name]) >= _SHORTEST}
-    return _replaced(value, sorted(found, key=len, reverse=True)) if found else value
+    found = {spec.env[name] for name in spec.secret_env if len(spec.env[name]) >= _MIN_SECRET_LENGTH}
+    return _redacted(value, sorted(found, key=len, reverse=True)) if found else value
 
 
 def without_secrets(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
@@ -70,13 +70,13 @@ def _continuous_without_secrets(spec: TaskSpec) -> Continuous | None:
     return Continuous.model_validate(hidden(spec.continuous.model_dump(), spec))
 
 
-def _replaced(value: Any, secrets: list[str]) -> Any:
+def _redacted(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, MARK[: len(secret)])
         return value
     if isinstance(value, dict):
-        return {_replaced(name, secrets): _replaced(item, secrets) for name, item in value.items()}
+        return {_redacted(name, secrets): _redacted(item, secrets) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(item, secrets) for item in value]
+        return [_redacted(item, secrets) for item in value]
     return value

@@ -1,4 +1,4 @@
-"""State changes of a task, as pure functions from a record and a fact to the next record."""
+"""State changes of a task: pure functions that return its record after something has happened."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -106,15 +106,15 @@ def waiting_because(record: TaskRecord, reason: str) -> TaskRecord:
 def assigned(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:
     """The task after a sandbox was assigned to it."""
     waited = _milliseconds(record.not_before or record.submitted_at, now)
-    moved = record.entering(TaskState.ASSIGNED, sandbox=sandbox, assigned_at=now, not_before=None)
-    return moved.with_events(now, TaskAssigned(attempt=record.attempt, sandbox=sandbox, waited_ms=waited))
+    new_record = record.entering(TaskState.ASSIGNED, sandbox=sandbox, assigned_at=now, not_before=None)
+    return new_record.with_events(now, TaskAssigned(attempt=record.attempt, sandbox=sandbox, waited_ms=waited))
 
 
 def running(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:
     """The task after its agent started."""
-    moved = record.entering(TaskState.RUNNING, started_at=now)
+    new_record = record.entering(TaskState.RUNNING, started_at=now)
     started = _milliseconds(record.submitted_at, now)
-    return moved.with_events(now, TaskRunning(attempt=record.attempt, sandbox=sandbox, started_ms=started))
+    return new_record.with_events(now, TaskRunning(attempt=record.attempt, sandbox=sandbox, started_ms=started))
 
 
 def ended(record: TaskRecord, sandbox: str, outcome: Outcome, now: datetime) -> TaskRecord:
@@ -122,19 +122,19 @@ def ended(record: TaskRecord, sandbox: str, outcome: Outcome, now: datetime) -> 
     result = result_of(outcome)
     if isinstance(outcome, AgentFailed):
         return attempt_failed(record, outcome.error, outcome.error_type, now, result=result)
-    moved = record.entering(TaskState.COMPLETED, ended_at=now, result=result)
+    new_record = record.entering(TaskState.COMPLETED, ended_at=now, result=result)
     event = TaskCompleted(attempt=record.attempt, sandbox=sandbox, result=result)
-    return moved.with_events(now, event).forgetting()
+    return new_record.with_events(now, event).forgetting()
 
 
 def attempt_failed(
     record: TaskRecord, error: str, error_type: str, now: datetime, *, result: dict[str, Any] | None = None
 ) -> TaskRecord:
     """The task after its attempt failed: retried if the error is transient and an attempt is left, else failed."""
-    noted = record.with_events(now, *timeout_events(record, error_type))
+    record_with_events = record.with_events(now, *timeout_events(record, error_type))
     if is_retried(record, error_type):
-        return retry_scheduled(noted, error, error_type, now)
-    return failed(noted, error, error_type, now, result=result)
+        return retry_scheduled(record_with_events, error, error_type, now)
+    return failed(record_with_events, error, error_type, now, result=result)
 
 
 def timed_out(record: TaskRecord, now: datetime) -> TaskRecord:
@@ -149,11 +149,11 @@ def failed(
     record: TaskRecord, error: str, error_type: str, now: datetime, *, result: dict[str, Any] | None = None
 ) -> TaskRecord:
     """The task after it failed finally."""
-    moved = record.entering(
+    new_record = record.entering(
         TaskState.FAILED, ended_at=now, error=error, error_type=error_type, result=result or record.result
     )
     event = TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
-    return moved.with_events(now, event).unfinished(now)
+    return new_record.with_events(now, event).unfinished(now)
 
 
 def with_saved_work(record: TaskRecord, sandbox: str, saved: Mapping[str, ArtifactRef | StoredSession]) -> TaskRecord:
@@ -190,13 +190,13 @@ def cancelled(record: TaskRecord, command: CancelTask, now: datetime, by: str | 
     """
     if record.ended or (by is not None and record.cancelled_by == by):
         return record
-    moved = record.entering(
+    new_record = record.entering(
         TaskState.CANCELLED, ended_at=now, error=command.reason or None, error_type="cancelled", cancelled_by=by
     )
     event = TaskCancelled(
         attempt=record.attempt, sandbox=record.sandbox, reason=command.reason, cancelled_by=command.cancelled_by
     )
-    return moved.with_events(now, event).unfinished(now)
+    return new_record.with_events(now, event).unfinished(now)
 
 
 def secrets_expired(record: TaskRecord, now: datetime) -> TaskRecord:

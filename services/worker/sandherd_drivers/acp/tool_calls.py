@@ -93,7 +93,7 @@ class ToolCall:
         )
 
     def _result(self) -> CallResult:
-        """How the call ended. For a command with an exit status, that decides: the protocol has only two statuses."""
+        """How the call ended. A completed call has failed if its command has an exit status other than 0."""
         status = self._fields.get("status")
         if self.denial is not None and status != "completed":
             return CallResult(self.denial)

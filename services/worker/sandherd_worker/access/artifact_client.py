@@ -20,12 +20,12 @@ from sandherd_worker.broker_session import CurrentConnection
 
 _RETRY_SECONDS: Final = 120.0
 """How long the request for a piece is retried while the broker or the spawner is unavailable."""
-_LIFETIME: Final = "3600s"
+_DOWNLOAD_LIFETIME: Final = "3600s"
 """How long a stored download can be fetched."""
-_REPLY_SECONDS: Final = 10.0
+_REPLY_TIMEOUT_SECONDS: Final = 10.0
 
 Moved = Callable[[int], None]
-"""Called with the number of bytes moved so far."""
+"""A function that is called with the number of bytes transferred so far."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class TransferProgress:
     moved: int = 0
 
     def move(self, so_far: int) -> None:
-        """Set the number of bytes moved so far."""
+        """Set the number of bytes transferred so far."""
         self.moved = so_far
 
 
@@ -56,8 +56,8 @@ class ArtifactClient:
         """
         receiver = _receiver(reference)
         while not receiver.complete:
-            question = Fetch(artifact=reference.artifact, after=receiver.after, owner=owner)
-            piece = await self._request_piece(question, reference, receiver)
+            request = Fetch(artifact=reference.artifact, after=receiver.after, owner=owner)
+            piece = await self._request_piece(request, reference, receiver)
             try:
                 os.pwrite(file.fileno(), piece.data, receiver.accept(piece))
             except InvalidChunkError as error:
@@ -67,7 +67,7 @@ class ArtifactClient:
         await asyncio.to_thread(_check_digest, file, reference)
 
     async def upload(self, file: IO[bytes], size: int, media_type: str, moved: Moved) -> ArtifactRef:
-        """Store `size` bytes of a file as an artifact, or fewer if it has shrunk. Raises `BusError`, `OSError`."""
+        """Store `size` bytes of a file as an artifact, or fewer if it became smaller. Raises `BusError`, `OSError`."""
         builder = ArtifactBuilder(self._assignment.project, self._assignment.sandbox, new_name("dwn"), media_type)
         while (
             chunk := await asyncio.to_thread(_read, file, min(size - builder.size, CHUNK_BYTES))
@@ -76,7 +76,7 @@ class ArtifactClient:
             moved(builder.size)
         return builder.reference()
 
-    async def _request_piece(self, question: Fetch, reference: ArtifactRef, receiver: ChunkReceiver) -> ArtifactPiece:
+    async def _request_piece(self, request: Fetch, reference: ArtifactRef, receiver: ChunkReceiver) -> ArtifactPiece:
         """Repeat the request until there is a reply. Raises `ContractError` on a refusal, or after `_RETRY_SECONDS`."""
         loop = asyncio.get_running_loop()
         deadline, attempt = loop.time() + _RETRY_SECONDS, 0
@@ -84,25 +84,25 @@ class ArtifactClient:
             try:
                 bus = await self._line.bus()
                 return await bus.ask(
-                    question, self._assignment.project, sandbox=self._assignment.sandbox, timeout=_REPLY_SECONDS
+                    request, self._assignment.project, sandbox=self._assignment.sandbox, timeout=_REPLY_TIMEOUT_SECONDS
                 )
             except RefusedError as error:
                 if error.problem.code not in {Code.UNAVAILABLE, Code.BUSY}:
                     raise _refusal(error, reference, receiver) from None
-                trouble: BusError = error
+                last_error: BusError = error
             except BusError as error:
-                trouble = error
+                last_error = error
             if loop.time() > deadline:
-                raise ContractError(Code.UNAVAILABLE, f"no piece received within {_RETRY_SECONDS:g} s: {trouble}")
+                raise ContractError(Code.UNAVAILABLE, f"no piece received within {_RETRY_SECONDS:g} s: {last_error}")
             attempt += 1
             await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
 
     async def _publish(self, subject: str, piece: bytes, msg_id: str) -> None:
-        """Publish until it is acknowledged, reconnecting as needed. Raises `PublishRefusedError`."""
+        """Publish a piece until the broker acknowledges it, also over new connections. Raises `PublishRefusedError`."""
         while True:
             bus = await self._line.bus()
             try:
-                await bus.publish_stored(subject, piece, msg_id=msg_id, headers={LIFETIME: _LIFETIME})
+                await bus.publish_stored(subject, piece, msg_id=msg_id, headers={LIFETIME: _DOWNLOAD_LIFETIME})
                 return
             except PublishFailedError:
                 # This connection is closed for good; a new one follows soon.

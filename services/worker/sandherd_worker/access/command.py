@@ -27,16 +27,15 @@ _LEFTOVER_GRACE: Final = 0.5
 _TIMEOUT_GRACE: Final = 2.0
 """How long a command that timed out has between SIGTERM and SIGKILL, in seconds."""
 _LAST_OUTPUT_SECONDS: Final = 2.0
-"""How long pipes are read after all processes of the command have ended.
+"""How long pipes are read after all processes of the command have ended, in seconds.
 
-A process that is not found may have them open for longer.
+A process that the worker does not find may have them open for longer.
 """
 TERMINAL_IDLE_SECONDS: Final = 60.0
-"""How long a command with a terminal runs without a request about it, in seconds.
-
-After this time, its client has ended or lost the connection.
+"""How long a command with a terminal runs without a request about it, in seconds. Without one, its client has
+probably ended or lost the connection.
 """
-_RATE: Final = 256.0 * 1024 * 1024
+_MAX_OUTPUT_RATE: Final = 256.0 * 1024 * 1024
 
 
 class UserCommand:
@@ -56,7 +55,7 @@ class UserCommand:
         self._terminal: CommandTerminal | None = None
         self._requested_at = asyncio.get_running_loop().time()
         self._launched = False
-        self._waiting: list[Signals] = []
+        self._pending_signals: list[Signals] = []
         """Signals that were requested before the process was started."""
         self._changed = asyncio.Event()
 
@@ -95,14 +94,14 @@ class UserCommand:
         try:
             launched = await launch(command, reaper)
         except (OSError, ValueError) as error:
-            self._end("failed", error=_not_started(command, error))
+            self._end("failed", error=_start_error(command, error))
             return
         self._ownership.enter(self.request.exec, launched.leader)
         self._launched, self._terminal = True, launched.terminal
-        for signal in self._waiting:
+        for signal in self._pending_signals:
             self.send(signal)
         try:
-            await self._attend(launched, redactor)
+            await self._watch(launched, redactor)
         finally:
             self._terminal = None
             launched.close()
@@ -111,7 +110,7 @@ class UserCommand:
         self._end(_end_state(code, late=self._timed_out), code=code)
 
     def requested(self) -> None:
-        """Note that a client has sent a request about the command."""
+        """Record that a client has sent a request about the command."""
         self._requested_at = asyncio.get_running_loop().time()
 
     def accept(self, request: ExecInputFields) -> int:
@@ -121,7 +120,7 @@ class UserCommand:
         """
         terminal = self._terminal
         if terminal is None:
-            raise _no_terminal(self)
+            raise _terminal_error(self)
         if request.offset > terminal.accepted:
             raise ContractError(
                 Code.CONFLICT, f"offset: only {terminal.accepted} bytes were accepted so far", field="offset"
@@ -133,7 +132,7 @@ class UserCommand:
     def send(self, signal: Signals) -> None:
         """Send a signal to all processes of the command, once it is started."""
         if not self._launched:
-            self._waiting.append(signal)
+            self._pending_signals.append(signal)
         elif not self.ended:
             send(self._process_ids(), signal)
 
@@ -148,7 +147,7 @@ class UserCommand:
     def _process_ids(self) -> set[int]:
         return self._ownership.of(self.request.exec)
 
-    async def _attend(self, launched: LaunchedCommand, redactor: Redactor) -> None:
+    async def _watch(self, launched: LaunchedCommand, redactor: Redactor) -> None:
         reading = asyncio.gather(
             self._reader("stdout", redactor).read(launched.stdout),
             self._reader("stderr", redactor).read(launched.stderr),
@@ -169,7 +168,11 @@ class UserCommand:
             self._notify()
 
         return TerminalOutput(
-            redactor, store, OutputRate(_RATE, _RATE), together=0.0, allowance=OutputAllowance.unbounded()
+            redactor,
+            store,
+            OutputRate(_MAX_OUTPUT_RATE, _MAX_OUTPUT_RATE),
+            together=0.0,
+            allowance=OutputAllowance.unbounded(),
         )
 
     async def _end_at_timeout(self) -> None:
@@ -203,7 +206,7 @@ def _end_state(code: int, *, late: bool) -> State:
     return "killed" if code < 0 else "exited"
 
 
-def _no_terminal(command: UserCommand) -> ContractError:
+def _terminal_error(command: UserCommand) -> ContractError:
     name = command.request.exec
     if command.ended:
         return ContractError(Code.CONFLICT, f"{name} has ended", field="exec")
@@ -212,7 +215,7 @@ def _no_terminal(command: UserCommand) -> ContractError:
     return ContractError(Code.UNAVAILABLE, f"{name} is just starting", field="exec", remedy="retry")
 
 
-def _not_started(command: CommandLaunch, error: OSError | ValueError) -> str:
+def _start_error(command: CommandLaunch, error: OSError | ValueError) -> str:
     if isinstance(error, OSError) and error.errno:
         return f"{command.argv[0]}: {os.strerror(error.errno)}"
     return f"{command.argv[0]}: {error}"

@@ -49,8 +49,8 @@ class LaunchedCommand:
         loop = asyncio.get_running_loop()
         if self.terminal is not None:
             self.stderr.feed_eof()
-            of_terminal = TerminalProtocol(self.stdout)
-            transport, _ = await loop.connect_read_pipe(lambda: of_terminal, self.terminal.output())
+            terminal_protocol = TerminalProtocol(self.stdout)
+            transport, _ = await loop.connect_read_pipe(lambda: terminal_protocol, self.terminal.output())
             self._transports.append(transport)
             return
         for pipe, reader in ((self._process.stdout, self.stdout), (self._process.stderr, self.stderr)):
@@ -80,14 +80,14 @@ async def launch(command: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     """Start a command. Raises `OSError` or `ValueError` if it can't be started."""
     if command.terminal is not None:
         return await _launch_with_terminal(command, command.terminal, reaper)
-    stdin = _in_memory(command.stdin) if isinstance(command.stdin, bytes) else None
-    of_child = command.stdin if stdin is None and not isinstance(command.stdin, bytes) else stdin
+    stdin = _memory_file(command.stdin) if isinstance(command.stdin, bytes) else None
+    child_stdin = command.stdin if stdin is None and not isinstance(command.stdin, bytes) else stdin
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
             list(command.argv),
             cwd=command.folder,
             env=dict(command.environment),
-            stdin=subprocess.DEVNULL if of_child is None else of_child,
+            stdin=subprocess.DEVNULL if child_stdin is None else child_stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             preexec_fn=confinement.entry(),  # noqa: PLW1509  # one system call, no lock can be held
@@ -115,7 +115,7 @@ async def _launch_with_terminal(command: CommandLaunch, size: TerminalSize, reap
             preexec_fn=_enter_terminal,  # noqa: PLW1509  # two system calls, no lock can be held
             start_new_session=True,
         )
-    except BaseException:  # it is raised again, and no descriptor is leaked
+    except BaseException:  # it is raised again; only the descriptor must be closed
         os.close(terminal.worker_end)
         raise
     finally:
@@ -140,7 +140,7 @@ def _enter_terminal() -> None:
     confinement.enter()
 
 
-def _in_memory(content: bytes) -> int:
+def _memory_file(content: bytes) -> int:
     """The descriptor of a file in memory with this content, at its beginning."""
     descriptor = os.memfd_create("stdin")
     os.write(descriptor, content)

@@ -1,4 +1,4 @@
-"""A command's output: its bytes are in a file, and the stream of each part is in memory."""
+"""A command's output: its bytes are in a file; which stream each part comes from is in memory."""
 
 import os
 from bisect import bisect_right
@@ -10,17 +10,18 @@ from sandherd.contracts.requests.access import INLINE_BYTES, ExecOutput
 
 MAX_STORED_BYTES: Final = 64 * 1024 * 1024
 """Maximum stored output of one command, in bytes."""
-_PARTS: Final = 512
-"""Maximum pieces in one reply: each has overhead beside its bytes."""
+_MAX_PIECES: Final = 512
+"""Maximum number of pieces in one reply: each has overhead beside its bytes."""
 _FOLDER: Final = "exec"
-_OPEN: Final = ".open"
+_OPEN_SUFFIX: Final = ".open"
+"""The suffix of an empty file that exists until the command has ended."""
 
 Stream = Literal["stdout", "stderr"]
 
 
 def unfinished(state_dir: Path) -> list[str]:
     """The commands that had not ended when their worker was lost."""
-    return sorted(path.name.removesuffix(_OPEN) for path in (state_dir / _FOLDER).glob(f"*{_OPEN}"))
+    return sorted(path.name.removesuffix(_OPEN_SUFFIX) for path in (state_dir / _FOLDER).glob(f"*{_OPEN_SUFFIX}"))
 
 
 class CommandLog:
@@ -29,11 +30,11 @@ class CommandLog:
     def __init__(self, state_dir: Path, name: str, has_space: Callable[[int], bool]) -> None:
         folder = state_dir / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._path, self._open = folder / f"{name}.out", folder / f"{name}{_OPEN}"
+        self._path, self._open_marker = folder / f"{name}.out", folder / f"{name}{_OPEN_SUFFIX}"
         self._has_space = has_space
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file: int | None = os.open(self._path, flags, 0o600)
-        self._open.touch(mode=0o600)
+        self._open_marker.touch(mode=0o600)
         self._ends: list[int] = []
         self._streams: list[Stream] = []
         self.size = 0
@@ -65,7 +66,7 @@ class CommandLog:
         if self._file is not None:
             os.close(self._file)
         self._file = None
-        self._open.unlink(missing_ok=True)
+        self._open_marker.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Delete the log."""
@@ -83,7 +84,7 @@ class CommandLog:
     def _parts(self, file: int, offset: int) -> Iterator[ExecOutput]:
         stop = min(self.size, offset + INLINE_BYTES)
         first = bisect_right(self._ends, offset)
-        for index in range(first, min(first + _PARTS, len(self._ends))):
+        for index in range(first, min(first + _MAX_PIECES, len(self._ends))):
             if offset >= stop:
                 return
             end = min(self._ends[index], stop)

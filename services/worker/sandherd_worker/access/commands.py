@@ -23,6 +23,7 @@ MAX_ENDED: Final = 200
 MAX_TOTAL_BYTES: Final = 256 * 1024 * 1024
 """Maximum total output of all commands, in bytes. Above it, the output of the commands that ended first is deleted."""
 _LAST_GRACE: Final = 0.5
+"""How long commands have between SIGTERM and SIGKILL when the sandbox ends, in seconds."""
 _END_WAIT_SECONDS: Final = 0.05
 """How long a reply waits for the end of a command that has just written output."""
 

@@ -13,7 +13,7 @@ from sandherd.contracts.requests.access import FileEntry, FileList, ListFilesFie
 from sandherd_worker.access.safe_paths import WorkTreePaths, opened, path_error
 from sandherd_worker.storable_text import valid_text
 
-_ANSWER_BYTES: Final = 192 * 1024
+_MAX_REPLY_BYTES: Final = 192 * 1024
 _ENTRY_BYTES: Final = 160
 """Estimated size of an entry without its path, in bytes."""
 
@@ -21,59 +21,59 @@ _ENTRY_BYTES: Final = 160
 def list_files(tree: WorkTreePaths, request: ListFilesFields) -> FileList:
     """The entries of a folder, or the one file that the path names. Raises `ContractError`."""
     with tree.open_parent(request.path) as (folder, name):
-        prefix = _plain(request.path)
+        prefix = _normalized(request.path)
         try:
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if not stat.S_ISDIR(found.st_mode):
-                return FileList(entries=[_entry(prefix, found)])
-            with opened(folder, name, request.path) as inside:
-                return _as_list(_walk(inside, f"{prefix}/" if prefix else "", request), request.limit)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode):
+                return FileList(entries=[_entry(prefix, status)])
+            with opened(folder, name, request.path) as subfolder:
+                return _first_entries(_walk(subfolder, f"{prefix}/" if prefix else "", request), request.limit)
         except OSError as error:
             raise path_error(request.path, error) from None
 
 
-def _as_list(found: Iterator[FileEntry], limit: int) -> FileList:
+def _first_entries(entries_found: Iterator[FileEntry], limit: int) -> FileList:
     """The first entries, up to the limit or to the maximum size of one reply."""
     entries: list[FileEntry] = []
-    weight = 0
-    for entry in found:
-        weight += len(json.dumps(entry.path)) + _ENTRY_BYTES
-        if len(entries) == limit or weight > _ANSWER_BYTES:
+    reply_bytes = 0
+    for entry in entries_found:
+        reply_bytes += len(json.dumps(entry.path)) + _ENTRY_BYTES
+        if len(entries) == limit or reply_bytes > _MAX_REPLY_BYTES:
             return FileList(entries=entries, truncated=True)
         entries.append(entry)
     return FileList(entries=entries)
 
 
 def _walk(folder: int, prefix: str, request: ListFilesFields) -> Iterator[FileEntry]:
-    """The entries, sorted by name in each folder. Of a folder that can't be read, there is only its own entry."""
+    """The entries, sorted by name in each folder. A folder that can't be read has only its own entry."""
     for name in sorted(os.listdir(folder)):
         try:
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError:
             continue
-        yield _entry(f"{prefix}{name}", found)
-        if request.recursive and stat.S_ISDIR(found.st_mode):
-            yield from _below(folder, name, prefix, request)
+        yield _entry(f"{prefix}{name}", status)
+        if request.recursive and stat.S_ISDIR(status.st_mode):
+            yield from _walk_subfolder(folder, name, prefix, request)
 
 
-def _below(folder: int, name: str, prefix: str, request: ListFilesFields) -> Iterator[FileEntry]:
+def _walk_subfolder(folder: int, name: str, prefix: str, request: ListFilesFields) -> Iterator[FileEntry]:
     try:
-        inside = os.open(name, READ_DIRECTORY, dir_fd=folder)
+        subfolder = os.open(name, READ_DIRECTORY, dir_fd=folder)
     except OSError:
         return
     try:
-        yield from _walk(inside, f"{prefix}{name}/", request)
+        yield from _walk(subfolder, f"{prefix}{name}/", request)
     finally:
-        os.close(inside)
+        os.close(subfolder)
 
 
-def _entry(path: str, found: os.stat_result) -> FileEntry:
+def _entry(path: str, status: os.stat_result) -> FileEntry:
     return FileEntry(
         path=valid_text(path) or ".",
-        kind=_kind(found.st_mode),
-        size=min(found.st_size, MAX_WHOLE),
-        mode=stat.S_IMODE(found.st_mode) & 0o777,
-        modified_at=_moment(found.st_mtime),
+        kind=_kind(status.st_mode),
+        size=min(status.st_size, MAX_WHOLE),
+        mode=stat.S_IMODE(status.st_mode) & 0o777,
+        modified_at=_modification_time(status.st_mtime),
     )
 
 
@@ -85,12 +85,12 @@ def _kind(mode: int) -> Literal["file", "folder", "symlink", "other"]:
     return "symlink" if stat.S_ISLNK(mode) else "other"
 
 
-def _moment(seconds: float) -> datetime | None:
+def _modification_time(seconds: float) -> datetime | None:
     """The modification time, which may be any number; None if it is before 2000 or after 2199."""
     if not 946_684_800 <= seconds < 7_258_118_400:
         return None
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _plain(path: str) -> str:
+def _normalized(path: str) -> str:
     return "/".join(part for part in path.split("/") if part not in {"", "."})

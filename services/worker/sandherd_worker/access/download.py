@@ -20,8 +20,8 @@ from sandherd_worker.access.artifact_client import ArtifactClient, TransferProgr
 from sandherd_worker.access.safe_paths import WorkTreePaths, path_error, refused
 from sandherd_worker.worker_resources import WorkerResources
 
-_BYTES: Final = "application/octet-stream"
-_TAR: Final = "application/x-tar"
+_FILE_MEDIA_TYPE: Final = "application/octet-stream"
+_FOLDER_MEDIA_TYPE: Final = "application/x-tar"
 
 
 class Downloads:
@@ -77,12 +77,12 @@ class Downloads:
             )
 
     async def _with_content(self, file: IO[bytes], reply: FileRead, progress: TransferProgress) -> FileRead:
-        """Add the content to the reply, or store it as an artifact if it is large; add its size and digest."""
+        """The reply with the content, or with the artifact that stores large content, and with its size and digest."""
         if reply.size <= INLINE_BYTES:
             data = file.read(INLINE_BYTES)
             content = {"data": data, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "moved": len(data)}
             return reply.model_copy(update=content)
-        media_type = _BYTES if reply.kind == "file" else _TAR
+        media_type = _FILE_MEDIA_TYPE if reply.kind == "file" else _FOLDER_MEDIA_TYPE
         reference: ArtifactRef = await self._artifacts.upload(file, reply.size, media_type, progress.move)
         content = {"artifact": reference, "size": reference.size, "sha256": reference.sha256, "moved": reference.size}
         return reply.model_copy(update=content)

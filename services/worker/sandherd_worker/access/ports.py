@@ -55,18 +55,18 @@ class PortConnection:
 
     async def write(self, request: PortWriteFields) -> int:
         """Write the new bytes once the program has read enough. Returns the number of bytes accepted so far."""
-        self._touch()
+        self._record_request()
         async with self._writing:
             if request.offset > self.accepted:
-                raise _gap(request.offset, self.accepted)
+                raise _offset_error(request.offset, self.accepted)
             if not await self._may_write(request.wait_seconds):
                 return self.accepted
-            fresh = request.data[self.accepted - request.offset :]
-            if fresh and self._end_sent:
+            new_data = request.data[self.accepted - request.offset :]
+            if new_data and self._end_sent:
                 raise ContractError(Code.CONFLICT, "data: nothing may follow the end", field="data")
-            if fresh:
-                self._writer.write(fresh)
-                self.accepted += len(fresh)
+            if new_data:
+                self._writer.write(new_data)
+                self.accepted += len(new_data)
             if request.end and not self._end_sent and self._writer.can_write_eof():
                 self._end_sent = True
                 self._writer.write_eof()
@@ -77,9 +77,9 @@ class PortConnection:
 
         Raises `ContractError`.
         """
-        self._touch()
+        self._record_request()
         if not self._start <= offset <= self._start + len(self._unread):
-            raise _gap(offset, self._start + len(self._unread))
+            raise _offset_error(offset, self._start + len(self._unread))
         async with self._changed:
             del self._unread[: offset - self._start]
             self._start = offset
@@ -87,36 +87,36 @@ class PortConnection:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._changed.wait_for(lambda: bool(self._unread) or self._at_end)
-        self._touch()
+        self._record_request()
         data = bytes(self._unread[:INLINE_BYTES])
         if self._failure and not data:
-            raise _closed(self.port, str(self._failure))
+            raise _closed_error(self.port, str(self._failure))
         return data, self._at_end and not self._failure and len(data) == len(self._unread)
 
     async def close(self) -> None:
-        """Close the connection immediately, by a reset unless both sides have ended it. Idempotent."""
+        """Close the connection immediately; by a reset, unless both sides have ended their direction. Idempotent."""
         complete = self._at_end and self._end_sent
         try:
             await cancel_and_wait([self._reading], again_after=SHORT_CLEANUP_SECONDS)
-        finally:  # also if the sandbox's end cancels the timer that closes it
+        finally:  # also if the end of the sandbox cancels the timer task that has called this
             if not complete and not self._writer.is_closing():
                 self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._writer.transport.abort()
 
-    def _touch(self) -> None:
+    def _record_request(self) -> None:
         self.requested_at = asyncio.get_running_loop().time()
 
     async def _may_write(self, seconds: float) -> bool:
-        """Whether the program reads enough within this time. Raises `ContractError` if it has closed the connection."""
+        """Wait until the program has read enough; False if it takes longer. Raises `ContractError` if it was closed."""
         try:
             async with asyncio.timeout(seconds):
                 await self._writer.drain()
         except TimeoutError:
             return False
         except OSError as error:
-            raise _closed(self.port, str(error)) from error
+            raise _closed_error(self.port, str(error)) from error
         if self._writer.is_closing():
-            raise _closed(self.port, "it was closed")
+            raise _closed_error(self.port, "it was closed")
         return True
 
     async def _read_all(self) -> None:
@@ -148,7 +148,7 @@ class PortConnections:
             await self._close(name)
             return PortWritten(connection=name, accepted=request.offset)
         if name not in self._open and request.offset == 0:
-            self._begin(name, request.port)
+            self._start_connecting(name, request.port)
         connection = await self._find(name)
         accepted = await connection.write(request)
         return PortWritten(connection=name, accepted=accepted, ended=connection.end_sent)
@@ -166,7 +166,7 @@ class PortConnections:
         for name in list(self._open):
             await self._close(name)
 
-    def _begin(self, name: str, port: int) -> None:
+    def _start_connecting(self, name: str, port: int) -> None:
         if len(self._open) >= MAX_PORT_CONNECTIONS:
             raise ContractError(
                 Code.CONFLICT,
@@ -229,9 +229,9 @@ async def _connect(port: int) -> PortConnection:
     )
 
 
-def _gap(offset: int, known: int) -> ContractError:
+def _offset_error(offset: int, known: int) -> ContractError:
     return ContractError(Code.CONFLICT, f"offset: {offset}, but {known} bytes were exchanged before", field="offset")
 
 
-def _closed(port: int, how: str) -> ContractError:
+def _closed_error(port: int, how: str) -> ContractError:
     return ContractError(Code.CONFLICT, f"the connection to port {port} was closed in the sandbox: {how}", field="port")

@@ -14,12 +14,12 @@ from typing import Final
 from sandherd.archives.no_follow import READ_DIRECTORY, opened_directory
 from sandherd.contracts.errors import Code, ContractError
 
-_LONGEST_CHAIN: Final = 40
+_MAX_LINKS: Final = 40
 _NEW_DIRECTORY_MODE: Final = 0o755
 
 
 def refused(path: str, why: str, *, field: str = "path", code: Code = Code.REFUSED) -> ContractError:
-    """The refusal of a path."""
+    """The error that refuses a path."""
     return ContractError(code, f"{path[:200]!r} {why}", field=field, remedy="give a path inside the work tree")
 
 
@@ -82,7 +82,7 @@ class _Walk:
         while self._left:
             part = self._left.popleft()
             if part == "..":
-                self._back()
+                self._ascend()
             elif (link := self._link(part)) is not None:
                 self._follow_link(link)
             elif self._left:
@@ -96,13 +96,13 @@ class _Walk:
         for folder in self._open:
             os.close(folder)
 
-    def _back(self) -> None:
+    def _ascend(self) -> None:
         if len(self._open) == 1:
             raise refused(self._path, "leads out of the work tree", field=self._field)
         os.close(self._open.pop())
 
     def _link(self, part: str) -> str | None:
-        """The target, if this is a link that must be followed."""
+        """The target of the entry `part`, if it is a link that must be followed; otherwise None."""
         if not self._left and not self._follow:
             return None
         try:
@@ -114,7 +114,7 @@ class _Walk:
         self._links += 1
         if link.startswith("/"):
             raise refused(self._path, "contains a link that leads out of the work tree", field=self._field)
-        if self._links > _LONGEST_CHAIN:
+        if self._links > _MAX_LINKS:
             raise refused(self._path, "contains too many links", field=self._field)
         self._left.extendleft(part for part in reversed(link.split("/")) if part not in {"", "."})
 
@@ -140,7 +140,7 @@ class _Walk:
 
 
 def path_error(path: str, error: OSError, field: str = "path") -> ContractError:
-    """An operating system error about a path, as a refusal."""
+    """The `ContractError` for an operating system error about a path."""
     if isinstance(error, FileNotFoundError):
         return refused(path, "does not exist", field=field, code=Code.NOT_FOUND)
     return refused(path, f"can't be used: {error.strerror or error}", field=field)

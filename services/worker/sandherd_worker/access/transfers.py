@@ -1,4 +1,4 @@
-"""Transfers of files to and from the sandbox. A repeated request gets the cached reply of the same transfer."""
+"""Transfers of files to and from the sandbox. A repeated request gets the cached reply of its transfer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,9 +46,9 @@ class Transfers:
     async def upload(self, request: WorkerUpload) -> FileWritten:
         """Write a file or folder into the work tree."""
         transfer = self._find(request, lambda progress: self._uploads.perform(request, progress))
-        answer = await self._wait_result(transfer, request.wait_seconds)
-        if isinstance(answer, FileWritten):
-            return answer
+        reply = await self._wait_result(transfer, request.wait_seconds)
+        if isinstance(reply, FileWritten):
+            return reply
         size = len(request.data or b"") if request.artifact is None else request.artifact.size
         moved = min(size, transfer.progress.moved)
         return FileWritten(path=request.path, size=size, sha256=request.sha256, files=0, done=False, moved=moved)
@@ -56,9 +56,9 @@ class Transfers:
     async def download(self, request: WorkerDownload) -> FileRead:
         """Read a file or folder from the work tree."""
         transfer = self._find(request, lambda progress: self._downloads.perform(request, progress))
-        answer = await self._wait_result(transfer, request.wait_seconds)
-        if isinstance(answer, FileRead):
-            return answer
+        reply = await self._wait_result(transfer, request.wait_seconds)
+        if isinstance(reply, FileRead):
+            return reply
         progress = transfer.progress
         return FileRead(path=request.path, kind=progress.kind, size=progress.size, done=False, moved=progress.moved)
 
@@ -98,8 +98,8 @@ class Transfers:
             return None
         if transfer.task.cancelled():
             raise ContractError(Code.UNAVAILABLE, "the sandbox is ending")
-        answer: BaseModel = transfer.task.result()
-        return answer
+        reply: BaseModel = transfer.task.result()
+        return reply
 
     def _end(self, name: str, transfer: _Transfer) -> None:
         """Cache the result, but not the error `unavailable`, so that a repeated request retries the transfer."""
@@ -108,8 +108,8 @@ class Transfers:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, ContractError) and error.problem.code is Code.UNAVAILABLE:
             self._known.pop(name, None)
-        answer = None if task.cancelled() or error else task.result()
-        transfer.content_bytes = len(answer.data or b"") if isinstance(answer, FileRead) else 0
+        reply = None if task.cancelled() or error else task.result()
+        transfer.content_bytes = len(reply.data or b"") if isinstance(reply, FileRead) else 0
 
     def _evict(self) -> None:
         """Delete cached replies, oldest first: those that are too old, too many, or too large together."""

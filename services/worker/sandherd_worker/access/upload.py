@@ -47,9 +47,9 @@ class Uploads:
         with self._tree.open_parent(request.path, make=True, follow=False) as (folder, name):
             if name == "." or is_directory(folder, name):
                 raise refused(request.path, "is a folder; name the file in it")
-            with _part(folder) as (part, file):
+            with _temporary_file(folder) as (part, file):
                 await self._fill(file, request, progress)
-                await asyncio.to_thread(_finish, file, request.mode)
+                await asyncio.to_thread(_set_mode_and_sync, file, request.mode)
                 os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
         return 1
 
@@ -77,7 +77,7 @@ class Uploads:
 
 
 @contextmanager
-def _part(folder: int) -> Iterator[tuple[str, IO[bytes]]]:
+def _temporary_file(folder: int) -> Iterator[tuple[str, IO[bytes]]]:
     """A new file in a folder, with a name that the file tracker ignores. It is removed unless it was renamed."""
     name = f"{UNFINISHED}{secrets.token_hex(8)}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -89,6 +89,6 @@ def _part(folder: int) -> Iterator[tuple[str, IO[bytes]]]:
             os.unlink(name, dir_fd=folder)
 
 
-def _finish(file: IO[bytes], mode: int) -> None:
+def _set_mode_and_sync(file: IO[bytes], mode: int) -> None:
     os.fchmod(file.fileno(), mode)
     os.fsync(file.fileno())

@@ -24,13 +24,14 @@ _SETTINGS: Final = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _SHARE_OF_GRACE: Final = 0.2
-"""The server's share of the runtime's grace period. With idle conversations it ends at once."""
+"""The server's share of the runtime's grace period. If its conversations are idle, the server ends at once."""
 _MAX_SOCKET_DIR_LENGTH: Final = 50
-"""The name of a terminal's socket in it is long, and the kernel limits the path to 107 characters."""
+"""Maximum length of the directory of terminal sockets: their names are long, and the kernel limits the whole path to
+107 characters."""
 
 
 async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -> Supervisor | None:
-    """The supervisor of the server; None if the SDK is not installed, after an event for that.
+    """The supervisor of the server. If the SDK is not installed, publishes an event about that, and returns None.
 
     Raises `SpoolError`, `OSError`.
     """
@@ -64,7 +65,7 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
 
 
 def variables(spec: SandboxSpec, assignment: Assignment, key: str, folder: Path) -> dict[str, str]:
-    """The server's whole environment: that of the sandbox's commands, its settings, its key, and its owner's mark."""
+    """The server's whole environment: that of the sandbox's commands, its settings, its key, and its owner variable."""
     own = {
         "HOME": str(folder),
         "OH_SESSION_API_KEYS_0": key,

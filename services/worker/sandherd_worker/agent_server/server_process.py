@@ -1,4 +1,4 @@
-"""One run of the server's program: it is started, health-checked, and ended with all processes it started."""
+"""One run of the server's program: it is started, health-checked, and ended with all processes that it started."""
 
 import asyncio
 import socket
@@ -15,8 +15,8 @@ from sandherd.process_signals import end, send
 from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
 from sandherd_worker.processes import ProcessOwnership, Reaper
 
-_WELL: Final = b" 200 "
-_LONGEST: Final = 64
+_STATUS_200: Final = b" 200 "
+_MAX_STATUS_LINE: Final = 64
 
 
 async def well(port: int, path: str, seconds: float) -> bool:
@@ -31,22 +31,22 @@ async def _request(port: int, path: str) -> bool:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
-        return _WELL in (await reader.read(_LONGEST)).partition(b"\r\n")[0]
+        return _STATUS_200 in (await reader.read(_MAX_STATUS_LINE)).partition(b"\r\n")[0]
     finally:
         writer.close()
 
 
 def free_port(host: str = "127.0.0.1", among: Sequence[int] = ()) -> int:
-    """A port without a listener, one of `among` if it is set. Raises `OSError` if all of them are in use.
+    """A port without a listener, one of `among` if that is not empty. Raises `OSError` if all of them are in use.
 
-    Another process may take it first: the server then ends, and is restarted on another port.
+    Another process may take the port first: the server then ends, and is restarted on another port.
     """
     for wanted in among or (0,):
-        with suppress(OSError), socket.socket() as one:
+        with suppress(OSError), socket.socket() as probe:
             # As servers do: connections that linger from an ended server do not block the port.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((host, wanted))
-            port: int = one.getsockname()[1]
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, wanted))
+            port: int = probe.getsockname()[1]
             return port
     raise OSError(f"all reachable ports are in use: {', '.join(map(str, among)) or 'any'}")
 
@@ -54,7 +54,7 @@ def free_port(host: str = "127.0.0.1", among: Sequence[int] = ()) -> int:
 FAMILY: Final = "agent-server"
 """The owner of the server's processes in `ProcessOwnership`. They belong neither to the agent nor to a command."""
 _LEFTOVER_GRACE: Final = 0.5
-_LAST_LINES: Final = 5
+_MAX_TAIL_LINES: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +112,9 @@ class ServerProcess:
     ) -> None:
         self._server_command, self._pace, self._reaper, self._ownership = server_command, pace, reaper, ownership
         self._stop = stop
-        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        self._output_tail: deque[str] = deque(maxlen=_MAX_TAIL_LINES)
         self.forced = False
-        """Whether some of its processes had to be killed."""
+        """Whether processes of the server were left when its program had ended, or had not ended in time."""
 
     async def live(self, started: Callable[[], Awaitable[None]], ready: Callable[[int], Awaitable[None]]) -> ServerExit:
         """Run the server until it ends; return how it ended. Calls `ready(port)` once it responds.
@@ -127,13 +127,13 @@ class ServerProcess:
         except (OSError, ValueError) as error:
             return ServerExit(f"it could not be started: {error}")
         self._ownership.enter(FAMILY, launched.leader)
-        listening = [asyncio.create_task(self._listen(pipe)) for pipe in (launched.stdout, launched.stderr)]
+        readers = [asyncio.create_task(self._read_output(pipe)) for pipe in (launched.stdout, launched.stderr)]
         try:
             await started()
             return await self._watch(launched, port, ready)
         finally:
             await self._end(launched)
-            await cancel_and_wait(listening, again_after=SHORT_CLEANUP_SECONDS)
+            await cancel_and_wait(readers, again_after=SHORT_CLEANUP_SECONDS)
             launched.close()
             self._ownership.remove(FAMILY)
 
@@ -146,45 +146,45 @@ class ServerProcess:
         )
 
     async def _watch(self, launched: LaunchedCommand, port: int, ready: Callable[[int], Awaitable[None]]) -> ServerExit:
-        answers = asyncio.Event()
+        responds = asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pace.start):
                 await run_until_first(
                     _ended(launched),
                     self._stop.wait(),
-                    self._until_well(port, answers),
+                    self._until_healthy(port, responds),
                     again_after=SHORT_CLEANUP_SECONDS,
                 )
-        if not (answers.is_set() or launched.exit.done() or self._stop.is_set()):
-            return ServerExit(f"it did not respond within {self._pace.start:g} s{self._last_lines}")
-        if answers.is_set():
+        if not (responds.is_set() or launched.exit.done() or self._stop.is_set()):
+            return ServerExit(f"it did not respond within {self._pace.start:g} s{self._shown_tail}")
+        if responds.is_set():
             await ready(port)
             await run_until_first(
-                _ended(launched), self._stop.wait(), self._until_silent(port), again_after=SHORT_CLEANUP_SECONDS
+                _ended(launched), self._stop.wait(), self._until_unresponsive(port), again_after=SHORT_CLEANUP_SECONDS
             )
         return (
-            self._exit_of(launched) if launched.exit.done() else ServerExit(f"it no longer responds{self._last_lines}")
+            self._exit_of(launched) if launched.exit.done() else ServerExit(f"it no longer responds{self._shown_tail}")
         )
 
     def _exit_of(self, launched: LaunchedCommand) -> ServerExit:
         code = launched.exit.result()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return ServerExit(f"it has ended ({how}){self._last_lines}", code)
+        return ServerExit(f"it has ended ({how}){self._shown_tail}", code)
 
-    async def _until_well(self, port: int, answers: asyncio.Event) -> None:
+    async def _until_healthy(self, port: int, responds: asyncio.Event) -> None:
         path, wait = self._server_command.health, self._pace.answer
         while not await well(port, path, wait):  # noqa: ASYNC110  # another program: there is no event to wait for
             await asyncio.sleep(self._pace.poll)
-        answers.set()
+        responds.set()
 
-    async def _until_silent(self, port: int) -> None:
+    async def _until_unresponsive(self, port: int) -> None:
         missed = 0
         while missed < self._pace.misses:
             await asyncio.sleep(self._pace.between if missed == 0 else self._pace.poll)
             missed = 0 if await well(port, self._server_command.health, self._pace.answer) else missed + 1
 
     async def _end(self, launched: LaunchedCommand) -> None:
-        """End first the program, which ends its own processes, and then the processes that it has left."""
+        """End the program, which ends its processes. After the grace period, end all processes that are left."""
         if not launched.exit.done():
             send([launched.leader], SIGTERM)
             await asyncio.wait([launched.exit], timeout=self._pace.grace)
@@ -195,16 +195,16 @@ class ServerProcess:
     def _process_ids(self) -> set[int]:
         return self._ownership.of(FAMILY)
 
-    async def _listen(self, pipe: asyncio.StreamReader) -> None:
+    async def _read_output(self, pipe: asyncio.StreamReader) -> None:
         """Read the output, so that the server does not block, and store its last lines."""
         rest = b""
         while piece := await pipe.read(64 * 1024):
             *lines, rest = (rest + piece)[-8192:].split(b"\n")
-            self._last += [line.decode(errors="replace").strip()[:300] for line in lines if line.strip()]
+            self._output_tail += [line.decode(errors="replace").strip()[:300] for line in lines if line.strip()]
 
     @property
-    def _last_lines(self) -> str:
-        return f": {' / '.join(self._last)}" if self._last else ""
+    def _shown_tail(self) -> str:
+        return f": {' / '.join(self._output_tail)}" if self._output_tail else ""
 
 
 async def _ended(launched: LaunchedCommand) -> None:

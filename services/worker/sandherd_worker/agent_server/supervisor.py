@@ -23,12 +23,12 @@ from sandherd_worker.spool_disk import SpoolError
 
 FILE: Final = "agent-server.json"
 """The name of the status file in the state directory, where the spawner reads it."""
-_OWN: Final = 0o600
+_OWNER_ONLY: Final = 0o600
 
 
 @dataclass(frozen=True)
 class StatusFile:
-    """The status file, and its constant fields."""
+    """The status file, and those of its fields that do not change."""
 
     path: Path
     kind: str
@@ -37,12 +37,12 @@ class StatusFile:
     def write(self, state: ServerState, *, starts: int, port: int | None = None, error: str | None = None) -> None:
         """Replace the file atomically, readable only by its owner. Raises `OSError`."""
         status = {"kind": self.kind, "state": state, "starts": starts, "port": port, "key": self.key, "error": error}
-        fresh = self.path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWN)
+        new_path = self.path.with_suffix(".new")
+        new_path.unlink(missing_ok=True)
+        descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
         with os.fdopen(descriptor, "w") as file:
             json.dump(status, file)
-        fresh.replace(self.path)
+        new_path.replace(self.path)
 
 
 _log: Final = logs.get("agent_server")
@@ -68,7 +68,7 @@ class Supervisor:
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the first run; its results are published as events."""
+        """Start the server in a task, which publishes its states as events."""
         self._running = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -92,7 +92,7 @@ class Supervisor:
     async def _live_once(self) -> bool:
         """Run the server until it ends; returns whether to restart it."""
         self._start += 1
-        life = self._make(self._stop)
+        process = self._make(self._stop)
         began = asyncio.get_running_loop().time()
 
         async def ready(port: int) -> None:
@@ -102,13 +102,13 @@ class Supervisor:
                 AgentServerReady(kind=self._status.kind, start=self._start, port=port, started_ms=round(took, 1))
             )
 
-        ended = await life.live(self._started, ready)
+        server_exit = await process.live(self._started, ready)
         if self._stop.is_set():
-            await self._stopped(forced=life.forced)
+            await self._stopped(forced=process.forced)
             return False
         left = max(0, self._restarts - self._start + 1)
-        self._write_status("starting" if left else "failed", error=ended.error)
-        await self._publish(self._failed(ended, left))
+        self._write_status("starting" if left else "failed", error=server_exit.error)
+        await self._publish(self._failed(server_exit, left))
         return left > 0
 
     async def _started(self) -> None:
@@ -119,12 +119,12 @@ class Supervisor:
         self._write_status("stopped")
         await self._publish(AgentServerStopped(kind=self._status.kind, start=self._start, forced=forced))
 
-    def _failed(self, ended: ServerExit, left: int) -> AgentServerFailed:
-        code = ended.code
+    def _failed(self, server_exit: ServerExit, left: int) -> AgentServerFailed:
+        code = server_exit.code
         return AgentServerFailed(
             kind=self._status.kind,
             start=self._start,
-            error=ended.error,
+            error=server_exit.error,
             exit_code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             restarts_left=left,

@@ -31,8 +31,8 @@ SAVE_SECONDS: Final = 300.0
 """How long saving the branch may take."""
 _MIN_SECRET_BYTES: Final = 8
 """The minimum size of a secret that prevents the commit of a file. A shorter secret may be in any file by chance."""
-_BUNDLE: Final = "application/x-git-bundle"
-_LATE: Final = "the sandbox had to end before the branch was saved"
+_BUNDLE_MEDIA_TYPE: Final = "application/x-git-bundle"
+_OUT_OF_TIME: Final = "the sandbox had to end before the branch was saved"
 
 
 class BranchSaver:
@@ -41,36 +41,38 @@ class BranchSaver:
     def __init__(self, spec: TaskSpec, parts: WorkerResources, redactor: Redactor | None = None) -> None:
         """The redactor must know the task's secrets; by default it is that of the emitter."""
         self._parts, self._assignment, self._emitter = parts, parts.assignment, parts.emitter
-        self._wanted = spec.repository
+        self._task_repository = spec.repository
         self._checkout = None if spec.repository is None else spec.repository.checkout
         self._identity = identity_of(spec)
         text = (redactor or parts.emitter.redactor).text(spec.text)
         self._message = message_of(text, parts.assignment.task, self._identity)
         values = [spec.env[name].encode() for name in spec.secret_env]
         self._secrets = tuple(value for value in values if len(value) >= _MIN_SECRET_BYTES)
-        self._last: AgentBranchSaved | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._last_event: AgentBranchSaved | None = None
+        self._save_lock = asyncio.Lock()
 
     async def save(self) -> AgentBranchSaved | None:
-        """Save the branch if it was checked out, and publish an event if it differs from the last one.
+        """Save the branch if it was checked out, and publish the event if it differs from the last one.
 
         Returns the event that was published last. Raises `SpoolError`.
         """
         if self._checkout is None or not (self._assignment.state_dir / MARK).exists():
             return None
-        async with self._one_at_a_time:
+        async with self._save_lock:
             with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
-                event = await self._in_time(self._checkout, file)
+                event = await self._save_in_time(self._checkout, file)
                 if event.commit is not None and event.bundle is None:
                     file.seek(0)
-                    event = event.model_copy(update={"bundle": await self._emitter.store_file(file, _BUNDLE)})
-            if event != self._last:
-                self._last = event
+                    event = event.model_copy(
+                        update={"bundle": await self._emitter.store_file(file, _BUNDLE_MEDIA_TYPE)}
+                    )
+            if event != self._last_event:
+                self._last_event = event
                 await self._emitter.emit(event, use_reserve=True)
-        return self._last
+        return self._last_event
 
-    async def _in_time(self, checkout: Checkout, file: IO[bytes]) -> AgentBranchSaved:
-        """The event. Its bundle is in the file, unless it is stored already. `left_out` has the error if it failed."""
+    async def _save_in_time(self, checkout: Checkout, file: IO[bytes]) -> AgentBranchSaved:
+        """Save the branch, with a new bundle in `file`. Returns the event; if that failed, `left_out` has the error."""
         found: list[AgentBranchSaved] = []
 
         async def save() -> None:
@@ -84,7 +86,7 @@ class BranchSaver:
             return AgentBranchSaved(branch=checkout.branch, left_out=f"saving it took longer than {SAVE_SECONDS:.0f} s")
         except (GitError, NoGitError, OSError) as error:
             return AgentBranchSaved(branch=checkout.branch, left_out=f"the branch could not be saved: {error}")
-        return found[0] if found else AgentBranchSaved(branch=checkout.branch, left_out=_LATE)
+        return found[0] if found else AgentBranchSaved(branch=checkout.branch, left_out=_OUT_OF_TIME)
 
     @property
     def limit(self) -> int:
@@ -94,12 +96,12 @@ class BranchSaver:
     @property
     def commits_rest(self) -> bool:
         """Whether uncommitted changes are committed."""
-        return self._wanted is not None and self._wanted.commit_rest
+        return self._task_repository is not None and self._task_repository.commit_rest
 
     @property
     def last(self) -> AgentBranchSaved | None:
         """The event that was published last."""
-        return self._last
+        return self._last_event
 
     def rest(self, checkout: Checkout) -> CommitContext:
         """The context of the commit of uncommitted changes."""
@@ -114,7 +116,7 @@ class BranchSaver:
     @property
     def with_lfs(self) -> bool:
         """Whether objects of Git LFS are saved."""
-        return self._wanted is not None and self._wanted.lfs
+        return self._task_repository is not None and self._task_repository.lfs
 
     def lfs_objects(self, git: Git) -> NewObjects:
         """The new objects of Git LFS in the agent's repository."""
@@ -131,28 +133,28 @@ class _Saving:
 
     def __init__(self, saver: BranchSaver, git: Git, checkout: Checkout, file: IO[bytes]) -> None:
         self._saver, self._git, self._checkout, self._file = saver, git, checkout, file
-        self._own = saver.repository
+        self._repository = saver.repository
         self._branch = f"refs/heads/{checkout.branch}"
         self._notes = OmissionNotes()
 
     async def run(self) -> AgentBranchSaved:
         """Save the branch; returns the event. Raises `GitError`, `NoGitError`, `OSError`."""
-        before = await self._read("rev-parse", "--verify", "--quiet", f"{self._branch}^{{commit}}", fails=True)
-        if not before:
+        branch_tip = await self._read("rev-parse", "--verify", "--quiet", f"{self._branch}^{{commit}}", may_fail=True)
+        if not branch_tip:
             return self._event(left_out=f"its repository has no branch {self._checkout.branch} any more")
-        tip = await self._with_rest(before)
-        await self._note_others(tip)
+        tip = await self._commit_changes(branch_tip)
+        await self._note_omitted_commits(tip)
         if tip == self._checkout.commit:
             return self._event(left_out=self._notes.text())
         last = self._saver.last
         if last is not None and last.commit == tip and last.bundle is not None:
             return last.model_copy(update={"left_out": self._notes.text()})
-        return await self._bundled(tip, before)
+        return await self._save_bundle(tip, branch_tip)
 
-    async def _with_rest(self, tip: str) -> str:
+    async def _commit_changes(self, tip: str) -> str:
         if not self._saver.commits_rest:
             return tip
-        rest = UncommittedChanges(self._git, self._own, self._saver.rest(self._checkout), self._notes)
+        rest = UncommittedChanges(self._git, self._repository, self._saver.rest(self._checkout), self._notes)
         try:
             async with asyncio.timeout(COMMIT_SECONDS):
                 return await rest.commit(tip)
@@ -162,40 +164,44 @@ class _Saving:
             self._notes.add(f"what was not committed: {error}")
         return tip
 
-    async def _note_others(self, tip: str) -> None:
+    async def _note_omitted_commits(self, tip: str) -> None:
         """Note what the bundle lacks: commits of other branches, and commits that a rewritten history has lost."""
-        shown = await self._read("for-each-ref", "--format=%(refname:short)", f"--no-merged={tip}", "refs/heads")
-        if shown:
-            names = shown.split("\n")
+        unmerged_branches = await self._read(
+            "for-each-ref", "--format=%(refname:short)", f"--no-merged={tip}", "refs/heads"
+        )
+        if unmerged_branches:
+            names = unmerged_branches.split("\n")
             self._notes.add(f"commits of other branches ({len(names)}), the first of them {names[0][:200]}")
         if self._checkout.submodules:
             await self._note_submodules()
-        found = await self._read("merge-base", "--end-of-options", self._checkout.commit, tip, fails=True)
+        found = await self._read("merge-base", "--end-of-options", self._checkout.commit, tip, may_fail=True)
         if found != self._checkout.commit:
             self._notes.add(f"the history was rewritten: it does not contain {self._checkout.commit} any more")
 
     async def _note_submodules(self) -> None:
         """Note changes inside of submodules: a branch has only the ids of their commits."""
-        changed = await unsaved_submodules(self._git, self._own, self._checkout.commit)
+        changed = await unsaved_submodules(self._git, self._repository, self._checkout.commit)
         if changed:
             text = f"commits and changes inside of submodules ({len(changed)}), the first of them {changed[0][:200]!r}"
             self._notes.add(text)
 
-    async def _bundled(self, tip: str, before: str) -> AgentBranchSaved:
-        """Write the bundle of a commit, and return the event; without the commit of the rest if that is too large."""
+    async def _save_bundle(self, tip: str, branch_tip: str) -> AgentBranchSaved:
+        """Write the bundle of a commit, without the changes committed here if it is too large. Returns the event."""
         limit = self._saver.limit
         try:
             await self._bundle(limit, await self._lfs_objects(tip))
         except OutputTooLargeError:
-            if tip == before:
+            if tip == branch_tip:
                 return self._event(left_out=f"the commits have more than the limit of {limit} bytes")
-            await self._read("update-ref", self._branch, before, tip)
+            await self._read("update-ref", self._branch, branch_tip, tip)
             self._notes.add(f"what was not committed: with it the bundle has more than the limit of {limit} bytes")
-            if before == self._checkout.commit:
+            if branch_tip == self._checkout.commit:
                 return self._event(left_out=self._notes.text())
-            return await self._bundled(before, before)
+            return await self._save_bundle(branch_tip, branch_tip)
         count = await self._read("rev-list", "--count", f"{self._checkout.base_commit}..{tip}")
-        return self._event(commit=tip, commits=int(count), committed_rest=tip != before, left_out=self._notes.text())
+        return self._event(
+            commit=tip, commits=int(count), committed_rest=tip != branch_tip, left_out=self._notes.text()
+        )
 
     async def _lfs_objects(self, tip: str) -> Sequence[str]:
         """The ref of the objects of Git LFS that the commits need, if the task wants them."""
@@ -209,13 +215,22 @@ class _Saving:
         self._file.truncate()
         since = f"^{self._checkout.base_commit}"
         await self._git.run(
-            self._own, "bundle", "create", "--quiet", "-", self._branch, *others, since, into=self._file, limit=limit
+            self._repository,
+            "bundle",
+            "create",
+            "--quiet",
+            "-",
+            self._branch,
+            *others,
+            since,
+            into=self._file,
+            limit=limit,
         )
 
     def _event(self, **fields: object) -> AgentBranchSaved:
         return AgentBranchSaved.model_validate({"branch": self._checkout.branch, **fields})
 
-    async def _read(self, *arguments: str, fails: bool = False) -> str:
-        """The output of a git command. With `fails`, exit status 1 or 128 is not an error."""
-        accepted = frozenset({0, 1, 128}) if fails else frozenset({0})
-        return (await self._git.run(self._own, *arguments, accepted=accepted)).decode("utf-8", "replace").strip()
+    async def _read(self, *arguments: str, may_fail: bool = False) -> str:
+        """The output of a git command. With `may_fail`, exit status 1 or 128 is not an error."""
+        accepted = frozenset({0, 1, 128}) if may_fail else frozenset({0})
+        return (await self._git.run(self._repository, *arguments, accepted=accepted)).decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""Checks a task's branch out as the work tree: in its own repository, without credentials and without others' hooks."""
+"""Checks a task's branch out as the work tree: in a repository of its own, without credentials and foreign hooks."""
 
 import asyncio
 import os
@@ -27,12 +27,12 @@ from sandherd_worker.worker_resources import WorkerResources
 PHASE: Final = "repository"
 MARK: Final = "checked-out"
 """File in the state directory, created when the checkout is complete."""
-_HEADS: Final = "refs/heads/"
-_ORIGIN: Final = "refs/remotes/origin/"
-_EXCLUDED: Final = (
+_HEADS_PREFIX: Final = "refs/heads/"
+_ORIGIN_PREFIX: Final = "refs/remotes/origin/"
+_EXCLUDE_FILE: Final = (
     "# Written by Sandherd: what never is a part of the work.\n.sandherd-part-*\nnode_modules/\n__pycache__/\n.venv/\n"
 )
-_SHA256: Final = 64
+_SHA256_HEX_LENGTH: Final = 64
 _EXPIRED: Final = "it is stored for some days only: submit the task again"
 
 Publish = Callable[[EventData], Awaitable[object]]
@@ -69,7 +69,7 @@ async def check_out(
         except (GitError, StoppedError) as error:
             raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", is_temporary=True) from None
         except ContractError as error:
-            raise _no_bundle(wanted.checkout, error) from None
+            raise _bundle_error(wanted.checkout, error) from None
     (parts.assignment.state_dir / MARK).touch()
     return restored and problem is None
 
@@ -81,13 +81,13 @@ class _CheckoutRun:
         self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
         self._parts, self._assignment = parts, parts.assignment
         self._folder = parts.assignment.work_dir / ".git"
-        self._own = GitRepository(git_dir=self._folder, work_tree=parts.assignment.work_dir)
+        self._repository = GitRepository(git_dir=self._folder, work_tree=parts.assignment.work_dir)
 
     async def check_out(self) -> None:
         """Create the repository, and write the branch's files, which replace existing files."""
         await asyncio.to_thread(_remove, self._folder)
-        kind = ("--object-format=sha256",) if len(self._checkout.commit) == _SHA256 else ()
-        await self._git.run(self._own, "init", "--quiet", "--template=", *kind)
+        kind = ("--object-format=sha256",) if len(self._checkout.commit) == _SHA256_HEX_LENGTH else ()
+        await self._git.run(self._repository, "init", "--quiet", "--template=", *kind)
         if self._checkout.bundle is None:
             await self._write_files_while_copying(await self._mirror_refs())
         else:
@@ -95,10 +95,10 @@ class _CheckoutRun:
             await self._take_lfs_objects()
             await self._write_files()
         settings = partial(settings_of, self._identity)
-        await SubmoduleCheckout(self._git, self._own, self._checkout.submodules, settings).check_out()
+        await SubmoduleCheckout(self._git, self._repository, self._checkout.submodules, settings).check_out()
 
     async def _write_files(self, **variables: str) -> None:
-        own = replace(self._own, variables=variables)
+        own = replace(self._repository, variables=variables)
         await self._git.run(own, "read-tree", "--reset", "-u", "HEAD")
 
     async def _write_files_while_copying(self, refs: Mapping[str, str]) -> None:
@@ -116,7 +116,7 @@ class _CheckoutRun:
 
     async def continue_restored(self) -> str | None:
         """Update the restored branch to contain the checkout's commit. Returns why that is impossible, or None."""
-        branch, commit = f"{_HEADS}{self._checkout.branch}", self._checkout.commit
+        branch, commit = f"{_HEADS_PREFIX}{self._checkout.branch}", self._checkout.commit
         if not self._folder.is_dir() or self._folder.is_symlink():
             return "it has no repository"
         try:
@@ -129,8 +129,8 @@ class _CheckoutRun:
                 return f"its {self._checkout.branch} is at {tip}, and does not contain {commit}"
             if (await self._read("rev-parse", "--verify", "HEAD")).strip() != tip:
                 return f"its HEAD is not at its {self._checkout.branch}, which has more commits by now"
-            await self._git.run(self._own, "read-tree", "-m", "-u", tip, commit)
-            await self._git.run(self._own, "update-ref", branch, commit, tip)
+            await self._git.run(self._repository, "read-tree", "-m", "-u", tip, commit)
+            await self._git.run(self._repository, "update-ref", branch, commit, tip)
         except GitError as error:
             return str(error)
         return None
@@ -141,7 +141,7 @@ class _CheckoutRun:
         return (await self._read(*arguments, accepted=frozenset({0, 1}))).strip() == other
 
     async def _read(self, *arguments: str, accepted: frozenset[int] = frozenset({0})) -> str:
-        return (await self._git.run(self._own, *arguments, accepted=accepted)).decode("utf-8", "replace")
+        return (await self._git.run(self._repository, *arguments, accepted=accepted)).decode("utf-8", "replace")
 
     # --- objects
 
@@ -155,7 +155,7 @@ class _CheckoutRun:
             client = ArtifactClient(self._assignment, self._parts.line)
             await client.fetch(self._checkout.bundle, self._checkout.owner or self._assignment.sandbox, file)
             file.seek(0)
-            return _refs(await self._git.run(self._own, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
+            return _refs(await self._git.run(self._repository, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
 
     async def _take_lfs_objects(self) -> None:
         """Add the objects of Git LFS that were stored for this checkout."""
@@ -178,26 +178,26 @@ class _CheckoutRun:
         mirror = self._assignment.repository
         if not (mirror / "objects").is_dir():
             raise CheckoutError(f"the repository is not mounted at {mirror}", is_temporary=False)
-        place = GitRepository(git_dir=mirror, work_tree=self._assignment.work_dir)
+        mirror_repository = GitRepository(git_dir=mirror, work_tree=self._assignment.work_dir)
         base = self._checkout.base
-        patterns = ("refs/tags", f"{_ORIGIN}{base}", f"{_HEADS}{base}")
-        shown = await self._git.run(place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+        patterns = ("refs/tags", f"{_ORIGIN_PREFIX}{base}", f"{_HEADS_PREFIX}{base}")
+        shown = await self._git.run(mirror_repository, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
         return _refs(shown)
 
     # --- settings
 
     def _configure(self, refs: Mapping[str, str]) -> None:
         """Write the refs, settings and exclude file of the repository, which is new and not in use by a process."""
-        branch, base = f"{_HEADS}{self._checkout.branch}", self._checkout.base
-        tip = refs.get(f"{_ORIGIN}{base}") or refs.get(f"{_HEADS}{base}") or self._checkout.base_commit
+        branch, base = f"{_HEADS_PREFIX}{self._checkout.branch}", self._checkout.base
+        tip = refs.get(f"{_ORIGIN_PREFIX}{base}") or refs.get(f"{_HEADS_PREFIX}{base}") or self._checkout.base_commit
         found = {name: commit for name, commit in refs.items() if name.startswith("refs/tags/")}
-        found |= {branch: self._checkout.commit, f"{_ORIGIN}{base}": tip}
+        found |= {branch: self._checkout.commit, f"{_ORIGIN_PREFIX}{base}": tip}
         lines = "".join(f"{commit} {name}\n" for name, commit in found.items())
         (self._folder / "packed-refs").write_bytes(lines.encode("utf-8", "surrogateescape"))
         (self._folder / "HEAD").write_text(f"ref: {branch}\n")
-        origin = self._folder / _ORIGIN
+        origin = self._folder / _ORIGIN_PREFIX
         origin.mkdir(parents=True, exist_ok=True)
-        (origin / "HEAD").write_text(f"ref: {_ORIGIN}{base}\n")
+        (origin / "HEAD").write_text(f"ref: {_ORIGIN_PREFIX}{base}\n")
         with (self._folder / "config").open("a") as file:
             file.write(settings_of(self._identity, self._wanted.url))
             mounted = self._checkout.bundle is None
@@ -213,7 +213,7 @@ class _CheckoutRun:
             hook.write_text(HOOK)
             hook.chmod(0o755)
         (self._folder / "info").mkdir(exist_ok=True)
-        (self._folder / "info" / "exclude").write_text(_EXCLUDED)
+        (self._folder / "info" / "exclude").write_text(_EXCLUDE_FILE)
 
 
 def _refs(shown: bytes) -> dict[str, str]:
@@ -231,7 +231,7 @@ def _remove(path: Path) -> None:
 
 
 def _move_contents(work_dir: Path, folder: Path | None) -> None:
-    """Move the files of the work tree to `work` in this folder, for the agent; None: delete them. Raises `OSError`."""
+    """Move the work tree's files to `work` in `folder`, for the agent. Without one, delete them. Raises `OSError`."""
     aside = None if folder is None else folder / "work"
     if aside is not None:
         aside.mkdir(parents=True, exist_ok=True)
@@ -242,7 +242,7 @@ def _move_contents(work_dir: Path, folder: Path | None) -> None:
             shutil.move(entry.path, aside / entry.name)
 
 
-def _no_bundle(checkout: Checkout, error: ContractError) -> CheckoutError:
+def _bundle_error(checkout: Checkout, error: ContractError) -> CheckoutError:
     expired = f"; {_EXPIRED}" if error.problem.code is Code.NOT_FOUND else ""
     text = f"can't fetch the bundle of {checkout.branch}: {error}{expired}"
     return CheckoutError(text, is_temporary=error.problem.code is Code.UNAVAILABLE)

@@ -7,9 +7,9 @@ from typing import Final
 
 from sandherd.contracts.specs import TaskSpec
 
-_CRUD: Final = re.compile(r"[<>\x00-\x1f\x7f]")
-_NAME: Final = "Sandherd agent"
-_ADDRESS: Final = "agent@sandherd.invalid"
+_REMOVED_CHARACTERS: Final = re.compile(r"[<>\x00-\x1f\x7f]")
+_DEFAULT_NAME: Final = "Sandherd agent"
+_DEFAULT_ADDRESS: Final = "agent@sandherd.invalid"
 HOOK: Final = """#!/bin/sh
 # Written by Sandherd: names the user who submitted the task. Without a message, as for an editor, nothing is added.
 case "$2" in
@@ -31,8 +31,8 @@ PARTIAL: Final = (
 class CommitIdentity:
     """The author, and the user who has submitted the task, if that is known."""
 
-    name: str = _NAME
-    address: str = _ADDRESS
+    name: str = _DEFAULT_NAME
+    address: str = _DEFAULT_ADDRESS
     co_author: str | None = None
 
     @property
@@ -48,21 +48,21 @@ def identity_of(spec: TaskSpec) -> CommitIdentity:
 
     Secret variables are ignored.
     """
-    open_ = {name: value for name, value in spec.env.items() if name not in spec.secret_env}
+    public_variables = {name: value for name, value in spec.env.items() if name not in spec.secret_env}
     return CommitIdentity(
-        _clean(open_.get("GIT_AUTHOR_NAME", "")) or _NAME,
-        _clean(open_.get("GIT_AUTHOR_EMAIL", "")) or _ADDRESS,
+        _without_removed_characters(public_variables.get("GIT_AUTHOR_NAME", "")) or _DEFAULT_NAME,
+        _without_removed_characters(public_variables.get("GIT_AUTHOR_EMAIL", "")) or _DEFAULT_ADDRESS,
         spec.co_author.shown if spec.co_author else None,
     )
 
 
-def _clean(text: str) -> str:
+def _without_removed_characters(text: str) -> str:
     """The text without characters that git removes from a name or would misread."""
-    return _CRUD.sub("", text).strip(" .,:;\"'\\")[:200]
+    return _REMOVED_CHARACTERS.sub("", text).strip(" .,:;\"'\\")[:200]
 
 
 def settings_of(identity: CommitIdentity, url: str | None) -> str:
-    """The settings of a repository with this URL, in the format of its configuration file."""
+    """The settings of a repository, in the format of its configuration file. `url` is that of its origin."""
     user = f"[user]\n\tname = {quoted(identity.name)}\n\temail = {quoted(identity.address)}\n"
     if identity.co_author is not None:
         user += f"[sandherd]\n\tcoAuthor = {quoted(identity.co_author)}\n"

@@ -20,17 +20,18 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.processes import EXEC_VARIABLE, PLACE_VARIABLE, SANDBOX_VARIABLE
 from sandherd_worker.worker_resources import WorkerResources
 
-_SEARCHED: Final = "/usr/local/bin:/usr/bin:/bin"
-_SECONDS: Final = 600.0
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_COMMAND_TIMEOUT_SECONDS: Final = 600.0
 """How long one command may take, in seconds."""
-_OUTPUT: Final = 64 * 1024 * 1024
+_MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of output that are held in memory."""
-_MESSAGES: Final = 16 * 1024
-"""How many bytes of the end of git's messages are stored for an error."""
-_SHOWN: Final = 500
-_PIPE: Final = 64 * 1024
-_LAST_OUTPUT: Final = 2.0
-"""How long the pipes are read after git has ended, in seconds: a process that it started may hold them forever."""
+_MAX_MESSAGE_BYTES: Final = 16 * 1024
+"""How many bytes of the end of git's messages are read for an error."""
+_MAX_SHOWN_CHARACTERS: Final = 500
+"""How many characters of these are in the error's text."""
+_READ_BYTES: Final = 64 * 1024
+_LAST_OUTPUT_SECONDS: Final = 2.0
+"""How long the pipes are read after git has ended, in seconds: a process that git started may hold them forever."""
 _SETTINGS: Final[Mapping[str, str]] = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -67,7 +68,7 @@ class NoGitError(Exception):
 
 
 class GitError(Exception):
-    """Git has failed, or was ended. The text has its last messages, which may contain anything."""
+    """Git has failed, or was ended. The text has its last messages, which the agent may have influenced."""
 
 
 class OutputTooLargeError(GitError):
@@ -109,7 +110,7 @@ class Git:
         *arguments: str,
         stdin: bytes | IO[bytes] | None = None,
         into: IO[bytes] | None = None,
-        limit: int = _OUTPUT,
+        limit: int = _MAX_OUTPUT_BYTES,
         accepted: frozenset[int] = frozenset({0}),
     ) -> bytes:
         """Run a command, and return its output, unless that is written `into` a file.
@@ -119,12 +120,12 @@ class Git:
         """
         launched = await self._launch(repository, arguments, stdin)
         output = _Output(into, limit)
-        reading = asyncio.gather(output.read(launched.stdout), _last(launched.stderr))
+        reading = asyncio.gather(output.read(launched.stdout), _read_tail(launched.stderr))
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_COMMAND_TIMEOUT_SECONDS):
                 code, messages = await self._finish(launched, reading)
         except TimeoutError:
-            raise GitError(f"git {arguments[0]} took longer than {_SECONDS:.0f} s") from None
+            raise GitError(f"git {arguments[0]} took longer than {_COMMAND_TIMEOUT_SECONDS:.0f} s") from None
         finally:
             await cancel_and_wait([reading], again_after=SHORT_CLEANUP_SECONDS)
             await _kill(launched)
@@ -155,12 +156,12 @@ class Git:
         self, launched: LaunchedCommand, reading: "asyncio.Future[tuple[None, bytes]]"
     ) -> tuple[int, bytes]:
         """The exit code and the last messages of git."""
-        either: list[asyncio.Future[Any]] = [launched.exit, reading]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        exit_or_output: list[asyncio.Future[Any]] = [launched.exit, reading]
+        await asyncio.wait(exit_or_output, return_when=asyncio.FIRST_COMPLETED)
         if reading.done():
             reading.result()
         code = await launched.exit
-        await asyncio.wait([reading], timeout=_LAST_OUTPUT)
+        await asyncio.wait([reading], timeout=_LAST_OUTPUT_SECONDS)
         if not reading.done():
             await end(lambda: self._parts.ownership.of(self._name), 0)
         _, messages = await reading
@@ -170,10 +171,10 @@ class Git:
 def environment(assignment: Assignment, repository: GitRepository, name: str) -> dict[str, str]:
     """The whole environment of a git process: none of the worker's credentials, none of the task's variables."""
     passed = {key: value for key, value in assignment.inherited.items() if key not in {"LANG", "LC_ALL"}}
-    own = {SANDBOX_VARIABLE: assignment.sandbox, PLACE_VARIABLE: assignment.place, EXEC_VARIABLE: name}
-    places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.work_tree)}
-    plain = {"PATH": _SEARCHED, "HOME": str(assignment.work_dir)}
-    return {**plain, **passed, **_ENVIRONMENT, **places, **repository.variables, **own}
+    ownership_variables = {SANDBOX_VARIABLE: assignment.sandbox, PLACE_VARIABLE: assignment.place, EXEC_VARIABLE: name}
+    directories = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.work_tree)}
+    defaults = {"PATH": _PATH, "HOME": str(assignment.work_dir)}
+    return {**defaults, **passed, **_ENVIRONMENT, **directories, **repository.variables, **ownership_variables}
 
 
 class _Output:
@@ -187,7 +188,7 @@ class _Output:
         return b"".join(self._parts)
 
     async def read(self, pipe: asyncio.StreamReader) -> None:
-        while part := await pipe.read(_PIPE):
+        while part := await pipe.read(_READ_BYTES):
             self._size += len(part)
             if self._size > self._limit:
                 raise OutputTooLargeError(f"git printed more than {self._limit} bytes")
@@ -197,10 +198,10 @@ class _Output:
                 await asyncio.to_thread(self._into.write, part)
 
 
-async def _last(pipe: asyncio.StreamReader) -> bytes:
+async def _read_tail(pipe: asyncio.StreamReader) -> bytes:
     found = b""
-    while part := await pipe.read(_PIPE):
-        found = (found + part)[-_MESSAGES:]
+    while part := await pipe.read(_READ_BYTES):
+        found = (found + part)[-_MAX_MESSAGE_BYTES:]
     return found
 
 
@@ -211,6 +212,6 @@ async def _kill(launched: LaunchedCommand) -> None:
 
 
 def _failure(command: str, code: int, messages: bytes) -> str:
-    shown = " ".join(messages.decode("utf-8", "replace").split())[-_SHOWN:]
+    shown = " ".join(messages.decode("utf-8", "replace").split())[-_MAX_SHOWN_CHARACTERS:]
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
     return f"git {command} ended with {how}" + (f": {shown}" if shown else "")

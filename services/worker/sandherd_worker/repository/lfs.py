@@ -1,7 +1,8 @@
 """Git LFS in a sandbox: its filter for objects in the sandbox, without the program git-lfs and without a server.
 
-Objects are in `.git/lfs/objects`, as git-lfs has them. New objects are saved with the branch, as files of a commit that
-have their SHA-256 as their names. This commit is not on the branch; its ref in the bundle is `refs/sandherd/lfs`.
+Objects are in `.git/lfs/objects`, where git-lfs stores them. New objects are saved with the branch, as files of a
+commit. The name of each file is the SHA-256 of the object. This commit
+is not on the branch; its ref in the bundle is `refs/sandherd/lfs`.
 """
 
 import re
@@ -15,8 +16,8 @@ from sandherd_worker.repository.commit_identity import CommitIdentity, quoted
 from sandherd_worker.repository.git import Git, GitError, GitRepository
 
 REF: Final = "refs/sandherd/lfs"
-_MAX_POINTER: Final = 1024
-_AT_ONCE: Final = 20_000
+_MAX_POINTER_BYTES: Final = 1024
+_MAX_BLOBS_PER_CALL: Final = 20_000
 _OID: Final = re.compile(r"[0-9a-f]{64}")
 _POINTER: Final = re.compile(
     rb"version https://[a-z.-]+/spec/v1\n(?:ext-.+\n)*oid sha256:(?P<oid>[0-9a-f]{64})\nsize [0-9]+\n?"
@@ -70,7 +71,7 @@ def enable(git_dir: Path, mirror: Path | None) -> str:
 
 
 def unpack(archive: IO[bytes], git_dir: Path) -> None:
-    """Write the objects of the spawner's tar file. It blocks. Raises `OSError` and `GitError`."""
+    """Extract the objects from the spawner's tar file. It blocks. Raises `OSError` and `GitError`."""
     try:
         with tarfile.open(fileobj=archive) as opened:
             for member in opened:
@@ -88,15 +89,15 @@ class NewObjects:
     """The objects in the agent's repository that the commits since the base need."""
 
     def __init__(self, git: Git, own: GitRepository, identity: CommitIdentity) -> None:
-        self._git, self._own, self._identity = git, own, identity
+        self._git, self._repository, self._identity = git, own, identity
 
     async def commit(self, base: str, tip: str) -> str | None:
         """Commit the objects for the bundle; returns the ref, or None without objects. Raises `GitError`, `OSError`."""
         listed = await self._run("rev-list", "--objects", "--no-object-names", f"{base}..{tip}")
-        found = [oid for oid in await self._pointers(listed) if _object(self._own.git_dir, oid).is_file()]
+        found = [oid for oid in await self._referenced_oids(listed) if _object(self._repository.git_dir, oid).is_file()]
         if not found:
             return None
-        paths = "".join(f"{_object(self._own.git_dir, oid)}\n" for oid in found).encode()
+        paths = "".join(f"{_object(self._repository.git_dir, oid)}\n" for oid in found).encode()
         blobs = (
             await self._run(
                 "-c", "core.compression=0", "hash-object", "-w", "--no-filters", "--stdin-paths", stdin=paths
@@ -109,28 +110,28 @@ class NewObjects:
         )
         tree = (await self._run("mktree", stdin=lines)).decode().strip()
         own = GitRepository(
-            git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=self._identity.variables
+            git_dir=self._repository.git_dir, work_tree=self._repository.work_tree, variables=self._identity.variables
         )
         commit = (await self._git.run(own, "commit-tree", "-m", "Objects of Git LFS", tree)).decode().strip()
         await self._run("update-ref", REF, commit)
         return REF
 
-    async def _pointers(self, listed: bytes) -> Sequence[str]:
+    async def _referenced_oids(self, listed: bytes) -> Sequence[str]:
         """The ids of the LFS objects to which pointers among these git objects refer."""
         checked = await self._run("cat-file", "--batch-check", stdin=listed) if listed else b""
         lines = [line.split(b" ") for line in checked.splitlines()]
-        small = [line[0] for line in lines if line[1:2] == [b"blob"] and 0 < int(line[2]) <= _MAX_POINTER]
+        small = [line[0] for line in lines if line[1:2] == [b"blob"] and 0 < int(line[2]) <= _MAX_POINTER_BYTES]
         found: set[str] = set()
-        for begin in range(0, len(small), _AT_ONCE):
-            some = b"\n".join(small[begin : begin + _AT_ONCE]) + b"\n"
-            found.update(_named(await self._run("cat-file", "--batch", stdin=some)))
+        for begin in range(0, len(small), _MAX_BLOBS_PER_CALL):
+            batch = b"\n".join(small[begin : begin + _MAX_BLOBS_PER_CALL]) + b"\n"
+            found.update(_oids_in(await self._run("cat-file", "--batch", stdin=batch)))
         return sorted(found)
 
     async def _run(self, *arguments: str, stdin: bytes | None = None) -> bytes:
-        return await self._git.run(self._own, *arguments, stdin=stdin)
+        return await self._git.run(self._repository, *arguments, stdin=stdin)
 
 
-def _named(printed: bytes) -> Iterable[str]:
+def _oids_in(printed: bytes) -> Iterable[str]:
     """The ids in the pointers in the output of `git cat-file --batch`. Raises `GitError`."""
     at = 0
     while at < len(printed):

@@ -15,13 +15,14 @@ from sandherd.contracts.repositories import Submodule
 from sandherd_worker.repository.commit_identity import quoted
 from sandherd_worker.repository.git import Git, GitError, GitRepository
 
-_SHA256: Final = 64
-_REFS: Final = "refs/sandherd/submodules/"
-_LINK: Final = b":160000 "
+_SHA256_HEX_LENGTH: Final = 64
+_REF_PREFIX: Final = "refs/sandherd/submodules/"
+_SUBMODULE_MODE: Final = b":160000 "
+"""The mode of a submodule in the output of `git diff-index --raw`."""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _SubmoduleDirectories:
     """The folder and the repository of a submodule."""
 
     submodule: Submodule
@@ -35,13 +36,13 @@ class SubmoduleCheckout:
     def __init__(
         self, git: Git, own: GitRepository, submodules: Sequence[Submodule], settings: Callable[[str], str]
     ) -> None:
-        """`settings` returns the settings of a repository with this URL, for its configuration file."""
+        """`settings` maps the URL of a submodule to the settings for its configuration file."""
         self._git, self._own, self._settings = git, own, settings
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _SubmoduleDirectories] = {}
         for submodule in submodules:
             parent = self._parent_of(submodule.path)
             modules = (parent.git_dir if parent else own.git_dir) / "modules"
-            place = _Place(submodule, own.work_tree / submodule.path, modules / submodule.name)
+            place = _SubmoduleDirectories(submodule, own.work_tree / submodule.path, modules / submodule.name)
             self._places[submodule.path] = place
 
     async def check_out(self) -> None:
@@ -50,17 +51,19 @@ class SubmoduleCheckout:
             self._create(place)
             where = GitRepository(git_dir=place.git_dir, work_tree=place.work_tree)
             await self._git.run(where, "read-tree", "--reset", "-u", "HEAD")
-            await self._git.run(self._own, "update-ref", f"{_REFS}{place.submodule.commit}", place.submodule.commit)
+            await self._git.run(
+                self._own, "update-ref", f"{_REF_PREFIX}{place.submodule.commit}", place.submodule.commit
+            )
 
-    def _parent_of(self, path: str) -> _Place | None:
+    def _parent_of(self, path: str) -> _SubmoduleDirectories | None:
         """The innermost submodule that contains this path, if any."""
         parents = [known for known in self._places if path.startswith(f"{known}/")]
         return self._places[max(parents, key=len)] if parents else None
 
-    def _create(self, place: _Place) -> None:
+    def _create(self, place: _SubmoduleDirectories) -> None:
         """Create the submodule's repository, with its commit as HEAD. No process runs in it yet."""
-        inside = self._own.work_tree.resolve() / place.submodule.path
-        if place.work_tree.resolve() != inside or not inside.is_dir():
+        expected_folder = self._own.work_tree.resolve() / place.submodule.path
+        if place.work_tree.resolve() != expected_folder or not expected_folder.is_dir():
             raise GitError(f"there is no folder for submodule {place.submodule.path!r}")
         parent = self._parent_of(place.submodule.path)
         (place.git_dir / "objects" / "info").mkdir(parents=True)
@@ -74,8 +77,8 @@ class SubmoduleCheckout:
             name, url = quoted(place.submodule.name), quoted(place.submodule.url)
             file.write(f"[submodule {name}]\n\turl = {url}\n\tactive = true\n")
 
-    def _config(self, place: _Place) -> str:
-        sha256 = len(place.submodule.commit) == _SHA256
+    def _config(self, place: _SubmoduleDirectories) -> str:
+        sha256 = len(place.submodule.commit) == _SHA256_HEX_LENGTH
         core = f"[core]\n\trepositoryformatversion = {int(sha256)}\n\tfilemode = true\n\tbare = false\n"
         core += f"\tlogallrefupdates = true\n\tworktree = {quoted(_relative(place.git_dir, place.work_tree))}\n"
         format_ = "[extensions]\n\tobjectformat = sha256\n" if sha256 else ""
@@ -87,7 +90,7 @@ async def unsaved_submodules(git: Git, own: GitRepository, commit: str) -> Seque
     shown = await git.run(own, "diff-index", "-z", "--raw", "--no-renames", "--ignore-submodules=none", commit)
     parts = shown.split(b"\0")
     changed = zip(parts[::2], parts[1::2], strict=False)
-    return [path.decode("utf-8", "replace") for about, path in changed if about.startswith(_LINK)]
+    return [path.decode("utf-8", "replace") for about, path in changed if about.startswith(_SUBMODULE_MODE)]
 
 
 def _relative(begin: Path, end: Path) -> str:

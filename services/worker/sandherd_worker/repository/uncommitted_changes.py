@@ -1,6 +1,6 @@
-"""Commits the uncommitted changes in an agent's work tree, in any state of its repository.
+"""Commits the uncommitted changes in an agent's work tree, whatever state its repository is in.
 
-No hook runs, and the identity and the settings of the agent's repository do not matter. Files that can't be committed
+No hook runs, and the author that the agent's repository configures is not used. Files that can't be committed
 are left out and described.
 """
 
@@ -24,7 +24,7 @@ _DEFAULT_SUMMARY: Final = "Work of the agent"
 _BODY: Final = "The agent had left this uncommitted; Sandherd committed it."
 _TOTAL_FACTOR: Final = 8
 """The size limit of all uncommitted files together, as a multiple of the limit of one file."""
-_OWN_INDEX: Final = "sandherd-index"
+_NEW_INDEX: Final = "sandherd-index"
 
 
 @dataclass
@@ -71,7 +71,7 @@ class UncommittedChanges:
     """Commits the uncommitted changes of one work tree."""
 
     def __init__(self, git: Git, own: GitRepository, context: CommitContext, notes: OmissionNotes) -> None:
-        self._git, self._own, self._context, self._notes = git, own, context, notes
+        self._git, self._repository, self._context, self._notes = git, own, context, notes
         self._branch = f"refs/heads/{context.checkout.branch}"
 
     async def commit(self, tip: str) -> str:
@@ -105,13 +105,13 @@ class UncommittedChanges:
         if merging:
             self._notes.add(f"that {merging} was being merged")
         try:
-            return await self._staged({})
+            return await self._stage_and_write_tree({})
         except GitError:
-            own = {"GIT_INDEX_FILE": str(self._own.git_dir / _OWN_INDEX)}
+            own = {"GIT_INDEX_FILE": str(self._repository.git_dir / _NEW_INDEX)}
             await self._read("read-tree", tip, variables=own)
-            return await self._staged(own)
+            return await self._stage_and_write_tree(own)
 
-    async def _staged(self, variables: Mapping[str, str]) -> str:
+    async def _stage_and_write_tree(self, variables: Mapping[str, str]) -> str:
         await self._read("update-index", "-q", "--refresh", variables=variables, accepted=frozenset({0, 1}))
         shown = await self._paths(
             "diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=dirty", variables=variables
@@ -143,15 +143,15 @@ class UncommittedChanges:
             else:
                 accepted.append(path)
                 total += size
-        self._describe(large, "too large")
-        self._describe(secret, "with a secret of the task")
-        self._describe(others, "not a file: a repository of its own, or a pipe")
+        self._note_left_out(large, "too large")
+        self._note_left_out(secret, "with a secret of the task")
+        self._note_left_out(others, "not a file: a repository of its own, or a pipe")
         return accepted
 
     def _size_of(self, path: bytes) -> int | None:
         """The size of a file or a link; None for anything else. A missing file counts as an empty file."""
         try:
-            status = (self._own.work_tree / os.fsdecode(path)).lstat()
+            status = (self._repository.work_tree / os.fsdecode(path)).lstat()
         except OSError:
             return 0
         return status.st_size if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode) else None
@@ -159,16 +159,16 @@ class UncommittedChanges:
     def _has_secret(self, path: bytes) -> bool:
         if not self._context.secrets:
             return False
-        text = content(self._own.work_tree / os.fsdecode(path))
+        text = content(self._repository.work_tree / os.fsdecode(path))
         return any(secret in text for secret in self._context.secrets)
 
-    def _describe(self, paths: list[bytes], reason: str) -> None:
+    def _note_left_out(self, paths: list[bytes], reason: str) -> None:
         if paths:
             first = valid_text(os.fsdecode(paths[0]))[:200]
             self._notes.add(f"{len(paths)} uncommitted paths ({reason}), the first of them {first!r}")
 
     async def _paths(self, *arguments: str, variables: Mapping[str, str]) -> list[bytes]:
-        own = GitRepository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables)
+        own = GitRepository(git_dir=self._repository.git_dir, work_tree=self._repository.work_tree, variables=variables)
         return [path for path in (await self._git.run(own, *arguments)).split(b"\0") if path]
 
     async def _read(
@@ -178,7 +178,9 @@ class UncommittedChanges:
         variables: Mapping[str, str] | None = None,
         accepted: frozenset[int] = frozenset({0}),
     ) -> str:
-        own = GitRepository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables or {})
+        own = GitRepository(
+            git_dir=self._repository.git_dir, work_tree=self._repository.work_tree, variables=variables or {}
+        )
         return (await self._git.run(own, *arguments, stdin=stdin, accepted=accepted)).decode("utf-8", "replace").strip()
 
 

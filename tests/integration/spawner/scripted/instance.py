@@ -143,9 +143,9 @@ class Instance:
         """Do what the scheduler does each time it is woken."""
         scheduler = self._spawner.scheduler
         await scheduler.tick()
-        if scheduler._late.is_set():
-            scheduler._late.clear()
-            await scheduler._reaper.end_overdue_attempts(scheduler._changing(scheduler._fence))
+        if scheduler._attempts_overdue.is_set():
+            scheduler._attempts_overdue.clear()
+            await scheduler._reaper.end_overdue_attempts(scheduler._fenced_change(scheduler._fence))
 
     async def sweep(self) -> None:
         """Clear the outboxes, sweep (which wakes the keeper of every live sandbox), and fill the pool."""
