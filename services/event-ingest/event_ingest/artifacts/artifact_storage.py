@@ -31,9 +31,17 @@ from sandherd.telemetry import logs
 
 _CHECK_SECONDS: Final = 15.0
 _COLLECT_SECONDS: Final = 60.0
-_LOCK_ID: Final = 0x5A4D_4152_5446
+LOCK_ID: Final = 0x5A4D_4152_5446
+"""The advisory lock of the replica that stores and removes artifacts."""
 _PORTION: Final = 100
 _PAUSE_SECONDS: Final = 1.0
+GAUGES: Final = (
+    "sandherd_artifacts_waiting",
+    "sandherd_artifacts_over_limit",
+    "sandherd_artifacts_oldest_seconds",
+    "sandherd_artifact_store_bytes",
+)
+"""Exported by the replica that has the lock."""
 _STORE_FAULTS: Final = frozenset(
     {StorageFault.FULL, StorageFault.UNREACHABLE, StorageFault.DENIED, StorageFault.NOT_INSTALLED}
 )
@@ -129,12 +137,12 @@ class ArtifactStorage:
     async def _try(self) -> None:
         self._referred.clear()
         try:
-            async with self._database.locked(_LOCK_ID) as alone:
+            async with self._database.locked(LOCK_ID) as alone:
                 if alone:
                     async with self._database.maintaining() as connection:
                         await self._work(connection)
                 else:
-                    self._hide_measures()
+                    self._service.meters.hide(*GAUGES)  # another replica exports these gauges now
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None and not isinstance(error, asyncpg.PostgresError):
                 raise
@@ -238,12 +246,3 @@ class ArtifactStorage:
         self._service.meters.set("sandherd_artifacts_waiting", row["waiting"])
         self._service.meters.set("sandherd_artifacts_over_limit", row["over_limit"])
         self._service.meters.set("sandherd_artifacts_oldest_seconds", float(row["oldest"] or 0))
-
-    def _hide_measures(self) -> None:
-        """Hide the metrics, as another replica reports them."""
-        for name in (
-            "sandherd_artifacts_waiting",
-            "sandherd_artifacts_oldest_seconds",
-            "sandherd_artifact_store_bytes",
-        ):
-            self._service.meters.hide(name)
