@@ -32,8 +32,8 @@ _HARMLESS_TOOLS: Final = frozenset({"finish", "think"})
 
 _SLOW_TOOL: Final = "ask_human"
 _TOOL_TIMEOUT: Final = 8 * 86_400.0
-"""In seconds. The SDK gives up on a server's tool after five minutes; a user may take longer, and the worker applies
-the time limit.
+"""The timeout of `ask_human`, in seconds. The SDK's default of five minutes is too short for a user's answer, and the
+worker applies the actual limit.
 """
 _MAX_SOCKET_DIR_LENGTH: Final = 50
 """The name of the terminal's socket in it has 56 characters, and the kernel limits the path to 107 characters."""
@@ -207,7 +207,7 @@ def _agent(harness: Mapping[str, Any]) -> Any:
 
 
 def _set_model_variables(harness: Mapping[str, Any]) -> None:
-    """The harness's settings override the variables that the SDK reads."""
+    """Set the variables that the SDK reads to the harness's settings. Raises `ValueError` if no model is set."""
     for name in ("model", "base_url"):
         if harness.get(name):
             os.environ[f"LLM_{name.upper()}"] = harness[name]
@@ -228,7 +228,7 @@ def _arguments(action: Any) -> dict[str, Any]:
 
 @contextmanager
 def _temporary_environment(**variables: str) -> Iterator[None]:
-    """Set variables that the SDK reads while it is loaded: for few logs, and for files outside the work tree.
+    """Set variables that the SDK reads while it is loaded, so that it logs little, and nothing in the work tree.
 
     Processes that the agent starts later get the original values.
     """
