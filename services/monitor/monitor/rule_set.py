@@ -11,18 +11,18 @@ from monitor.rules.rule import AnyRule, Finding, GuardianRule, HousekeepingRule,
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.monitor import SteeringStep
 
-FoundT = TypeVar("FoundT")
+ResultT = TypeVar("ResultT")
 OFF: Final = "off"
-_AGENT: Final = "agent."
+_AGENT_PREFIX: Final = "agent."
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveRule(Generic[FoundT]):
-    """A rule with everything that its evaluation needs, so that nothing is looked up for each sandbox."""
+class ActiveRule(Generic[ResultT]):
+    """A rule with everything that its evaluation needs, so that no lookup is needed for each sandbox."""
 
     rule: AnyRule
     name: str
-    evaluate: Callable[[Any, Facts, datetime, Any], FoundT | None]
+    evaluate: Callable[[Any, Facts, datetime, Any], ResultT | None]
     thresholds: Any
     new_part: Any
 
@@ -56,10 +56,10 @@ class RuleSet:
         dead_after: float = self.thresholds[dead.RULE.name].after
         self.silence = timedelta(seconds=dead_after)
         """Maximum time between two events of a live sandbox."""
-        ending = [rule for rule in self.rules if isinstance(rule, HousekeepingRule)]
-        self.housekeeping: Sequence[ActiveRule[Finding]] = self._active(ending)
+        housekeeping = [rule for rule in self.rules if isinstance(rule, HousekeepingRule)]
+        self.housekeeping: Sequence[ActiveRule[Finding]] = self._active(housekeeping)
         self.without_silence: Sequence[ActiveRule[Finding]] = self._active(
-            one for one in ending if not one.from_silence
+            rule for rule in housekeeping if not rule.from_silence
         )
         """The housekeeping rules that do not conclude from missing events."""
         self.guardian: Sequence[ActiveRule[Pattern]] = self._active(
@@ -78,11 +78,11 @@ class RuleSet:
         ]
         """The guardian rules whose patterns the model assesses before an intervention."""
         self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
-        self._of_output = self._active(rule for rule in self.rules if rule.folds_output)
-        self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}
-        self._of_calls = {name: self._folding(name, of_calls=True) for name in EVENTS}
-        self._prompt_after = {name: self._prompt(active) for name, active in self._of_calls.items()}
-        self._prompt_after_output = self._prompt(self._of_output)
+        self._rules_of_output = self._active(rule for rule in self.rules if rule.folds_output)
+        self._rules_of_events = {name: self._folding(name, of_calls=False) for name in EVENTS}
+        self._rules_of_call_ends = {name: self._folding(name, of_calls=True) for name in EVENTS}
+        self._prompt_after = {name: self._prompt(active) for name, active in self._rules_of_call_ends.items()}
+        self._prompt_after_output = self._prompt(self._rules_of_output)
 
     def _active(self, rules: Iterable[AnyRule]) -> tuple[ActiveRule[Any], ...]:
         return tuple(
@@ -104,10 +104,10 @@ class RuleSet:
 
     def folding(self, event_type: str, *, ends_call: bool) -> Sequence[ActiveRule[Any]]:
         """The rules that fold an event of this type; an unknown type counts as output only."""
-        known = (self._of_calls if ends_call else self._of_types).get(event_type)
+        known = (self._rules_of_call_ends if ends_call else self._rules_of_events).get(event_type)
         if known is not None:
             return known
-        return self._of_output if event_type.startswith(_AGENT) else ()
+        return self._rules_of_output if event_type.startswith(_AGENT_PREFIX) else ()
 
     def prompt_after(self, event_type: str) -> Sequence[ActiveRule[Finding | Pattern]]:
         """The prompt rules whose parts an event of an agent may change, by its type."""
@@ -117,7 +117,7 @@ class RuleSet:
         return tuple(active for active in folding if active.rule.prompt)
 
     def _folding(self, event_type: str, *, of_calls: bool) -> Sequence[ActiveRule[Any]]:
-        output = event_type.startswith(_AGENT)
+        output = event_type.startswith(_AGENT_PREFIX)
         return self._active(
             rule
             for rule in self.rules

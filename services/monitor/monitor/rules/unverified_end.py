@@ -16,7 +16,7 @@ from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 _SCAN_SECONDS: Final = 1.5
-"""In seconds: a change that is published within this time after a check counts as checked, because changes are
+"""A change that is published within this number of seconds after a check counts as checked, because changes are
 collected before they are published."""
 
 
