@@ -54,7 +54,7 @@ def compose(settings: Settings) -> Service:
     service.background("watch", watch)
     if settings.conductor != "off":
         service.background("conductor", conduct)
-    service.answer(GetMonitorReport, ReportHandler(service, budgets.reported).answer)
+    service.answer(GetMonitorReport, ReportHandler(service, budgets.report_section).answer)
     service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
     service.requeues({"COMMANDS": monitor.handle_command})
     return service

@@ -128,8 +128,8 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         avoids="errors of one response with the same cause count once. The cause of a failed check is its output, and "
         "the count begins again after a new content. If another call gets the same error after an edit, the count "
         f"begins again; {_MAX_FIXES} errors of the same call after an edit do not count. A call that was denied, "
-        "refused by a user, interrupted or prevented by an outage is not an error. For each call that an outage prevented, "
-        f"the rule is suspended for {_SUSPENSION} calls, at most {_OUTAGE_CALLS}. A failed poll is not an "
+        "refused by a user, interrupted or prevented by an outage is not an error. For each call that an outage "
+        f"prevented, the rule is suspended for {_SUSPENSION} calls, at most {_OUTAGE_CALLS}. A failed poll is not an "
         "error, nor is a command that ends with status 1 without the text of an error. A cause is forgotten when the "
         "same input succeeds, or any call of the same tool if the tool runs no commands",
         source="OpenHands needs three errors of a call, Hermes eight of a tool. 4 % of recorded sessions have such a "
