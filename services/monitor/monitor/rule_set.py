@@ -11,18 +11,18 @@ from monitor.rules.rule import AnyRule, Finding, GuardianRule, HousekeepingRule,
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.monitor import SteeringStep
 
-ResultT = TypeVar("ResultT")
+FoundT = TypeVar("FoundT")
 OFF: Final = "off"
 _AGENT_PREFIX: Final = "agent."
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveRule(Generic[ResultT]):
+class ActiveRule(Generic[FoundT]):
     """A rule with everything that its evaluation needs, so that no lookup is needed for each sandbox."""
 
     rule: AnyRule
     name: str
-    evaluate: Callable[[Any, Facts, datetime, Any], ResultT | None]
+    evaluate: Callable[[Any, Facts, datetime, Any], FoundT | None]
     thresholds: Any
     new_part: Any
 
