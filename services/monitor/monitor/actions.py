@@ -85,7 +85,7 @@ class Actions:
         """Publish the guardian's analysis, unless the stream already has it. Returns the event, to be folded in."""
         pattern, step = decision.pattern, decision.reached
         number = 0 if decision.steering is None else decision.steering.number
-        data = decision_events.analysed(decision)
+        data = decision_events.analysis_event(decision)
         event, _ = await self._publish(state, data, now, pattern.rule, pattern.key, pattern.began, step, number)
         return event
 
@@ -95,7 +95,7 @@ class Actions:
         Returns None if the stream already has a decision with this number: the caller has to read it before it decides
         again.
         """
-        event, is_first = await self._publish(state, decision_events.decided(steering), now, steering.number)
+        event, is_first = await self._publish(state, decision_events.decision_event(steering), now, steering.number)
         return event if is_first else None
 
     async def send(self, state: SandboxActivity, steering: Steering, sending: NextCommand, now: datetime) -> None:
@@ -113,7 +113,7 @@ class Actions:
 
         Returns None if the stream already has the outcome of this intervention.
         """
-        data = decision_events.concluded(steering, outcome)
+        data = decision_events.outcome_event(steering, outcome)
         event, is_first = await self._publish(state, data, now, steering.correlation)
         return event if is_first else None
 
@@ -142,7 +142,7 @@ class Actions:
         Returns the published ones.
         """
         pending = list(herd.notices.values())
-        published = notices.due(pending, self._notifications, now)
+        published = notices.due_notices(pending, self._notifications, now)
         for notice in published:
             sandbox, task = notice.sandbox, notice.task
             await self._publisher.publish(

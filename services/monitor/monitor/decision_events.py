@@ -13,7 +13,7 @@ from sandherd.contracts.events.monitor import (
 _RECOVERED: Final = "recovered"
 
 
-def analysed(decision: GuardianDecision) -> MonitorGuardianAnalysed:
+def analysis_event(decision: GuardianDecision) -> MonitorGuardianAnalysed:
     """The event of a pattern that the guardian has found."""
     pattern, steering = decision.pattern, decision.steering
     return MonitorGuardianAnalysed(
@@ -27,7 +27,7 @@ def analysed(decision: GuardianDecision) -> MonitorGuardianAnalysed:
     )
 
 
-def decided(steering: Steering) -> MonitorInterventionDecided:
+def decision_event(steering: Steering) -> MonitorInterventionDecided:
     """The event of a decision to intervene."""
     return MonitorInterventionDecided(
         rule=steering.rule,
@@ -43,7 +43,7 @@ def decided(steering: Steering) -> MonitorInterventionDecided:
     )
 
 
-def concluded(steering: Steering, outcome: Outcome) -> MonitorInterventionOutcome:
+def outcome_event(steering: Steering, outcome: Outcome) -> MonitorInterventionOutcome:
     """The event of an intervention's outcome."""
     return MonitorInterventionOutcome(
         correlation_id=steering.correlation,

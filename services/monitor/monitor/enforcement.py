@@ -152,14 +152,14 @@ class Enforcement:
     async def _send(self, key: Key, now: datetime) -> None:
         """Send the next command of an intervention, or send it again."""
         state = self.herd.live.get(key)
-        sending = guardian.to_send(state, now) if state is not None else None
+        sending = guardian.command_to_send(state, now) if state is not None else None
         if state is None or state.steering is None or sending is None:
             return
         self._lease.check()
         await self._actions.send(state, state.steering, sending, now)
         current = self.herd.live.get(key)  # events may have been read meanwhile
         if current is not None:
-            self.herd.replace(guardian.sent(current, sending, now))
+            self.herd.replace(guardian.after_command(current, sending, now))
 
     def _suggest(self, key: Key, now: datetime) -> None:
         """Request that the model assesses a soft pattern, if there is one."""

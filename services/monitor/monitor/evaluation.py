@@ -30,7 +30,7 @@ class RuleFailedError(Exception):
         super().__init__(f"{rule}: {self.reason}")
 
 
-def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, number: int) -> SandboxActivity:
+def after_observation(state: SandboxActivity, observation: Observation, rules: RuleSet, number: int) -> SandboxActivity:
     """The state after each rule that reads the observation has folded it into its part.
 
     `number` is the stream sequence of the last event.
@@ -66,7 +66,7 @@ def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> Sandbox
     return state.changed(parts=parts, episode_at=at, assessed=NONE_ASSESSED)
 
 
-def first_found(
+def first_finding(
     rules: Iterable[ActiveRule[FoundT]], state: SandboxActivity, now: datetime
 ) -> tuple[AnyRule, FoundT] | None:
     """The first of these rules with a finding, and its finding. Raises `RuleFailedError`."""
@@ -98,14 +98,14 @@ def is_active(name: str, state: SandboxActivity, rules: RuleSet) -> bool:
     return isinstance(rules.by_name.get(name), GuardianRule) and name not in state.disabled
 
 
-def pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None:
+def current_pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None:
     """The pattern that an active guardian rule sees at present, even below its thresholds. Raises `RuleFailedError`."""
     rule = rules.by_name[name]
     assert isinstance(rule, GuardianRule)
     return call(rule, "pattern", rule.pattern, part_of(state, rule, rules))
 
 
-def reached(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
+def reached_step(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
     """The highest step whose threshold a pattern's count reaches. None if it reaches none. Raises `RuleFailedError`."""
     return call(rule, "step", rule.step, pattern, rules.thresholds[rule.name])
 
@@ -118,7 +118,7 @@ def call(rule: AnyRule, step: str, method: Callable[..., ResultT], *arguments: A
         raise RuleFailedError(rule.name, step, error) from error
 
 
-def disabled(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivity:
+def without_rule(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivity:
     """The state without the rule that failed."""
     parts = {name: part for name, part in state.parts.items() if name != failure.rule}
     return state.changed(parts=parts, disabled={**state.disabled, failure.rule: failure.reason})

@@ -41,16 +41,16 @@ class FileEdit:
     count: int
 
 
-def folded(packed: bytes, event: ObservedEvent) -> bytes:
+def after_edit(packed: bytes, event: ObservedEvent) -> bytes:
     """The edits after an event; the same object if the event is not an edit."""
     data = event.data
     if not isinstance(data, AgentFileEdited):
         return packed
-    edits = {edit.path: edit for edit in unpacked(packed)}
+    edits = {edit.path: edit for edit in unpack(packed)}
     former = edits.pop(data.previous_path, None) if data.previous_path is not None else None
     before = edits.pop(data.file_path, former)
     digest = bytes.fromhex(data.content_sha256) if data.content_sha256 else None
-    found = merged((*(before.ranges if before else ()), *ranges_of(data.full_diff or data.diff_preview)))
+    found = merge_ranges((*(before.ranges if before else ()), *ranges_of(data.full_diff or data.diff_preview)))
     count = min(_MAX_COUNT, before.count + 1 if before else 1)
     edits[data.file_path] = FileEdit(data.file_path, digest, found, event.at, count)
     return pack(edits.values())
@@ -74,7 +74,7 @@ def pack(edits: Iterable[FileEdit]) -> bytes:
     return b"".join(reversed(pieces))
 
 
-def unpacked(packed: bytes) -> Iterator[FileEdit]:
+def unpack(packed: bytes) -> Iterator[FileEdit]:
     """The edits, oldest first."""
     place = 0
     while place < len(packed):
@@ -121,7 +121,7 @@ def _range(added: list[int], line: int, *, removed: bool) -> Iterator[Range]:
         yield max(1, line - 1), max(1, line - 1)
 
 
-def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """The ranges in order, without overlaps. If there are more than `MAX_RANGES`, the nearest ones are joined."""
     result: list[Range] = []
     for first, last in sorted(ranges):

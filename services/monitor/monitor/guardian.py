@@ -60,7 +60,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
     """
     if state.ended or state.stopping or state.paused or state.found is not None:
         return None
-    highest, accepts = intervention_ladder.maximum(state, rules), _accepts_intervention(state, now, rules)
+    highest, accepts = intervention_ladder.maximum_step(state, rules), _accepts_intervention(state, now, rules)
     all_count = accepts or (highest == "observe" and state.finished_at is None)
     for active in rules.guardian if all_count else rules.published_only:
         if active.name in state.disabled or is_muted(state, active.name, now):
@@ -68,10 +68,10 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
         rule, part = active.rule, state.parts.get(active.name, active.new_part)
         assert isinstance(rule, GuardianRule)
         pattern = call(rule, "decision", rule.evaluate, part, state, now, active.thresholds)
-        step = intervention_ladder.due(state, rule, pattern, rules) if pattern is not None else None
+        step = intervention_ladder.due_step(state, rule, pattern, rules) if pattern is not None else None
         if pattern is None or step is None or not _may_act(rule, state, rules):
             continue
-        step = evaluation.reached(rule, pattern, rules) or step if highest == "observe" else step
+        step = evaluation.reached_step(rule, pattern, rules) or step if highest == "observe" else step
         decision = _decision(state, rule, pattern, step, now=now, rules=rules, ids=ids)
         if decision is not None and (accepts or decision.steering is None):
             return decision
@@ -112,10 +112,10 @@ def _decision(
     ids: DerivedIds,
 ) -> GuardianDecision | None:
     watched = rules.by_name.get(pattern.of or rule.name)
-    highest = intervention_ladder.maximum(state, rules)
-    lowered = intervention_ladder.permitted(watched if isinstance(watched, GuardianRule) else rule, step, highest)
+    highest = intervention_ladder.maximum_step(state, rules)
+    lowered = intervention_ladder.permitted_step(watched if isinstance(watched, GuardianRule) else rule, step, highest)
     if lowered == "observe":
-        return None if observed(pattern, step) in state.observed else GuardianDecision(pattern, step)
+        return None if observed_state(pattern, step) in state.observed else GuardianDecision(pattern, step)
     last = intervention_ladder.last_against(state, pattern)
     if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the pattern's own rule repeats the last step
@@ -127,11 +127,11 @@ def _decision(
 
 def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
     """Whether the rule that recognises a pattern sees it at present, even below its thresholds."""
-    current = evaluation.pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
+    current = evaluation.current_pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
     return current is not None and current.key == pattern.key
 
 
-def observed(pattern: Pattern, step: SteeringStep) -> ObservedState:
+def observed_state(pattern: Pattern, step: SteeringStep) -> ObservedState:
     """A pattern that is only published, in the form in which it is remembered."""
     return ObservedState(pattern.rule, pattern.key, pattern.began, step)
 
@@ -232,7 +232,7 @@ def _next_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand
     return NextCommand.INSTRUCTION if instructs and state.finished_at is None else None
 
 
-def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
+def command_to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
     """The next command, if it was not sent yet, or was not carried out within `RESEND_AFTER` and may be lost."""
     found = next_command(state)
     if found is None or state.steering is None:
@@ -241,7 +241,7 @@ def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
     return found if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
 
 
-def sent(state: SandboxActivity, sending: NextCommand, now: datetime) -> SandboxActivity:
+def after_command(state: SandboxActivity, sending: NextCommand, now: datetime) -> SandboxActivity:
     """The state after a command was sent; unchanged if the event of its effect was read meanwhile."""
     steering = state.steering
     if steering is None or next_command(state) is not sending:

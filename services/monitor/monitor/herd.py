@@ -7,7 +7,7 @@ from uuid import UUID
 
 from monitor import interventions, notices
 from monitor.assessment.allowance import TokenAllowance
-from monitor.evaluation import RuleFailedError, disabled
+from monitor.evaluation import RuleFailedError, without_rule
 from monitor.facts import Key, ObservedEvent
 from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
@@ -87,7 +87,7 @@ class Herd:
         """Stop evaluating a rule for this sandbox, because it has failed."""
         state = self.live.get(key)
         if state is not None:
-            self._store(key, state, disabled(state, failure))
+            self._store(key, state, without_rule(state, failure))
 
     def end(self, key: Key) -> None:
         """Record that a sandbox has ended, if this is known from another source than the stream.
@@ -97,7 +97,7 @@ class Herd:
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
-            self._store(key, state, state.changed(ended=True, steering=interventions.ended_with_sandbox(state)))
+            self._store(key, state, state.changed(ended=True, steering=interventions.after_sandbox_end(state)))
 
     def remove(self, key: Key) -> None:
         """Stop watching a sandbox that has ended."""

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from monitor.evaluation import call, first_found, part_of
+from monitor.evaluation import call, first_finding, part_of
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import REPEAT_AFTER, AnyHousekeepingRule, Finding, HousekeepingRule
 from monitor.sandbox_state import SandboxActivity
@@ -21,7 +21,7 @@ def find(state: SandboxActivity, now: datetime, rules: RuleSet, watching_since: 
     if state.ended or state.stopping or _found_lately(state, now):
         return None
     just_started = now - watching_since < rules.silence
-    found = first_found(rules.without_silence if just_started else rules.housekeeping, state, now)
+    found = first_finding(rules.without_silence if just_started else rules.housekeeping, state, now)
     return found[1] if found is not None else None
 
 

@@ -23,17 +23,17 @@ def rank(step: SteeringStep) -> int:
     return STEPS.index(step)
 
 
-def maximum(state: SandboxActivity, rules: RuleSet) -> SteeringStep:
+def maximum_step(state: SandboxActivity, rules: RuleSet) -> SteeringStep:
     """The strongest step that is permitted for this sandbox."""
     return state.max_step or rules.max_step
 
 
-def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
+def due_step(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
     """The step that a pattern leads to, before it is lowered to the maximum; None if it leads to none.
 
     Raises `RuleFailedError`.
     """
-    reached = evaluation.reached(rule, pattern, rules)
+    reached = evaluation.reached_step(rule, pattern, rules)
     if reached is None:
         return None
     watched = rules.by_name.get(pattern.of or rule.name)
@@ -49,7 +49,7 @@ def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: 
     return _weaker(reached, allowed)
 
 
-def permitted(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) -> SteeringStep:
+def permitted_step(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) -> SteeringStep:
     """The step, lowered to the maximum `highest`.
 
     A rule whose first step exceeds the maximum sends a nudge, unless a nudge exceeds it, too.

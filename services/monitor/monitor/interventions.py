@@ -51,7 +51,7 @@ def is_of_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
     return data.message_type == "guardian_nudge" or any(one.message == data.message_id for one in state.interventions)
 
 
-def delivered(state: SandboxActivity, event: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:
+def after_message_event(state: SandboxActivity, event: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:
     """The state after an event of the intervention's message, or of a user's instruction; None for another message."""
     steering = state.steering
     if steering is None:
@@ -75,7 +75,7 @@ def _delivery_progress(steering: Steering, event: ObservedEvent, data: MessageEv
     return steering
 
 
-def cut_short(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> Steering | None:
+def after_end(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> Steering | None:
     """The intervention after its agent or its sandbox has ended.
 
     If the agent was not resumed from a pause, the pause first has to be cancelled and its approval withdrawn, unless
@@ -90,13 +90,13 @@ def cut_short(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> S
     return replace(steering, outcome="obeyed" if did_otherwise else "finished")
 
 
-def ended_with_sandbox(state: SandboxActivity) -> Steering | None:
+def after_sandbox_end(state: SandboxActivity) -> Steering | None:
     """The intervention after its sandbox has ended, by the spawner's record."""
     steering = state.steering
     return steering if steering is None or steering.outcome is not None else replace(steering, outcome="finished")
 
 
-def paused(state: SandboxActivity) -> Steering | None:
+def after_pause(state: SandboxActivity) -> Steering | None:
     """The intervention after its sandbox was paused."""
     steering = state.steering
     if steering is None or steering.step != "pause" or steering.taken:
@@ -104,7 +104,7 @@ def paused(state: SandboxActivity) -> Steering | None:
     return replace(steering, taken=True, sent_at=None)
 
 
-def resumed(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+def after_resume(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     """The state after its sandbox was resumed: by the answer to a pause, or by a user, which counts as the answer.
 
     The user who resumes the agent knows the pattern, so a new episode begins and the count starts again.
@@ -118,7 +118,7 @@ def resumed(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> San
     return evaluation.new_episode(state.changed(steering=continued), rules, event.at)
 
 
-def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
+def after_refusal(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
     """The intervention after a command about its sandbox was refused. A refused pause counts as undelivered."""
     steering = state.steering
     waits = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
@@ -127,7 +127,7 @@ def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
     return replace(steering, outcome="undelivered")
 
 
-def answered(state: SandboxActivity, data: ApprovalEvent) -> SandboxActivity:
+def after_approval_event(state: SandboxActivity, data: ApprovalEvent) -> SandboxActivity:
     """The state after an event of the approval that a pause has requested; unchanged for another approval."""
     steering = state.steering
     if steering is None or steering.approval is None or data.approval_id != steering.approval or steering.closed:
@@ -146,7 +146,7 @@ def _with_answer(steering: Steering, data: ApprovalEvent) -> Steering:
     return closed if isinstance(data, ApprovalDenied | ApprovalExpired) else steering
 
 
-def analysed(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxActivity:
+def after_analysis(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxActivity:
     """The state after a pattern was published. It is remembered if no intervention follows."""
     if data.needs_steering or data.pattern is None or data.steering_type is None:
         return state
@@ -156,7 +156,7 @@ def analysed(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxAc
     return state.changed(observed=(*state.observed, found)[-_MAX_OBSERVED:])
 
 
-def assessed_or_muted(
+def after_assessment_or_muting(
     state: SandboxActivity, data: MonitorFindingAssessed | MonitorRuleMuted | MonitorRuleUnmuted
 ) -> SandboxActivity:
     """The state after a model has assessed a finding of a rule, or a user has muted or unmuted a rule."""
@@ -171,7 +171,7 @@ def assessed_or_muted(
     return state.changed(muted=rules)
 
 
-def decided(
+def after_decision(
     state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
 ) -> SandboxActivity:
     """The state after a decision to intervene; unchanged if it is already known.
@@ -198,7 +198,7 @@ def decided(
         watched=data.pattern_rule or data.rule,
         approval=data.approval_id,
     )
-    return remembered(state.changed(steering=_already_over(state, steering)), steering)
+    return with_intervention(state.changed(steering=_already_over(state, steering)), steering)
 
 
 def _already_over(state: SandboxActivity, steering: Steering) -> Steering:
@@ -218,13 +218,13 @@ def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[San
     try:
         if not evaluation.is_active(rule, state, rules):
             return state, ""
-        pattern = evaluation.pattern(rule, state, rules)
+        pattern = evaluation.current_pattern(rule, state, rules)
         return state, pattern.key if pattern is not None else None
     except RuleFailedError as failure:
-        return evaluation.disabled(state, failure), ""
+        return evaluation.without_rule(state, failure), ""
 
 
-def remembered(state: SandboxActivity, steering: Steering) -> SandboxActivity:
+def with_intervention(state: SandboxActivity, steering: Steering) -> SandboxActivity:
     """The state after a new intervention, which is added to the remembered ones."""
     one = Intervention(
         number=steering.number,
@@ -242,7 +242,7 @@ def remembered(state: SandboxActivity, steering: Steering) -> SandboxActivity:
     return state.changed(interventions=interventions, steered_at=steering.decided_at, steered=steering.number)
 
 
-def ended(state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionOutcome) -> SandboxActivity:
+def after_outcome(state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionOutcome) -> SandboxActivity:
     """The state after an outcome was published."""
     steering = state.steering
     if steering is not None and steering.correlation == data.correlation_id:

@@ -170,7 +170,7 @@ def result_digest(result: Any) -> str:
 
     It is equal for the text that the model sees and for the structure that Claude's tools return, if both are complete.
     """
-    return _digest(normalised(result_text(result)))
+    return _digest(normalised_text(result_text(result)))
 
 
 def result_text(result: Any) -> str:
@@ -202,7 +202,7 @@ def _field_text(result: Mapping[str, Any]) -> str | None:
     return next((text for text in (content, *map(result.get, _TEXTS)) if isinstance(text, str)), None)
 
 
-def normalised(text: str) -> bytes:
+def normalised_text(text: str) -> bytes:
     """A result in lower case, without parts that vary by chance. At most `HEAD + TAIL` of its characters are read."""
     if len(text) > HEAD + TAIL:
         text = f"{text[:HEAD]}\n{text[-TAIL:]}"
@@ -266,7 +266,7 @@ def cause_digest(result: Any, *, needs_reason: bool = False) -> str | None:
     The cause is the last line of a traceback, else the first line that looks like a reason, else the last one. With
     `needs_reason`, a short last line, such as a count, does not qualify as a cause.
     """
-    lines = [line for line in _STATUS.sub(b"", normalised(result_text(result))).splitlines() if line.strip()]
+    lines = [line for line in _STATUS.sub(b"", normalised_text(result_text(result))).splitlines() if line.strip()]
     if not lines:
         return None
     reason = next((line for line in lines if _REASON.search(line)), None)

@@ -78,7 +78,9 @@ def notice_of(event: ObservedEvent) -> Notice | None:
     )
 
 
-def due(pending: Collection[Notice], notification_kinds: Collection[NotificationKind], now: datetime) -> list[Notice]:
+def due_notices(
+    pending: Collection[Notice], notification_kinds: Collection[NotificationKind], now: datetime
+) -> list[Notice]:
     """The notices to publish, oldest first; the others of `pending` can be dropped."""
     return [notice for notice in pending if notice.kind in notification_kinds and now - notice.at <= MAX_AGE]
 

@@ -37,7 +37,7 @@ class Outage:
         return f"a network, a server or the model's provider did not respond, {self.count} times"
 
 
-def folded(outage: Outage | None, event: ObservedEvent, call: EndedCall | None) -> Outage | None:
+def after_event(outage: Outage | None, event: ObservedEvent, call: EndedCall | None) -> Outage | None:
     """The outage after an event of the worker, which ends `call`; None if there is none, or it is over."""
     if (call is not None and call.outcome == NAME) or _is_retried(event):
         ids = () if event.id is None else (event.id,)

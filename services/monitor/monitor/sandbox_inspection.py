@@ -35,7 +35,7 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
         last_sign_at=state.last_sign_at,
         last_work_at=state.last_work_at,
         expires_at=state.expires_at,
-        max_intervention=intervention_ladder.maximum(state, rules),
+        max_intervention=intervention_ladder.maximum_step(state, rules),
         steered_at=state.steered_at,
         next_after=over if over is not None and over > now else None,
         silent_for=max(0.0, (now - state.last_sign_at).total_seconds()),
@@ -83,7 +83,7 @@ def _progress(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: dateti
 
 def _count_of(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> dict[str, Any]:
     if isinstance(rule, GuardianRule):
-        pattern = evaluation.pattern(rule.name, state, rules)
+        pattern = evaluation.current_pattern(rule.name, state, rules)
         count = pattern.count if pattern is not None else 0
         step, threshold = _next(rule, count, rules.thresholds[rule.name])
         summary = pattern.summary if pattern is not None else ""

@@ -109,11 +109,11 @@ def _edits(packed: bytes) -> tuple[Edit, ...]:
             at=edit.at,
             count=edit.count,
         )
-        for edit in file_edits.unpacked(packed)
+        for edit in file_edits.unpack(packed)
     )
 
 
-def due(herd: Herd, written: dict[Key, float], now: float, limit: int) -> list[SandboxActivity]:
+def due_states(herd: Herd, written: dict[Key, float], now: float, limit: int) -> list[SandboxActivity]:
     """The states whose summaries are to be written at `now`, in seconds of a monotonic clock; ended sandboxes first.
 
     `written` has the time of the last write for each live sandbox.

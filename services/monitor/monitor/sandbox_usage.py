@@ -79,7 +79,7 @@ NO_PROGRESS: Final = AgentTotals()
 """Shared by all sandboxes whose agent has done nothing yet."""
 
 
-def folded(progress: AgentTotals, event: ObservedEvent, call: EndedCall | None) -> AgentTotals:
+def after_event(progress: AgentTotals, event: ObservedEvent, call: EndedCall | None) -> AgentTotals:
     """The totals after an event of the worker, which ends `call`."""
     if call is not None:
         return _changed(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + _has_failed(event))
@@ -94,12 +94,12 @@ def _has_failed(event: ObservedEvent) -> bool:
     return isinstance(data, AgentToolResult) and data.is_error
 
 
-def paused(progress: AgentTotals, at: datetime) -> AgentTotals:
+def after_pause(progress: AgentTotals, at: datetime) -> AgentTotals:
     """The totals after the sandbox was paused."""
     return progress if progress.paused_at is not None else replace(progress, paused_at=at)
 
 
-def resumed(progress: AgentTotals, at: datetime) -> AgentTotals:
+def after_resume(progress: AgentTotals, at: datetime) -> AgentTotals:
     """The totals after the sandbox was resumed."""
     if progress.paused_at is None:
         return progress

@@ -174,7 +174,7 @@ def _decode_parts(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapp
 # --- layouts -----------------------------------------------------------------------------------------------------
 
 
-def sources(positions: Mapping[PartitionId, int], partition_id: PartitionId) -> list[list[PartitionId]]:
+def snapshot_sets(positions: Mapping[PartitionId, int], partition_id: PartitionId) -> list[list[PartitionId]]:
     """The sets of snapshots from which a partition can be restored, the best first. A set is of one layout.
 
     `positions` has the last event of each stored snapshot. From its own layout a partition needs only its own snapshot,
@@ -190,7 +190,7 @@ def _all_of(count: int) -> list[PartitionId]:
     return [PartitionId(count, number) for number in range(max(1, count))]
 
 
-def merged(herds: Sequence[Herd], partition_id: PartitionId, rules: RuleSet) -> Herd:
+def merge_herds(herds: Sequence[Herd], partition_id: PartitionId, rules: RuleSet) -> Herd:
     """The sandboxes of one partition from several snapshots, at the position of the earliest snapshot.
 
     Events after that position are read again; a state from a later snapshot ignores events that it has already.
@@ -207,7 +207,7 @@ def merged(herds: Sequence[Herd], partition_id: PartitionId, rules: RuleSet) -> 
     )
 
 
-def replaced(positions: Mapping[PartitionId, int], count: int) -> list[PartitionId]:
+def unneeded_snapshots(positions: Mapping[PartitionId, int], count: int) -> list[PartitionId]:
     """The snapshots of other layouts that no partition of this layout needs any more."""
     own = [positions.get(place) for place in _all_of(count)]
     if None in own:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from monitor.herd import Herd
 from monitor.partition_plan import UNDIVIDED, PartitionId
 from monitor.rule_set import RuleSet
-from monitor.snapshot import Manifest, SnapshotError, merged, pack, replaced, sources, unpack
+from monitor.snapshot import Manifest, SnapshotError, merge_herds, pack, snapshot_sets, unneeded_snapshots, unpack
 from sandherd.bus.connection import Bus, PublishFailedError
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.kv import last_message
@@ -54,13 +54,13 @@ class Snapshots:
 
         Raises nats-py's errors while the bucket is unavailable.
         """
-        for places in sources(positions, partition_id):
+        for places in snapshot_sets(positions, partition_id):
             try:
                 herds = [await self._herd(one, shared=one.total != partition_id.total) for one in places]
             except (SnapshotError, ValidationError, nats.js.errors.NotFoundError) as error:
                 _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
                 continue
-            herd = herds[0] if places == [partition_id] else merged(herds, partition_id, self._rules)
+            herd = herds[0] if places == [partition_id] else merge_herds(herds, partition_id, self._rules)
             _log.info("snapshot restored", position=herd.position, sandboxes=len(herd.live))
             return herd
         return Herd(rules=self._rules)
@@ -188,7 +188,9 @@ class SnapshotStore:
         if self._place.number:
             return
         stored = await self._snapshots.manifests()
-        for place in replaced({one: manifest.position for one, (manifest, _) in stored.items()}, self._place.total):
+        for place in unneeded_snapshots(
+            {one: manifest.position for one, (manifest, _) in stored.items()}, self._place.total
+        ):
             manifest, _ = stored[place]
             pieces = [piece_key(place, manifest.generation, number) for number in range(manifest.pieces)]
             await self._empty([manifest_key(place), *pieces])

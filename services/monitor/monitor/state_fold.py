@@ -11,7 +11,7 @@ from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
 from monitor.file_contents import content_changes
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import ActedFinding, Assignment, SandboxActivity
-from monitor.tool_calls import closed, opened
+from monitor.tool_calls import after_call_end, after_call_start
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentStarted, AgentTurnCompleted
 from sandherd.contracts.events.message import ApprovalEvent, MessageAcknowledged, MessageEvent
@@ -63,7 +63,7 @@ def _step(state: SandboxActivity, event: ObservedEvent, rules: RuleSet, number: 
         state = _after_attempt_end(state, event)
     else:
         state = _after_own_event(state, event, rules)
-    return evaluation.folded(state, Observation(event, call), rules, number).sealed()
+    return evaluation.after_observation(state, Observation(event, call), rules, number).sealed()
 
 
 def _first_state(event: ObservedEvent) -> SandboxActivity | None:
@@ -97,7 +97,7 @@ def _agent(state: SandboxActivity, event: ObservedEvent) -> tuple[SandboxActivit
         # The agent no longer waits for an approval of an ended turn, even if that is answered later.
         changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
-        changes |= {"finished_at": event.at, "steering": interventions.cut_short(state, event, ended=False)}
+        changes |= {"finished_at": event.at, "steering": interventions.after_end(state, event, ended=False)}
     return _calls(state.changed(**changes), event, model.opens, model.closes)
 
 
@@ -119,12 +119,12 @@ def _progress(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
 
 def _with_summary_fields(state: SandboxActivity, event: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
     """The state after a worker's event, with the fields that summaries show."""
-    outage = outages.folded(state.outage, event, call)
+    outage = outages.after_event(state.outage, event, call)
     if outage is not state.outage:
         state = state.changed(outage=outage)
-    progress = sandbox_usage.folded(state.progress, event, call)
+    progress = sandbox_usage.after_event(state.progress, event, call)
     if isinstance(event.data, AgentFileEdited):
-        return state.changed(progress=progress, edits=file_edits.folded(state.edits, event))
+        return state.changed(progress=progress, edits=file_edits.after_edit(state.edits, event))
     if isinstance(event.data, AgentStarted) and state.assignment is None:
         return state.changed(progress=progress, assignment=Assignment.of(event.data))
     return state if progress is state.progress else state.changed(progress=progress)
@@ -136,8 +136,8 @@ def _calls(
     if event.data is None:
         return state, None
     if opens is not None:
-        return opened(state, event, event.data, opens), None
-    return closed(state, event, event.data, closes) if closes is not None else (state, None)
+        return after_call_start(state, event, event.data, opens), None
+    return after_call_end(state, event, event.data, closes) if closes is not None else (state, None)
 
 
 def _after_approval(state: SandboxActivity, event: ObservedEvent) -> SandboxActivity:
@@ -147,7 +147,7 @@ def _after_approval(state: SandboxActivity, event: ObservedEvent) -> SandboxActi
     """
     model = EVENTS.get(event.type)
     if isinstance(event.data, ApprovalEvent):
-        state = interventions.answered(state, event.data)
+        state = interventions.after_approval_event(state, event.data)
     if model is None or model.closes is None:
         return state
     return _calls(state.changed(answered_at=event.at), event, None, model.closes)[0]
@@ -158,7 +158,7 @@ def _sandbox(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> Sa
     if event.taskid is not None and state.taskid is None:
         changes |= {"taskid": event.taskid, "traceparent": event.traceparent}
     state = state.changed(**changes)
-    return interventions.resumed(state, event, rules) if event.type == SandboxResumed.type else state
+    return interventions.after_resume(state, event, rules) if event.type == SandboxResumed.type else state
 
 
 def _changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
     if isinstance(event.data, SandboxExtended):
         return {"expires_at": event.data.expires_at}
     if isinstance(event.data, SandboxRefused):
-        return {"steering": interventions.refused(state, event.data)}
+        return {"steering": interventions.after_refusal(state, event.data)}
     return _state_changes(state, event, sign)
 
 
@@ -183,16 +183,16 @@ def _state_changes(state: SandboxActivity, event: ObservedEvent, sign: dict[str,
         return sign | {
             "paused": False,
             "resumed_at": resumed,
-            "progress": sandbox_usage.resumed(state.progress, event.at),
+            "progress": sandbox_usage.after_resume(state.progress, event.at),
         }
     if becomes is SandboxState.PAUSED:
-        progress = sandbox_usage.paused(state.progress, event.at)
-        return {"paused": True, "progress": progress, "steering": interventions.paused(state)}
+        progress = sandbox_usage.after_pause(state.progress, event.at)
+        return {"paused": True, "progress": progress, "steering": interventions.after_pause(state)}
     if becomes is SandboxState.STOPPING:
         return {"stopping": True}
     if becomes not in SANDBOX_ENDED:
         return {}
-    return {"ended": True, "steering": interventions.cut_short(state, event, ended=True)}
+    return {"ended": True, "steering": interventions.after_end(state, event, ended=True)}
 
 
 def _state_of(event: ObservedEvent) -> SandboxState | None:
@@ -209,14 +209,14 @@ def _after_attempt_end(state: SandboxActivity, event: ObservedEvent) -> SandboxA
     """
     if state.finished_at is not None:
         return state
-    return state.changed(finished_at=event.at, steering=interventions.cut_short(state, event, ended=False))
+    return state.changed(finished_at=event.at, steering=interventions.after_end(state, event, ended=False))
 
 
 def _message(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     data = event.data
     if not isinstance(data, MessageEvent):
         return state
-    steered = interventions.delivered(state, event, data)
+    steered = interventions.after_message_event(state, event, data)
     if steered is not None and data.message_type == "guardian_nudge":
         return steered
     state = steered or state
@@ -231,13 +231,13 @@ def _after_own_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSe
         case IdleFinding() as data:
             return _with_finding(state, event, data)
         case MonitorInterventionDecided() as data:
-            return interventions.decided(state, event, data, rules)
+            return interventions.after_decision(state, event, data, rules)
         case MonitorInterventionOutcome() as data:
-            return interventions.ended(state, event, data)
+            return interventions.after_outcome(state, event, data)
         case MonitorGuardianAnalysed() as data:
-            return interventions.analysed(state, data)
+            return interventions.after_analysis(state, data)
         case MonitorFindingAssessed() | MonitorRuleMuted() | MonitorRuleUnmuted() as data:
-            return interventions.assessed_or_muted(state, data)
+            return interventions.after_assessment_or_muting(state, data)
         case _:
             return state
 

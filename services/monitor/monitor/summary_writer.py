@@ -52,7 +52,7 @@ class SummaryWriter:
         """
         if not self._bus.connected:  # a write would be sent after a reconnect, and overwrite a successor's
             return
-        due = sandbox_summary.due(herd, self._written, time.monotonic(), _MAX_WRITES)
+        due = sandbox_summary.due_states(herd, self._written, time.monotonic(), _MAX_WRITES)
         for start in range(0, len(due), _PARALLEL_WRITES):
             self._lease.check()
             await self._write_together(herd, due[start : start + _PARALLEL_WRITES])

@@ -31,7 +31,7 @@ _TIMED_OUT: Final = "timed_out"
 """The error of every call that times out. Its output is ignored."""
 
 
-def opened(state: SandboxActivity, event: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
+def after_call_start(state: SandboxActivity, event: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
     """The state after a call has begun; unchanged if that call is known to have ended already."""
     key = _key(field, str(getattr(data, field)))
     if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
@@ -70,7 +70,7 @@ def _parent(call_id: str | None) -> str | None:
     return None if call_id is None else call_id[:_MAX_PARENT]
 
 
-def closed(
+def after_call_end(
     state: SandboxActivity, event: ObservedEvent, data: EventData, field: str
 ) -> tuple[SandboxActivity, EndedCall | None]:
     """The state after a call has ended, and the ended call if it is of a tool.

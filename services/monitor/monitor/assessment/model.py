@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from monitor.assessment.assessment_request import INSTRUCTIONS, AssessmentCase
-from monitor.assessment.model_reply import Assessment, Failure, ModelAnswer, assessed
+from monitor.assessment.model_reply import Assessment, Failure, ModelAnswer, validated_assessment
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -60,7 +60,7 @@ async def assessment_of(model: "Model[Any]", case: AssessmentCase) -> Assessment
             )
     except Exception as error:  # noqa: BLE001  # the clients of vendors raise errors of many kinds; each means no verdict
         return Assessment(None, failure=failure_of(error))
-    return assessed(result.output, case, result.usage.total_tokens)
+    return validated_assessment(result.output, case, result.usage.total_tokens)
 
 
 def failure_of(error: Exception) -> Failure:

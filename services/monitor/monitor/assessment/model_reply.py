@@ -35,7 +35,7 @@ class Assessment:
     """The source sequence of the last event that the verdict is based on."""
 
 
-def assessed(answer: ModelAnswer, case: AssessmentCase, tokens: int) -> Assessment:
+def validated_assessment(answer: ModelAnswer, case: AssessmentCase, tokens: int) -> Assessment:
     """The answer as an assessment. Without evidence, or with a record that does not exist, there is no verdict."""
     numbers = dict.fromkeys(answer.evidence)
     all_exist = all(1 <= number <= len(case.records) for number in numbers)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from monitor import decision_events, evaluation, guardian, housekeeping_findings
-from monitor.evaluation import RuleFailedError, first_found
+from monitor.evaluation import RuleFailedError, first_finding
 from monitor.facts import OF_USERS, SENDERS, Key, ObservedEvent
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
@@ -118,7 +118,7 @@ class Simulation:
         for active in self.rules.guardian:
             state = self._states[key]
             try:
-                found = first_found((active,), state, now)
+                found = first_finding((active,), state, now)
                 if found is not None:
                     assert isinstance(active.rule, GuardianRule)
                     self._list_pattern(state, active.rule, found[1], now)
@@ -130,7 +130,7 @@ class Simulation:
         if identity in self._listed_patterns:
             return
         self._listed_patterns.add(identity)
-        reached = evaluation.reached(rule, pattern, self.rules)
+        reached = evaluation.reached_step(rule, pattern, self.rules)
         finding = self._finding(state, pattern.rule, "guardian", now, summary=pattern.summary)
         evidence = [str(id) for id in pattern.evidence]
         self.findings.append(finding.model_copy(update={"step": reached, "count": pattern.count, "evidence": evidence}))
@@ -148,7 +148,7 @@ class Simulation:
         )
 
     def _disable(self, key: Key, failure: RuleFailedError) -> None:
-        self._states[key] = evaluation.disabled(self._states[key], failure)
+        self._states[key] = evaluation.without_rule(self._states[key], failure)
 
     # --- what the guardian does --------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Simulation:
                 continue
             if decision is None:
                 return
-            self._fold_produced(key, decision_events.analysed(decision), now)
+            self._fold_produced(key, decision_events.analysis_event(decision), now)
             if decision.steering is not None:
                 self._carry_out(key, decision.steering, now)
 
@@ -175,7 +175,7 @@ class Simulation:
             return
         position = self._positions.pop(state.steering.correlation)
         self.interventions[position] = self.interventions[position].model_copy(update={"outcome": outcome})
-        self._fold_produced(key, decision_events.concluded(state.steering, outcome), now)
+        self._fold_produced(key, decision_events.outcome_event(state.steering, outcome), now)
 
     def _carry_out(self, key: Key, steering: Steering, now: datetime) -> None:
         """Fold in the effects of an intervention.
@@ -195,7 +195,7 @@ class Simulation:
                 turn=state.turn,
             )
         )
-        self._fold_produced(key, decision_events.decided(steering), now)
+        self._fold_produced(key, decision_events.decision_event(steering), now)
         message = {"message_id": steering.message, "message_type": "guardian_nudge"}
         if steering.step in guardian.MESSAGES:
             self._fold_produced(key, MessageQueued(**message, content_length=len(steering.text)), now)
