@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class RuleFailedError(Exception):
-    """A rule has raised an error. `reason` has the error and its place, for users."""
+    """A rule has raised an error. `reason` has the class of the error, and the file and line, for users."""
 
     def __init__(self, rule: str, step: str, error: Exception) -> None:
         last = extract_tb(error.__traceback__)[-1]
@@ -45,11 +45,11 @@ def after_observation(state: SandboxActivity, observation: Observation, rules: R
         if (disabled and name in disabled) or not (has_data or active.rule.folds_output):
             continue
         try:
-            before = parts.get(name, active.new_part)
-            part = active.rule.fold(before, observation, state)
+            earlier_part = parts.get(name, active.new_part)
+            part = active.rule.fold(earlier_part, observation, state)
             if steering is not None and steering.watched == name:
-                steering = _observed(steering, active.rule, part, observation, state.turn)
-            if part is not before:
+                steering = _steering_after(steering, active.rule, part, observation, state.turn)
+            if part is not earlier_part:
                 parts[name] = part
         except Exception as error:  # noqa: BLE001  # whatever it raises, it must not stop the watch of all sandboxes
             disabled = {**disabled, name: RuleFailedError(name, "fold", error).reason}
@@ -130,10 +130,10 @@ def part_of(state: SandboxActivity, rule: AnyRule, rules: RuleSet) -> Any:
     return rules.new_parts.get(rule.name) if part is None else part
 
 
-def _observed(steering: Steering, rule: AnyRule, part: Any, observation: Observation, turn: int) -> Steering:
-    """The intervention after an observation of the rule that recognises its pattern: the repetitions are counted.
+def _steering_after(steering: Steering, rule: AnyRule, part: Any, observation: Observation, turn: int) -> Steering:
+    """The intervention after an observation, with the repetitions that its rule recognises in it.
 
-    Unchanged before the agent has received the intervention, and once it has an outcome.
+    The intervention is unchanged before the agent has received it, and once it has an outcome.
     """
     if not isinstance(rule, GuardianRule) or steering.received_at is None or steering.outcome is not None:
         return steering
@@ -142,6 +142,6 @@ def _observed(steering: Steering, rule: AnyRule, part: Any, observation: Observa
         return steering
     if not repeated:
         return replace(steering, others=steering.others + 1)
-    seen = (observation.event.id,) if observation.event.id else ()
-    ids = (*steering.repeated, *seen)[-MAX_CITED:]
-    return replace(steering, repeats=steering.repeats + 1, others=0, clear_turn=turn, repeated=ids)
+    event_ids = (observation.event.id,) if observation.event.id else ()
+    cited = (*steering.repeated, *event_ids)[-MAX_CITED:]
+    return replace(steering, repeats=steering.repeats + 1, others=0, clear_turn=turn, repeated=cited)

@@ -113,26 +113,28 @@ def _decision(
 ) -> GuardianDecision | None:
     watched = rules.by_name.get(pattern.of or rule.name)
     highest = intervention_ladder.maximum_step(state, rules)
-    lowered = intervention_ladder.permitted_step(watched if isinstance(watched, GuardianRule) else rule, step, highest)
-    if lowered == "observe":
+    permitted = intervention_ladder.permitted_step(
+        watched if isinstance(watched, GuardianRule) else rule, step, highest
+    )
+    if permitted == "observe":
         return None if observed_state(pattern, step) in state.observed else GuardianDecision(pattern, step)
     last = intervention_ladder.last_against(state, pattern)
-    if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
+    if pattern.of and (last is None or intervention_ladder.rank(permitted) <= intervention_ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the pattern's own rule repeats the last step
-    if pattern.of and not _is_seen(pattern, state, rules):
+    if pattern.of and not _is_present(pattern, state, rules):
         return None
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
-    return GuardianDecision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
+    return GuardianDecision(pattern, step, _steering(pattern, permitted, text, state, now=now, ids=ids))
 
 
-def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
+def _is_present(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
     """Whether the rule that recognises a pattern sees it at present, even below its thresholds."""
     current = evaluation.current_pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
     return current is not None and current.key == pattern.key
 
 
 def observed_state(pattern: Pattern, step: SteeringStep) -> ObservedState:
-    """A pattern that is only published, in the form in which it is remembered."""
+    """The form in which a pattern that is only published is remembered."""
     return ObservedState(pattern.rule, pattern.key, pattern.began, step)
 
 
@@ -178,8 +180,8 @@ def outcome(state: SandboxActivity, rules: RuleSet) -> Outcome | None:
     limit = call(rule, "ignored_after", rule.ignored_after, rules.thresholds[rule.name])
     if steering.repeats >= limit:
         return "ignored"
-    clear = max(steering.others, state.turn - steering.clear_turn)
-    return "recovered" if clear >= CLEAR_AFTER else None
+    clear_count = max(steering.others, state.turn - steering.clear_turn)
+    return "recovered" if clear_count >= CLEAR_AFTER else None
 
 
 def _approval_is_open(steering: Steering) -> bool:
@@ -228,17 +230,17 @@ def _next_of_cancelled(state: SandboxActivity, steering: Steering) -> NextComman
 def _next_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     if _approval_is_open(steering):
         return NextCommand.WITHDRAWAL
-    instructs = steering.answer == "continue" and bool(steering.instruction) and not steering.instructed
-    return NextCommand.INSTRUCTION if instructs and state.finished_at is None else None
+    must_instruct = steering.answer == "continue" and bool(steering.instruction) and not steering.instructed
+    return NextCommand.INSTRUCTION if must_instruct and state.finished_at is None else None
 
 
 def command_to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
     """The next command, if it was not sent yet, or was not carried out within `RESEND_AFTER` and may be lost."""
-    found = next_command(state)
-    if found is None or state.steering is None:
+    command = next_command(state)
+    if command is None or state.steering is None:
         return None
     sent = state.steering.sent_at
-    return found if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
+    return command if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
 
 
 def after_command(state: SandboxActivity, sending: NextCommand, now: datetime) -> SandboxActivity:

@@ -17,6 +17,7 @@ from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 
 MAX_TOMBSTONES: Final = 10_000
+"""Maximum number of ended sandboxes that are remembered."""
 
 
 class Herd:
@@ -40,7 +41,7 @@ class Herd:
         self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended_keys)
         """Sandboxes that ended recently, so that a late event does not add them again."""
         self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
-        """By the id of the event that caused it: a notice that is not published yet."""
+        """The notices that are not published yet, by the ids of the events that caused them."""
         self.changed: set[Key] = set(self.live)
         """Live sandboxes whose summary may have changed since it was written."""
         self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
@@ -114,8 +115,8 @@ class Herd:
     def _store(self, key: Key, before: SandboxActivity | None, state: SandboxActivity) -> SandboxActivity:
         """Store the state, unless its sandbox has ended and no outcome of an intervention is pending."""
         if state.disabled and (before is None or before.disabled is not state.disabled):
-            known = before.disabled if before is not None else {}
-            self.failures += [(key, rule) for rule in state.disabled if rule not in known]
+            known_failures = before.disabled if before is not None else {}
+            self.failures += [(key, rule) for rule in state.disabled if rule not in known_failures]
         self.live[key] = state
         if state.ended and state.steering is None:
             self.remove(key)

@@ -19,7 +19,7 @@ _SUCCESSFUL_OUTCOMES: Final = frozenset({"obeyed", "recovered"})
 
 
 def rank(step: SteeringStep) -> int:
-    """The place of a step among all: a higher one is stronger."""
+    """The position of a step among all steps. A stronger step has a higher one."""
     return STEPS.index(step)
 
 
@@ -43,9 +43,9 @@ def due_step(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, ru
         return _after_ignored(steps, last)
     if last is None:
         return _weaker(reached, _first_step(steps))
-    above = [step for step in steps if rank(step) > rank(last.step)]
-    passed = [step for step in steps if rank(step) <= rank(last.step)]
-    allowed = above[0] if above and last.outcome == "ignored" else (passed or list(steps))[-1 if passed else 0]
+    stronger = [step for step in steps if rank(step) > rank(last.step)]
+    earlier = [step for step in steps if rank(step) <= rank(last.step)]
+    allowed = stronger[0] if stronger and last.outcome == "ignored" else (earlier or list(steps))[-1 if earlier else 0]
     return _weaker(reached, allowed)
 
 
@@ -56,17 +56,17 @@ def permitted_step(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringS
     """
     if rank(step) <= rank(highest) or highest == "observe":
         return step if rank(step) <= rank(highest) else "observe"
-    lower = [one for one in rule.steps if rank(one) <= rank(highest) and one != "observe"]
-    return lower[-1] if lower else "nudge"
+    permitted = [candidate for candidate in rule.steps if rank(candidate) <= rank(highest) and candidate != "observe"]
+    return permitted[-1] if permitted else "nudge"
 
 
 def last_against(state: SandboxActivity, pattern: Pattern) -> Intervention | None:
     """The last intervention against a pattern in this episode; None if there is none, or if the agent has obeyed it."""
     watched = pattern.of or pattern.rule
-    for one in reversed(state.interventions):
-        if (one.watched, one.pattern) == (watched, pattern.key):
-            before = state.episode_at is not None and one.decided_at < state.episode_at
-            return None if before or one.outcome in _SUCCESSFUL_OUTCOMES else one
+    for intervention in reversed(state.interventions):
+        if (intervention.watched, intervention.pattern) == (watched, pattern.key):
+            is_earlier_episode = state.episode_at is not None and intervention.decided_at < state.episode_at
+            return None if is_earlier_episode or intervention.outcome in _SUCCESSFUL_OUTCOMES else intervention
     return None
 
 

@@ -86,8 +86,8 @@ def after_end(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> S
         return steering
     if not ended and steering.step == "pause" and steering.received_at is None:
         return replace(steering, sent_at=None)
-    did_otherwise = event.type == AgentCompleted.type and steering.received_at is not None and steering.others > 0
-    return replace(steering, outcome="obeyed" if did_otherwise else "finished")
+    has_obeyed = event.type == AgentCompleted.type and steering.received_at is not None and steering.others > 0
+    return replace(steering, outcome="obeyed" if has_obeyed else "finished")
 
 
 def after_sandbox_end(state: SandboxActivity) -> Steering | None:
@@ -121,8 +121,8 @@ def after_resume(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -
 def after_refusal(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
     """The intervention after a command about its sandbox was refused. A refused pause counts as undelivered."""
     steering = state.steering
-    waits = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
-    if steering is None or not waits or data.command != PauseSandbox.type:
+    is_awaited = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
+    if steering is None or not is_awaited or data.command != PauseSandbox.type:
         return steering
     return replace(steering, outcome="undelivered")
 
@@ -150,10 +150,10 @@ def after_analysis(state: SandboxActivity, data: MonitorGuardianAnalysed) -> San
     """The state after a pattern was published. It is remembered if no intervention follows."""
     if data.needs_steering or data.pattern is None or data.steering_type is None:
         return state
-    found = ObservedState(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # published by the monitor
-    if found in state.observed:
+    observed = ObservedState(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # published by the monitor
+    if observed in state.observed:
         return state
-    return state.changed(observed=(*state.observed, found)[-_MAX_OBSERVED:])
+    return state.changed(observed=(*state.observed, observed)[-_MAX_OBSERVED:])
 
 
 def after_assessment_or_muting(
@@ -182,7 +182,7 @@ def after_decision(
         return state
     key = data.pattern
     if key is None:
-        state, key = _pattern_now(state, data.rule, rules)
+        state, key = _current_pattern_key(state, data.rule, rules)
         if key is None:
             return state
     steering = Steering(
@@ -198,19 +198,19 @@ def after_decision(
         watched=data.pattern_rule or data.rule,
         approval=data.approval_id,
     )
-    return with_intervention(state.changed(steering=_already_over(state, steering)), steering)
+    return with_intervention(state.changed(steering=_after_late_decision(state, steering)), steering)
 
 
-def _already_over(state: SandboxActivity, steering: Steering) -> Steering:
+def _after_late_decision(state: SandboxActivity, steering: Steering) -> Steering:
     """The intervention; `finished` if its decision is read after the end of its agent.
 
     A pause is not finished then, because it has to be cancelled.
     """
-    over = state.ended or (state.finished_at is not None and steering.step != "pause")
-    return replace(steering, outcome="finished") if over else steering
+    is_over = state.ended or (state.finished_at is not None and steering.step != "pause")
+    return replace(steering, outcome="finished") if is_over else steering
 
 
-def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[SandboxActivity, str | None]:
+def _current_pattern_key(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[SandboxActivity, str | None]:
     """The state, and the key of the pattern that the rule sees at present; None if it sees none.
 
     The key is empty for a rule that is not active. A rule that fails is disabled in the state.
@@ -225,8 +225,8 @@ def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[San
 
 
 def with_intervention(state: SandboxActivity, steering: Steering) -> SandboxActivity:
-    """The state after a new intervention, which is added to the remembered ones."""
-    one = Intervention(
+    """The state with a new intervention added to the remembered ones."""
+    intervention = Intervention(
         number=steering.number,
         rule=steering.rule,
         step=steering.step,
@@ -238,7 +238,7 @@ def with_intervention(state: SandboxActivity, steering: Steering) -> SandboxActi
         evidence=steering.evidence[-MAX_CITED:],
         approval=steering.approval,
     )
-    interventions = (*state.interventions, one)[-MAX_INTERVENTIONS:]
+    interventions = (*state.interventions, intervention)[-MAX_INTERVENTIONS:]
     return state.changed(interventions=interventions, steered_at=steering.decided_at, steered=steering.number)
 
 
@@ -251,20 +251,20 @@ def after_outcome(state: SandboxActivity, event: ObservedEvent, data: MonitorInt
         received_at = None
     outcome: Outcome = "recovered" if data.recovered else data.outcome
     interventions = tuple(
-        replace(one, outcome=outcome, outcome_at=event.at, received_at=received_at)
-        if one.correlation == data.correlation_id and one.outcome is None
-        else one
-        for one in state.interventions
+        replace(intervention, outcome=outcome, outcome_at=event.at, received_at=received_at)
+        if intervention.correlation == data.correlation_id and intervention.outcome is None
+        else intervention
+        for intervention in state.interventions
     )
     return state.changed(interventions=interventions)
 
 
 def ids_of(texts: Iterable[str]) -> tuple[UUID, ...]:
     """The event ids in an event's evidence; invalid ids are left out."""
-    found: list[UUID] = []
+    ids: list[UUID] = []
     for text in texts:
         try:
-            found.append(UUID(text))
+            ids.append(UUID(text))
         except ValueError:
             continue
-    return tuple(found)
+    return tuple(ids)

@@ -106,12 +106,12 @@ async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -
     )  # fmt: skip
     shares = PartitionShares(bus, service.instance, count, watch.hold)
     _expose_shares(service, watch, shares, count)
-    watching = asyncio.ensure_future(watch.run(settings.check_interval))
+    watch_task = asyncio.ensure_future(watch.run(settings.check_interval))
     try:
         async with service.answering({ShowSandbox: _show_handler(watch, shares, count, budgets)}, by_each=True):
-            await run_until_first(asyncio.shield(watching), shares.run())
+            await run_until_first(asyncio.shield(watch_task), shares.run())
     finally:
-        await cancel_and_wait([watching])
+        await cancel_and_wait([watch_task])
 
 
 def _expose_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares, count: int) -> None:
