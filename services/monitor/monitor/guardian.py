@@ -113,18 +113,16 @@ def _decision(
 ) -> GuardianDecision | None:
     watched = rules.by_name.get(pattern.of or rule.name)
     highest = intervention_ladder.maximum_step(state, rules)
-    permitted = intervention_ladder.permitted_step(
-        watched if isinstance(watched, GuardianRule) else rule, step, highest
-    )
-    if permitted == "observe":
+    lowered = intervention_ladder.permitted_step(watched if isinstance(watched, GuardianRule) else rule, step, highest)
+    if lowered == "observe":
         return None if observed_state(pattern, step) in state.observed else GuardianDecision(pattern, step)
     last = intervention_ladder.last_against(state, pattern)
-    if pattern.of and (last is None or intervention_ladder.rank(permitted) <= intervention_ladder.rank(last.step)):
+    if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the pattern's own rule repeats the last step
     if pattern.of and not _is_present(pattern, state, rules):
         return None
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
-    return GuardianDecision(pattern, step, _steering(pattern, permitted, text, state, now=now, ids=ids))
+    return GuardianDecision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
 
 
 def _is_present(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:

@@ -29,7 +29,7 @@ class Outage:
     evidence: tuple[UUID, ...]
     """Ids of the last events that show it."""
     others: int = 0
-    """Number of calls since then that no outage has prevented."""
+    """Number of calls that no outage has prevented, since the last one that an outage has prevented."""
 
     @property
     def summary(self) -> str:
@@ -39,7 +39,7 @@ class Outage:
 
 def after_event(outage: Outage | None, event: ObservedEvent, call: EndedCall | None) -> Outage | None:
     """The outage after an event of the worker, which ends `call`; None if there is none, or it is over."""
-    if (call is not None and call.outcome == NAME) or _is_retried(event):
+    if (call is not None and call.outcome == NAME) or _is_repeated_request(event):
         ids = () if event.id is None else (event.id,)
         if outage is None:
             return Outage(1, event.at, ids)
@@ -49,5 +49,5 @@ def after_event(outage: Outage | None, event: ObservedEvent, call: EndedCall | N
     return replace(outage, others=outage.others + 1) if outage.others + 1 < OVER_AFTER else None
 
 
-def _is_retried(event: ObservedEvent) -> bool:
+def _is_repeated_request(event: ObservedEvent) -> bool:
     return isinstance(event.data, AgentSystemMessage) and event.data.metadata.get("subtype") == _RETRY_CAUSE

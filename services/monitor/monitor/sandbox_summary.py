@@ -21,13 +21,13 @@ from sandherd.contracts.records import (
 
 WRITE_EVERY: Final = 2.0
 """Minimum seconds between two writes of one summary."""
-_SPENT: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implausible")
+_USAGE_FIELDS: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implausible")
 
 
 def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> SandboxSummary:
-    """The summary to write. `patterns` are those that guardian rules find at present."""
-    progress, assigned = state.progress, state.assignment
-    known = {name: getattr(assigned, name) for name in _TASK_FIELDS} if assigned else {}
+    """The summary to write. `patterns` are the findings at present."""
+    progress, assignment = state.progress, state.assignment
+    task_fields = {name: getattr(assignment, name) for name in _TASK_FIELDS} if assignment else {}
     return SandboxSummary(
         project=state.project,
         sandbox=state.sandbox,
@@ -45,7 +45,7 @@ def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> Sand
         interventions=state.steered,
         steerings=tuple(steering_of(one, state) for one in state.interventions),
         budget=state.budget,
-        **known,
+        **task_fields,
     )
 
 
@@ -84,20 +84,20 @@ def steering_of(intervention: Intervention, state: SandboxActivity) -> SteeringS
 
 def _is_waiting(state: SandboxActivity) -> bool:
     """Whether the sandbox waits for an approval, or its agent for a message."""
-    waits, worked = state.progress.waiting_at, state.last_work_at
+    waiting_at, worked_at = state.progress.waiting_at, state.last_work_at
     return any(call.waits for call in state.in_flight.values()) or (
-        waits is not None and (worked is None or worked <= waits)
+        waiting_at is not None and (worked_at is None or worked_at <= waiting_at)
     )
 
 
 def _updated_at(state: SandboxActivity) -> datetime:
-    known = (state.last_sign_at, state.finished_at, state.progress.paused_at)
-    return state.finished_at or max(at for at in known if at is not None)
+    moments = (state.last_sign_at, state.finished_at, state.progress.paused_at)
+    return state.finished_at or max(at for at in moments if at is not None)
 
 
 def _spending(progress: AgentTotals, until: datetime) -> SandboxUsage:
-    spent = {name: getattr(progress, name) for name in _SPENT}
-    return SandboxUsage(wall_seconds=round(sandbox_usage.wall_seconds(progress, until), 3), **spent)
+    fields = {name: getattr(progress, name) for name in _USAGE_FIELDS}
+    return SandboxUsage(wall_seconds=round(sandbox_usage.wall_seconds(progress, until), 3), **fields)
 
 
 def _edits(packed: bytes) -> tuple[Edit, ...]:
@@ -118,11 +118,11 @@ def due_states(herd: Herd, written: dict[Key, float], now: float, limit: int) ->
 
     `written` has the time of the last write for each live sandbox.
     """
-    found = list(herd.unwritten.values())[:limit]
+    states = list(herd.unwritten.values())[:limit]
     for key in herd.changed:
-        if len(found) >= limit:
+        if len(states) >= limit:
             break
         state = herd.live.get(key)
         if state is not None and now - written.get(key, -WRITE_EVERY) >= WRITE_EVERY:
-            found.append(state)
-    return found
+            states.append(state)
+    return states

@@ -83,8 +83,8 @@ def after_event(progress: AgentTotals, event: ObservedEvent, call: EndedCall | N
     """The totals after an event of the worker, which ends `call`."""
     if call is not None:
         return _changed(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + _has_failed(event))
-    step = _STEPS.get(event.type)
-    return progress if step is None else step(progress, event)
+    fold = _FOLDS.get(event.type)
+    return progress if fold is None else fold(progress, event)
 
 
 def _has_failed(event: ObservedEvent) -> bool:
@@ -167,7 +167,7 @@ def _with_error(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
     return replace(progress, errors=progress.errors + 1)
 
 
-_STEPS: Final[Mapping[str, Callable[[AgentTotals, ObservedEvent], AgentTotals]]] = {
+_FOLDS: Final[Mapping[str, Callable[[AgentTotals, ObservedEvent], AgentTotals]]] = {
     AgentStarted.type: _after_start,
     AgentUsage.type: _with_usage,
     AgentTurnCompleted.type: _after_turn,

@@ -128,9 +128,9 @@ def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.
     assert (shares.problem(), shares.warning()) == (None, None)
     monkeypatch.setattr("monitor.partition_leases.time.monotonic", lambda: now + 3 * TTL + 1)
     assert shares.problem() == "no replica was seen to hold partition 0, 1 of 2"
-    shares.note(PartitionTable(2, {PartitionId(2, 1): "other"}))
+    shares.record_holders(PartitionTable(2, {PartitionId(2, 1): "other"}))
     assert (shares.problem(), shares.warning()) == ("no replica was seen to hold partition 0 of 2", None)
-    shares.note(PartitionTable(8, {PartitionId(8, 1): "other"}))
+    shares.record_holders(PartitionTable(8, {PartitionId(8, 1): "other"}))
     assert (shares.problem(), shares.warning()) == (None, "a replica with 8 partitions still runs, and this one has 2")
 
 
@@ -207,12 +207,12 @@ def test_partition_begins_with_its_sandboxes_of_all_former_ones() -> None:
 
 def test_many_events_are_saved_early_if_that_is_cheap() -> None:
     """A successor reads few events then; large snapshots are saved every 15 s, and take a small part of the CPU."""
-    assert not is_due(unsaved=0, since=60, took=0)
-    assert is_due(unsaved=1, since=15, took=0.5)
-    assert not is_due(unsaved=2999, since=14, took=0.001)
-    assert is_due(unsaved=3000, since=3, took=0.005)
-    assert not is_due(unsaved=3000, since=2, took=0.005)
-    assert not is_due(unsaved=9000, since=9, took=0.2)
+    assert not is_due(unsaved=0, seconds=60, cpu_seconds=0)
+    assert is_due(unsaved=1, seconds=15, cpu_seconds=0.5)
+    assert not is_due(unsaved=2999, seconds=14, cpu_seconds=0.001)
+    assert is_due(unsaved=3000, seconds=3, cpu_seconds=0.005)
+    assert not is_due(unsaved=3000, seconds=2, cpu_seconds=0.005)
+    assert not is_due(unsaved=9000, seconds=9, cpu_seconds=0.2)
 
 
 def test_snapshots_of_a_former_layout_are_deleted_when_all_partitions_have_their_own() -> None:
