@@ -28,7 +28,7 @@ from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRefused, S
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
-_LIVE: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
+_LIVE_STATES: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
 
 
 def fold(state: SandboxActivity | None, event: ObservedEvent, rules: RuleSet = ALL) -> SandboxActivity | None:
@@ -51,12 +51,12 @@ def _step(state: SandboxActivity, event: ObservedEvent, rules: RuleSet, number: 
     state, call = state.draft(), None
     domain = "agent" if event.is_of_agent else event.type.partition(".")[0]
     if domain == "agent":
-        state, call = _agent(state, event)
+        state, call = _after_agent_event(state, event)
         state = _with_summary_fields(state, event, call)
     elif domain == "sandbox":
-        state = _sandbox(state, event, rules)
+        state = _after_sandbox_event(state, event, rules)
     elif domain == "message":
-        state = _message(state, event, rules)
+        state = _after_message_event(state, event, rules)
     elif domain == "approval":
         state = _after_approval(state, event)
     elif domain == "task":
@@ -83,10 +83,10 @@ def _first_state(event: ObservedEvent) -> SandboxActivity | None:
     )
 
 
-def _agent(state: SandboxActivity, event: ObservedEvent) -> tuple[SandboxActivity, EndedCall | None]:
+def _after_agent_event(state: SandboxActivity, event: ObservedEvent) -> tuple[SandboxActivity, EndedCall | None]:
     """The state after an event of its worker, and the call that it ends."""
     model = EVENTS.get(event.type)
-    changes = {"last_sign_at": event.at, **_progress(state, event)}
+    changes = {"last_sign_at": event.at, **_progress_changes(state, event)}
     if event.taskid is not None and state.taskid is None:
         changes |= {"taskid": event.taskid, "traceparent": event.traceparent}
     if model is None:
@@ -98,11 +98,11 @@ def _agent(state: SandboxActivity, event: ObservedEvent) -> tuple[SandboxActivit
         changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": event.at, "steering": interventions.after_end(state, event, ended=False)}
-    return _calls(state.changed(**changes), event, model.opens, model.closes)
+    return _after_call_event(state.changed(**changes), event, model.opens, model.closes)
 
 
-def _progress(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
-    """The changed fields by the content of a worker's event, except those of calls."""
+def _progress_changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
+    """The fields that the content of a worker's event changes, except those of calls."""
     data, changes = event.data, dict[str, Any]()
     if event.type == AgentHeartbeat.type:
         changes["last_heartbeat_at"] = event.at
@@ -130,7 +130,7 @@ def _with_summary_fields(state: SandboxActivity, event: ObservedEvent, call: End
     return state if progress is state.progress else state.changed(progress=progress)
 
 
-def _calls(
+def _after_call_event(
     state: SandboxActivity, event: ObservedEvent, opens: str | None, closes: str | None
 ) -> tuple[SandboxActivity, EndedCall | None]:
     if event.data is None:
@@ -150,47 +150,47 @@ def _after_approval(state: SandboxActivity, event: ObservedEvent) -> SandboxActi
         state = interventions.after_approval_event(state, event.data)
     if model is None or model.closes is None:
         return state
-    return _calls(state.changed(answered_at=event.at), event, None, model.closes)[0]
+    return _after_call_event(state.changed(answered_at=event.at), event, None, model.closes)[0]
 
 
-def _sandbox(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
-    changes = _changes(state, event)
+def _after_sandbox_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+    changes = _spawner_changes(state, event)
     if event.taskid is not None and state.taskid is None:
         changes |= {"taskid": event.taskid, "traceparent": event.traceparent}
     state = state.changed(**changes)
     return interventions.after_resume(state, event, rules) if event.type == SandboxResumed.type else state
 
 
-def _changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
-    """The changed fields after an event of the spawner about a sandbox."""
-    sign = {"last_sign_at": max(event.at, state.last_sign_at)}
+def _spawner_changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
+    """The fields that an event of the spawner about a sandbox changes."""
+    sign_change = {"last_sign_at": max(event.at, state.last_sign_at)}
     if isinstance(event.data, SandboxRequested):
-        expires = {"expires_at": state.expires_at or event.data.expires_at}
-        about = {"linger": event.data.linger_seconds, "max_step": event.data.max_intervention}
-        return sign | expires | about | {"alone": event.taskid is None, "budget": event.data.budget}
+        expiry = {"expires_at": state.expires_at or event.data.expires_at}
+        limits = {"linger": event.data.linger_seconds, "max_step": event.data.max_intervention}
+        return sign_change | expiry | limits | {"alone": event.taskid is None, "budget": event.data.budget}
     if isinstance(event.data, SandboxExtended):
         return {"expires_at": event.data.expires_at}
     if isinstance(event.data, SandboxRefused):
         return {"steering": interventions.after_refusal(state, event.data)}
-    return _state_changes(state, event, sign)
+    return _state_changes(state, event, sign_change)
 
 
-def _state_changes(state: SandboxActivity, event: ObservedEvent, sign: dict[str, Any]) -> dict[str, Any]:
-    """The changed fields after an event that sets the sandbox's state."""
-    becomes = _state_of(event)
-    if becomes in _LIVE:
-        resumed = event.at if event.type == SandboxResumed.type else state.resumed_at
-        return sign | {
+def _state_changes(state: SandboxActivity, event: ObservedEvent, sign_change: dict[str, Any]) -> dict[str, Any]:
+    """The fields that change with the sandbox's state."""
+    new_state = _state_of(event)
+    if new_state in _LIVE_STATES:
+        resumed_at = event.at if event.type == SandboxResumed.type else state.resumed_at
+        return sign_change | {
             "paused": False,
-            "resumed_at": resumed,
+            "resumed_at": resumed_at,
             "progress": sandbox_usage.after_resume(state.progress, event.at),
         }
-    if becomes is SandboxState.PAUSED:
+    if new_state is SandboxState.PAUSED:
         progress = sandbox_usage.after_pause(state.progress, event.at)
         return {"paused": True, "progress": progress, "steering": interventions.after_pause(state)}
-    if becomes is SandboxState.STOPPING:
+    if new_state is SandboxState.STOPPING:
         return {"stopping": True}
-    if becomes not in SANDBOX_ENDED:
+    if new_state not in SANDBOX_ENDED:
         return {}
     return {"ended": True, "steering": interventions.after_end(state, event, ended=True)}
 
@@ -212,14 +212,14 @@ def _after_attempt_end(state: SandboxActivity, event: ObservedEvent) -> SandboxA
     return state.changed(finished_at=event.at, steering=interventions.after_end(state, event, ended=False))
 
 
-def _message(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+def _after_message_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     data = event.data
     if not isinstance(data, MessageEvent):
         return state
-    steered = interventions.after_message_event(state, event, data)
-    if steered is not None and data.message_type == "guardian_nudge":
-        return steered
-    state = steered or state
+    state_with_delivery = interventions.after_message_event(state, event, data)
+    if state_with_delivery is not None and data.message_type == "guardian_nudge":
+        return state_with_delivery
+    state = state_with_delivery or state
     if not isinstance(data, MessageAcknowledged) or interventions.is_of_monitor(state, data):
         return state
     state = state.changed(last_message_at=event.at)
@@ -243,7 +243,7 @@ def _after_own_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSe
 
 
 def _with_finding(state: SandboxActivity, event: ObservedEvent, data: IdleFinding) -> SandboxActivity:
-    before = state.found
-    if before is not None and before.event == event.id:
+    earlier = state.found
+    if earlier is not None and earlier.event == event.id:
         return state
-    return state.changed(found=ActedFinding(data.rule, event.at, before.times + 1 if before else 1, event.id))
+    return state.changed(found=ActedFinding(data.rule, event.at, earlier.times + 1 if earlier else 1, event.id))
