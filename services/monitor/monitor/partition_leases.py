@@ -74,7 +74,7 @@ class PartitionShares:
         """
         if self._seen_layout in {None, self._count}:
             return None
-        return f"a replica with {self._layout_seen or 'no'} partitions still runs, and this one has {self._count}"
+        return f"a replica with {self._seen_layout or 'no'} partitions still runs, and this one has {self._count}"
 
     async def run(self) -> None:
         """Take and release partitions until cancelled. Raises what `hold` raises."""

@@ -107,8 +107,8 @@ def repetitions(text: str) -> int:
     if "```" in text or "~~~" in text:
         text = _CODE_BLOCK.sub("", text)
     blocks = list(_blocks(text))
-    most_equal_blocks = max(Counter(blocks).values(), default=0)
-    return max(most_equal_blocks, *map(_count_periods, (block for block in blocks if len(block) >= 3 * BLOCK)), 0)
+    equal_blocks = max(Counter(blocks).values(), default=0)
+    return max(equal_blocks, *map(_count_periods, (block for block in blocks if len(block) >= 3 * BLOCK)), 0)
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -142,7 +142,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
 
     def pattern(self, part: Tracks) -> Pattern | None:
         """The series that was repeated most often."""
-        series = _most_repeated(part)
+        series = _top_series(part)
         return None if series is None else self._pattern(series)
 
     def _pattern(self, series: Series) -> Pattern:
@@ -161,7 +161,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
 
     def steering_text(self, part: Tracks) -> str:
         """The message: what the agent repeats, and what to do instead."""
-        series = _most_repeated(part)
+        series = _top_series(part)
         calls, times = (2, "several times") if series is None else (series.length, f"{series.count} times in a row")
         return (
             f"You have repeated the same series of {calls} calls {times}, with the same results each time, and changed "
@@ -185,7 +185,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         return thresholds.blocks
 
 
-def _most_repeated(part: Tracks) -> Series | None:
+def _top_series(part: Tracks) -> Series | None:
     """The series that was repeated most often. Series with polls count less, by the default thresholds."""
     return max(_series(part), key=lambda series: series.count - (_POLL_DISCOUNT if series.polls else 0), default=None)
 

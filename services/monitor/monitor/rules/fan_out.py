@@ -116,7 +116,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
 
     def pattern(self, part: Batches) -> Pattern | None:
         """The batch that was repeated most often."""
-        batch = _most_repeated(part)
+        batch = _top_batch(part)
         if batch is None or batch.since_at is None:
             return None
         calls, times = len(batch.calls), batch.times
@@ -125,7 +125,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
 
     def evaluate(self, part: Batches, _facts: Facts, _now: datetime, thresholds: FanOutThresholds) -> Pattern | None:
         """The batch that was repeated most often, if that is often enough. Batches with polls count less."""
-        batch = _most_repeated(part)
+        batch = _top_batch(part)
         if batch is None:
             return None
         count = batch.times - (max(0, thresholds.polls - thresholds.batches) if batch.polls else 0)
@@ -134,7 +134,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
 
     def steering_text(self, part: Batches) -> str:
         """The message: what the agent repeats, and what to do instead."""
-        batch = _most_repeated(part)
+        batch = _top_batch(part)
         calls, times = (2, "several") if batch is None else (len(batch.calls), str(batch.times))
         return (
             f"You have requested the same {calls} calls together in {times} responses in a row, and their results were "
@@ -180,7 +180,7 @@ def _with_call(batch: Batch, call: EndedCall, *, is_complete: bool) -> Batch:
     )
 
 
-def _most_repeated(part: Batches) -> Batch | None:
+def _top_batch(part: Batches) -> Batch | None:
     repeated = (batch for batch in part.batches if batch.times > 0)
     return max(repeated, key=lambda batch: batch.times, default=None)
 

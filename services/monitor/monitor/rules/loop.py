@@ -73,7 +73,7 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
 
     def pattern(self, part: RepeatedCalls) -> Pattern | None:
         """The call that was repeated most often."""
-        row = _most_repeated(part)
+        row = _top_row(part)
         return None if row is None else self._pattern(row)
 
     def _pattern(self, row: RepeatedCall) -> Pattern:
@@ -93,7 +93,7 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
 
     def steering_text(self, part: RepeatedCalls) -> str:
         """The message: what the agent repeats, and what to do instead."""
-        row = _most_repeated(part)
+        row = _top_row(part)
         times = "several times" if row is None else f"{row.count} times{_in_a_row_text(row)}"
         tool = "the same tool" if row is None else tool_label(row.tool)
         return (
@@ -115,7 +115,7 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
         return thresholds.repeats
 
 
-def _most_repeated(part: RepeatedCalls) -> RepeatedCall | None:
+def _top_row(part: RepeatedCalls) -> RepeatedCall | None:
     """The row that was repeated most often. Polls count less, by the default thresholds."""
     return max(reversed(part.rows), key=lambda row: row.count - (_POLL_DISCOUNT if row.is_poll else 0), default=None)
 
