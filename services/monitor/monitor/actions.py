@@ -83,7 +83,7 @@ class Actions:
 
     async def publish_pattern(self, state: SandboxActivity, decision: GuardianDecision, now: datetime) -> ObservedEvent:
         """Publish the guardian's analysis, unless the stream already has it. Returns the event, to be folded in."""
-        pattern, step = decision.pattern, decision.reached
+        pattern, step = decision.pattern, decision.step
         number = 0 if decision.steering is None else decision.steering.number
         data = decision_events.analysis_event(decision)
         event, _ = await self._publish(state, data, now, pattern.rule, pattern.key, pattern.began, step, number)

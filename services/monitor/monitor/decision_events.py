@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from monitor.guardian import MESSAGES, GuardianDecision
+from monitor.guardian import MESSAGE_STEPS, GuardianDecision
 from monitor.sandbox_state import Outcome, Steering
 from sandherd.contracts.events.monitor import (
     MonitorGuardianAnalysed,
@@ -19,7 +19,7 @@ def analysis_event(decision: GuardianDecision) -> MonitorGuardianAnalysed:
     return MonitorGuardianAnalysed(
         rule=pattern.rule,
         needs_steering=steering is not None,
-        steering_type=decision.reached if steering is None else steering.step,
+        steering_type=decision.step if steering is None else steering.step,
         summary=pattern.summary,
         evidence=[str(id) for id in pattern.evidence],
         pattern=pattern.key,
@@ -32,7 +32,7 @@ def decision_event(steering: Steering) -> MonitorInterventionDecided:
     return MonitorInterventionDecided(
         rule=steering.rule,
         step=steering.step,
-        message_id=steering.message if steering.step in MESSAGES else None,
+        message_id=steering.message if steering.step in MESSAGE_STEPS else None,
         correlation_id=steering.correlation,
         intervention_number=steering.number,
         message=steering.text,

@@ -35,7 +35,7 @@ def after_observation(state: SandboxActivity, observation: Observation, rules: R
 
     `number` is the stream sequence of the last event.
     """
-    folding = rules.folding(observation.event.type, ends_call=observation.call is not None)
+    folding = rules.rules_folding(observation.event.type, ends_call=observation.call is not None)
     if not folding:
         return state.changed(number=number)
     parts, disabled, steering = dict(state.parts), state.disabled, state.steering
@@ -62,7 +62,7 @@ def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> Sandbox
 
     The rules no longer count what the agent did before.
     """
-    parts = {name: part for name, part in state.parts.items() if name not in rules.of_an_episode}
+    parts = {name: part for name, part in state.parts.items() if name not in rules.reset_in_new_episode}
     return state.changed(parts=parts, episode_at=at, assessed=NONE_ASSESSED)
 
 

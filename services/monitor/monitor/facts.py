@@ -21,7 +21,7 @@ MAX_CONTENTS: Final = 16
 new."""
 _NOT_EXECUTED: Final = frozenset({"outage", "denied", "refused", "cancelled"})
 
-OF_USERS: Final = frozenset({"user_message", "interrupt"})
+USER_MESSAGES: Final = frozenset({"user_message", "interrupt"})
 """The types of messages that users send; the monitor sends interrupts, too."""
 GUARDIAN: Final = "guardian"
 CONDUCTOR: Final = "conductor"

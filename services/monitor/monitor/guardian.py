@@ -21,9 +21,8 @@ from sandherd.contracts.names import DerivedIds
 RESEND_AFTER: Final = 10.0
 """Seconds in which a service must carry out a command. After that, the command is sent again."""
 CLEAR_AFTER: Final = 10
-"""The agent counts as recovered after this number of turns without the pattern, or of observations of the rule (such as
-calls) without it, which may be within one turn."""
-MESSAGES: Final = frozenset({"nudge", "interrupt"})
+"""An agent has recovered after this number of turns, or of the rule's observations such as calls, without the pattern."""
+MESSAGE_STEPS: Final = frozenset({"nudge", "interrupt"})
 """The steps that send a message."""
 
 
@@ -32,7 +31,7 @@ class GuardianDecision:
     """The decision about a pattern: an intervention (`steering`), or only to publish the pattern."""
 
     pattern: Pattern
-    reached: SteeringStep
+    step: SteeringStep
     """The step that the pattern leads to; if the maximum is `observe`, the step that its count reaches."""
     steering: Steering | None = None
 
@@ -62,7 +61,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
         return None
     highest, accepts = intervention_ladder.maximum_step(state, rules), _accepts_intervention(state, now, rules)
     all_count = accepts or (highest == "observe" and state.finished_at is None)
-    for active in rules.guardian if all_count else rules.published_only:
+    for active in rules.guardian if all_count else rules.observing:
         if active.name in state.disabled or is_muted(state, active.name, now):
             continue
         rule, part = active.rule, state.parts.get(active.name, active.new_part)
@@ -92,7 +91,7 @@ def suspicion(state: SandboxActivity, now: datetime, rules: RuleSet) -> Pattern 
     """A soft pattern that must be assessed. Each is assessed once in an episode. Raises `RuleFailedError`."""
     if state.ended or state.stopping or state.paused or state.finished_at is not None:
         return None
-    for active in rules.assessed:
+    for active in rules.soft:
         if active.name in state.disabled or active.name in state.assessed or is_muted(state, active.name, now):
             continue
         part = state.parts.get(active.name, active.new_part)
@@ -111,15 +110,15 @@ def _decision(
     rules: RuleSet,
     ids: DerivedIds,
 ) -> GuardianDecision | None:
-    watched = rules.by_name.get(pattern.of or rule.name)
+    watched = rules.by_name.get(pattern.watched or rule.name)
     highest = intervention_ladder.maximum_step(state, rules)
     lowered = intervention_ladder.permitted_step(watched if isinstance(watched, GuardianRule) else rule, step, highest)
     if lowered == "observe":
         return None if observed_state(pattern, step) in state.observed else GuardianDecision(pattern, step)
     last = intervention_ladder.last_against(state, pattern)
-    if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
+    if pattern.watched and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the pattern's own rule repeats the last step
-    if pattern.of and not _is_present(pattern, state, rules):
+    if pattern.watched and not _is_present(pattern, state, rules):
         return None
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
     return GuardianDecision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
@@ -127,7 +126,8 @@ def _decision(
 
 def _is_present(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
     """Whether the rule that recognises a pattern sees it at present, even below its thresholds."""
-    current = evaluation.current_pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
+    name = pattern.watched
+    current = evaluation.current_pattern(name, state, rules) if is_active(name, state, rules) else None
     return current is not None and current.key == pattern.key
 
 
@@ -151,7 +151,7 @@ def _steering(
         pattern=pattern.key,
         evidence=pattern.evidence,
         step=step,
-        watched=pattern.of or pattern.rule,
+        watched=pattern.watched or pattern.rule,
         approval=f"pause-{id.hex}" if step == "pause" else None,
     )
 

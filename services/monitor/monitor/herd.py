@@ -68,7 +68,7 @@ class Herd:
             self.changed.add(key)
         return self._store(key, before, state)
 
-    def fold_own(self, key: Key, event: ObservedEvent) -> None:
+    def fold_published(self, key: Key, event: ObservedEvent) -> None:
         """Fold in an event that the monitor has just published.
 
         When it is read from the stream, it has no further effect.

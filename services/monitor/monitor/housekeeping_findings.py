@@ -21,7 +21,7 @@ def find(state: SandboxActivity, now: datetime, rules: RuleSet, watching_since: 
     if state.ended or state.stopping or _was_found_recently(state, now):
         return None
     just_started = now - watching_since < rules.silence
-    result = first_finding(rules.without_silence if just_started else rules.housekeeping, state, now)
+    result = first_finding(rules.not_from_silence if just_started else rules.housekeeping, state, now)
     return result[1] if result is not None else None
 
 

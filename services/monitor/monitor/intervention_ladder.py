@@ -36,10 +36,10 @@ def due_step(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, ru
     reached = evaluation.reached_step(rule, pattern, rules)
     if reached is None:
         return None
-    watched = rules.by_name.get(pattern.of or rule.name)
+    watched = rules.by_name.get(pattern.watched or rule.name)
     steps = tuple(watched.steps) if isinstance(watched, GuardianRule) else tuple(rule.steps)
     last = last_against(state, pattern)
-    if pattern.of:
+    if pattern.watched:
         return _after_ignored(steps, last)
     if last is None:
         return _weaker(reached, _first_step(steps))
@@ -62,7 +62,7 @@ def permitted_step(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringS
 
 def last_against(state: SandboxActivity, pattern: Pattern) -> Intervention | None:
     """The last intervention against a pattern in this episode; None if there is none, or if the agent has obeyed it."""
-    watched = pattern.of or pattern.rule
+    watched = pattern.watched or pattern.rule
     for intervention in reversed(state.interventions):
         if (intervention.watched, intervention.pattern) == (watched, pattern.key):
             is_earlier_episode = state.episode_at is not None and intervention.decided_at < state.episode_at

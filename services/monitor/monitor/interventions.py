@@ -46,7 +46,7 @@ MAX_MUTED: Final = 64
 _MAX_OBSERVED: Final = 16
 
 
-def is_of_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
+def is_from_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
     """Whether a message is one of the monitor's own interventions."""
     return data.message_type == "guardian_nudge" or any(one.message == data.message_id for one in state.interventions)
 

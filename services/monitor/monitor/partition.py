@@ -21,7 +21,7 @@ from monitor.facts import Key, ObservedEvent
 from monitor.herd import Herd
 from monitor.partition_plan import PartitionId
 from monitor.rule_set import RuleSet
-from monitor.snapshot import EVERY, is_due
+from monitor.snapshot import MAX_INTERVAL, is_due
 from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.summary_writer import SummaryWriter
 from sandherd.bus.connection import Bus
@@ -191,7 +191,7 @@ class Partition:
         The first one is saved immediately after catching up, so that a successor need not read the same events again.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(EVERY):
+            async with asyncio.timeout(MAX_INTERVAL):
                 await self.caught_up.wait()
         saved_at = -math.inf
         while True:

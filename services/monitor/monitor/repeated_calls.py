@@ -109,7 +109,7 @@ def repeated_row(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> Rep
         polls=row.polls,
         count=row.count + 1,
         gap=max(row.gap, part.place + 1 - row.place),
-        paused=row.paused + waits(call, part.ended_at),
+        paused=row.paused + is_wait(call, part.ended_at),
         evidence=(*row.evidence, *call.ids)[-MAX_IDS:],
     )
 
@@ -119,7 +119,7 @@ def is_parallel(row: RepeatedCall, call: EndedCall) -> bool:
     return call.began < row.last
 
 
-def waits(call: EndedCall, ended_at: datetime | None) -> bool:
+def is_wait(call: EndedCall, ended_at: datetime | None) -> bool:
     """Whether a call came after a pause, or took long and did not fail. `ended_at` is the end of the previous call."""
     if call.begun_at is None:
         return False

@@ -91,7 +91,7 @@ class ReplicaWatch:
             return None
         state = partition.herd.live.get(key)
         if state is None:
-            raise sandbox_inspection.unknown(key[1], complete=not partition.is_late)
+            raise sandbox_inspection.unknown_sandbox(key[1], complete=not partition.is_late)
         return sandbox_inspection.view(
             state, self._rules, max(self._follower.read_at or state.last_sign_at, state.last_sign_at)
         )

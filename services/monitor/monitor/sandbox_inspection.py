@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from monitor import evaluation, intervention_ladder
 from monitor.evaluation import RuleFailedError
-from monitor.outages import NAME
+from monitor.outages import OUTAGE
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, HousekeepingRule, Pattern
 from monitor.sandbox_state import Intervention, SandboxActivity
@@ -51,7 +51,7 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
     )
 
 
-def unknown(sandbox: str, *, complete: bool) -> ContractError:
+def unknown_sandbox(sandbox: str, *, complete: bool) -> ContractError:
     """The error for a sandbox that is not watched. `complete` states whether all past events have been read."""
     if not complete:
         return ContractError(Code.BUSY, "the monitor still reads past events", remedy="try again in some seconds")
@@ -113,7 +113,7 @@ def current_findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> l
     findings = patterns(state, rules, now)
     if outage is None or state.finished_at is not None:
         return findings
-    return [*findings, Pattern(NAME, NAME, outage.since, 0, outage.count, outage.summary, outage.evidence)]
+    return [*findings, Pattern(OUTAGE, OUTAGE, outage.since, 0, outage.count, outage.summary, outage.evidence)]
 
 
 def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:

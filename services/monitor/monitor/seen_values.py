@@ -9,7 +9,7 @@ from typing import Final
 
 from monitor.facts import EndedCall
 
-EVIDENCE: Final = 6
+MAX_EVIDENCE_IDS: Final = 6
 """Number of event ids that a rule remembers for a sandbox: an id takes a hundred bytes."""
 _MARK_LENGTH: Final = 9
 """Number of characters of a mark: a space that separates it from others, and eight hexadecimal digits."""

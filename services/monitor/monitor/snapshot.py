@@ -25,16 +25,16 @@ stream is read from its start."""
 PIECE_BYTES: Final = 512 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Maximum size of an uncompressed snapshot."""
-EVERY: Final = 15.0
+MAX_INTERVAL: Final = 15.0
 """Maximum seconds between two snapshots of a partition, if there are events."""
 _MAX_UNSAVED_EVENTS: Final = 3000
-"""With more unsaved events, a snapshot is saved before `EVERY` has passed, because the next holder of the lease must
-read these events before it can act."""
+"""With more unsaved events, a snapshot is saved before `MAX_INTERVAL` has passed, because the next holder of the lease
+must read these events before it can act."""
 _MIN_SECONDS: Final = 3.0
 """Minimum seconds between two snapshots of a partition."""
 _MIN_CPU_TIMES: Final = 400
-"""Minimum time between two snapshots before `EVERY` has passed, as a multiple of the CPU time of the last snapshot,
-because a replica may have many partitions."""
+"""Minimum time between two snapshots before `MAX_INTERVAL` has passed, as a multiple of the CPU time of the last
+snapshot, because a replica may have many partitions."""
 
 
 class SnapshotError(Exception):
@@ -75,7 +75,7 @@ _adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
 def is_due(unsaved: int, seconds: float, cpu_seconds: float) -> bool:
     """Whether to save now, by the number of unsaved events, and the age and the CPU time of the last snapshot."""
     return unsaved > 0 and (
-        seconds >= EVERY
+        seconds >= MAX_INTERVAL
         or (unsaved >= _MAX_UNSAVED_EVENTS and seconds >= max(_MIN_SECONDS, cpu_seconds * _MIN_CPU_TIMES))
     )
 

@@ -7,7 +7,7 @@ what it has done already.
 from typing import Any, Final
 
 from monitor import evaluation, file_edits, interventions, outages, sandbox_usage
-from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
+from monitor.facts import USER_MESSAGES, EndedCall, Observation, ObservedEvent
 from monitor.file_contents import content_changes
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import ActedFinding, Assignment, SandboxActivity
@@ -220,10 +220,10 @@ def _after_message_event(state: SandboxActivity, event: ObservedEvent, rules: Ru
     if state_with_delivery is not None and data.message_type == "guardian_nudge":
         return state_with_delivery
     state = state_with_delivery or state
-    if not isinstance(data, MessageAcknowledged) or interventions.is_of_monitor(state, data):
+    if not isinstance(data, MessageAcknowledged) or interventions.is_from_monitor(state, data):
         return state
     state = state.changed(last_message_at=event.at)
-    return evaluation.new_episode(state, rules, event.at) if data.message_type in OF_USERS else state
+    return evaluation.new_episode(state, rules, event.at) if data.message_type in USER_MESSAGES else state
 
 
 def _after_own_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:

@@ -20,9 +20,9 @@ def is_urgent(before: SandboxActivity | None, state: SandboxActivity, event: Obs
         return True
     if guardian.command_to_send(state, state.last_sign_at) is not None:
         return True
-    prompt_rules: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt
+    prompt_rules: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt_rules
     if before is not None and event.is_of_agent:
         parts, before_parts = state.parts, before.parts
-        candidates = rules.prompt_after(event.type)
+        candidates = rules.prompt_rules_after(event.type)
         prompt_rules = [rule for rule in candidates if parts.get(rule.name) is not before_parts.get(rule.name)]
     return first_finding(prompt_rules, state, state.last_sign_at) is not None

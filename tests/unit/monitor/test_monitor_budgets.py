@@ -189,13 +189,13 @@ def limits_of(task: TaskLedger, usual: str = "turns=100") -> dict[str, BudgetLim
 
 def test_attempts_share_one_budget_that_never_decreases() -> None:
     """The usage is the sum over all sandboxes of the task, also of sandboxes whose summaries have expired."""
-    task = budget_ledger.with_uses(
+    task = budget_ledger.with_usage(
         TaskLedger(project="p1", task="t"), [use(UsedByKind(5, turns=2)), use(UsedByKind(3), "sbx-2")], T0
     )
-    task = budget_ledger.with_uses(
+    task = budget_ledger.with_usage(
         task, [use(UsedByKind(1), "sbx-2"), use(UsedByKind(4), "sbx-3", budget=BudgetLimits(turns=9))], T0
     )
-    assert budget_ledger.used_by(task) == UsedByKind(12, turns=2)
+    assert budget_ledger.usage_of_task(task) == UsedByKind(12, turns=2)
     assert (limits_of(task)["turns"].limit, limits_of(task)["turns"].used) == (9, 2)
     assert limits_of(task)["tokens"].limit is None
 
@@ -297,7 +297,7 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
     book.change_summary("p1.sbx-1", None, 4)
     assert book.uses_of("p1") == []
-    assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 4
+    assert budget_ledger.usage_of_task(book.task("p1", "t", T0).value).turns == 4
     assert list(book.known_tasks()) == [("p1", "t")]
 
 
@@ -310,11 +310,11 @@ def test_use_of_a_task_does_not_decrease_if_the_monitor_has_lost_events() -> Non
     book.change_summary("p1.sbx-1", summary(5, turns=40), 1)
     charged = budget_ledger.with_charges(book.project("p1").value, book.uses_of("p1"), T0)
     book.change_summary("p1.sbx-1", summary(9, turns=3), 2)
-    assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 40
+    assert budget_ledger.usage_of_task(book.task("p1", "t", T0).value).turns == 40
     restarted = BudgetState(HerdBudgets())
     restarted.change_summary("p1.sbx-1", summary(9, turns=3), 2)
     restarted.change_ledger(charged.key, charged.model_dump_json(exclude_defaults=True).encode(), 3)
-    assert budget_ledger.used_by(restarted.task("p1", "t", T0).value).turns == 40
+    assert budget_ledger.usage_of_task(restarted.task("p1", "t", T0).value).turns == 40
 
 
 async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_broker() -> None:

@@ -201,12 +201,12 @@ def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> Non
         decision = decide(state, rules)
         if decision is not None:
             assert decision.steering is None
-            found.append((decision.pattern.count, decision.reached))
+            found.append((decision.pattern.count, decision.step))
             event = story.seen(
                 "monitor.guardian_analysed",
                 rule="loop",
                 needs_steering=False,
-                steering_type=decision.reached,
+                steering_type=decision.step,
                 pattern=decision.pattern.key,
                 pattern_began=decision.pattern.began,
             )
@@ -363,7 +363,7 @@ def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> N
     state = folded([story.seen("agent.file_edited", **edit), story.seen("agent.completed", 2, exit_code=0)])
     decision = decide(state)
     assert decision is not None
-    assert (decision.pattern.rule, decision.reached, decision.steering) == ("unverified_end", "observe", None)
+    assert (decision.pattern.rule, decision.step, decision.steering) == ("unverified_end", "observe", None)
 
 
 def test_finding_about_a_finished_agent_is_published_once_and_nothing_is_sent(story: Story) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from monitor.budgets.amounts import SandboxUse, UsedByKind
-from monitor.budgets.budget_ledger import DAY_HOURS, MONTH_HOURS, ReachedLimit, TaskLedger, used_by, used_since
+from monitor.budgets.budget_ledger import DAY_HOURS, MONTH_HOURS, ReachedLimit, TaskLedger, usage_of_task, used_since
 from sandherd.contracts.budgets import (
     FIELDS,
     BudgetKind,
@@ -56,7 +56,7 @@ class BudgetLimit:
 
 def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], defaults: BudgetLimits) -> Iterator[BudgetLimit]:
     """The limits of a task: its own limits, or else `defaults`, plus its grants."""
-    used = used_by(ledger)
+    used = usage_of_task(ledger)
     for kind in FIELDS:
         task_limit = ledger.budget.of(kind) if ledger.budget else None
         base = defaults.of(kind) if task_limit is None else task_limit

@@ -176,7 +176,7 @@ def used_since(hours: Mapping[int, UsedByKind], now: datetime, count: int) -> Us
     return total
 
 
-def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
+def hourly_totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
     """The usage of all projects together, by hour."""
     hours: dict[int, UsedByKind] = {}
     for ledger in ledgers:
@@ -185,7 +185,7 @@ def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
     return hours
 
 
-def with_uses(
+def with_usage(
     ledger: TaskLedger, uses: Collection[SandboxUse], now: datetime, charges: Mapping[str, SandboxCharge] = _NO_CHARGES
 ) -> TaskLedger:
     """The ledger with the current usage of the task's sandboxes: at least the amounts that their project was charged.
@@ -201,7 +201,7 @@ def with_uses(
     return ledger.model_copy(update={"sandboxes": sandboxes, "budget": budget})
 
 
-def used_by(ledger: TaskLedger) -> UsedByKind:
+def usage_of_task(ledger: TaskLedger) -> UsedByKind:
     """The usage of all attempts of a task."""
     total = NOTHING
     for used in ledger.sandboxes.values():

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from monitor.budgets import budget_decisions
 from monitor.budgets.amounts import SandboxUse
 from monitor.budgets.budget_decisions import BudgetLimit
-from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, task_key, totals, with_uses
+from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, hourly_totals, task_key, with_usage
 from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import BudgetBlocks, SandboxSummary
@@ -133,7 +133,7 @@ class BudgetState:
         """The ledger of a task with the usage of its sandboxes at `now`."""
         stored = self.tasks.get(task_key(project, task)) or StoredLedger(TaskLedger(project=project, task=task))
         charges = self.project(project).value.charged
-        return StoredLedger(with_uses(stored.value, self.uses_of(project, task), now, charges), stored.revision)
+        return StoredLedger(with_usage(stored.value, self.uses_of(project, task), now, charges), stored.revision)
 
     def known_tasks(self) -> Iterator[tuple[str, str]]:
         """The tasks with a known sandbox or a ledger, each as project and name."""
@@ -161,7 +161,7 @@ class BudgetState:
     def limits_of_herd(self, now: datetime) -> list[BudgetLimit]:
         """The limits of the herd."""
         by_precedence = (self.project(FLEET).value.limits, self._budgets.herd)
-        hours = totals(stored.value for name, stored in self.projects.items() if name != FLEET)
+        hours = hourly_totals(stored.value for name, stored in self.projects.items() if name != FLEET)
         return list(budget_decisions.limits_of_windows(None, hours, by_precedence, now, self.uses_of(None)))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from monitor import decision_events, evaluation, guardian, housekeeping_findings
 from monitor.evaluation import RuleFailedError, first_finding
-from monitor.facts import OF_USERS, SENDERS, Key, ObservedEvent
+from monitor.facts import SENDERS, USER_MESSAGES, Key, ObservedEvent
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
 from monitor.sandbox_state import ActedFinding, SandboxActivity, Steering
@@ -77,8 +77,7 @@ class Simulation:
         """Fold the next event, and evaluate all rules. Returns the agent's turn after it."""
         self.count += 1
         key = event.project, event.entity
-        # The monitor decides by the broker's time, which the file lacks. Clocks of sources may differ, so time may not
-        # go backwards here.
+        # The file lacks the broker's time. The clocks of sources may differ, so time must not go backwards here.
         at = self._last_times[key] = max(event.at, self._last_times.get(key, event.at))
         event = replace(event, number=self.count, at=at)
         if event.type.startswith("monitor.") and not isinstance(event.data, _USER_REQUEST_EVENTS):
@@ -197,7 +196,7 @@ class Simulation:
         )
         self._fold_produced(key, decision_events.decision_event(steering), now)
         message = {"message_id": steering.message, "message_type": "guardian_nudge"}
-        if steering.step in guardian.MESSAGES:
+        if steering.step in guardian.MESSAGE_STEPS:
             self._fold_produced(key, MessageQueued(**message, content_length=len(steering.text)), now)
             self._fold_produced(key, MessageAcknowledged(**message), now)
         elif steering.step == "pause":
@@ -246,4 +245,6 @@ def _is_user_message(event: ObservedEvent) -> bool:
     The relay's event may be missing in a file, so the worker's event is used.
     """
     data = event.data
-    return isinstance(data, AgentMessageInjected) and data.message_type in OF_USERS and data.sender_id not in SENDERS
+    return (
+        isinstance(data, AgentMessageInjected) and data.message_type in USER_MESSAGES and data.sender_id not in SENDERS
+    )

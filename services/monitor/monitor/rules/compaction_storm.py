@@ -11,7 +11,7 @@ from pydantic import Field
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE, mark, remembered
+from monitor.seen_values import MAX_EVIDENCE_IDS, mark, remembered
 from sandherd.contracts.events.conversation import AgentContextCompacted
 from sandherd.contracts.events.tools import AgentFileEdited
 
@@ -84,7 +84,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
             since=part.since or event.at,
             began=part.began or event.number,
             last=event.number,
-            evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
+            evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE_IDS:],
         )
 
     def pattern(self, part: Compactions) -> Pattern | None:

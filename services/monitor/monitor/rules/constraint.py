@@ -13,7 +13,7 @@ from monitor.constraint_violations import Violation, forbidden_call, forbidden_e
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
 from monitor.file_locations import MAX_DEPTH, ShellLocation, after_cd
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE
+from monitor.seen_values import MAX_EVIDENCE_IDS
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.agent import AgentStarted
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
@@ -198,7 +198,7 @@ def _with_violation(part: Violations, violation: Violation, number: int, at: dat
         since=at,
         began=number,
         calls=0,
-        evidence=(*part.evidence, *([id] if id else []))[-EVIDENCE:],
+        evidence=(*part.evidence, *([id] if id else []))[-MAX_EVIDENCE_IDS:],
     )
 
 

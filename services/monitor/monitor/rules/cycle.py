@@ -11,7 +11,7 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import text_digest
-from monitor.repeated_calls import waits
+from monitor.repeated_calls import is_wait
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _LENGTHS: Final = (2, 3, 4, 5)
@@ -192,7 +192,7 @@ def _top_series(part: Tracks) -> Series | None:
 
 def _with_call(track: Track, call: EndedCall) -> Track:
     pairs = track.pairs
-    pair = Pair(call.pair, call.number, call.at, call.polls or waits(call, pairs[-1].at if pairs else None))
+    pair = Pair(call.pair, call.number, call.at, call.polls or is_wait(call, pairs[-1].at if pairs else None))
     new_pairs = (*pairs, pair)[-_LENGTHS[-1] :]
     if not any(earlier.digest == pair.digest for earlier in pairs):
         return Track(track.parent, track.edits, new_pairs)

@@ -157,7 +157,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
 
     def pattern(self, part: Errors) -> Pattern | None:
         """The cause of most errors, or errors of any cause if more of them are in a row."""
-        cause = _top(part)
+        cause = _top_cause(part)
         if cause is None or cause.times < part.streak.count - _ANY_DISCOUNT:
             return self._streak_pattern(part.streak, part.streak.count - _ANY_DISCOUNT) if part.streak.count else None
         return self._of_cause(cause)
@@ -175,14 +175,14 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         """The cause of most errors, or errors of any cause, if they are a streak; None during an outage."""
         if (not part.causes and not part.streak.count) or part.is_outage:
             return None
-        cause, unbroken = _top(part), thresholds.errors + part.streak.count - thresholds.unbroken
+        cause, unbroken = _top_cause(part), thresholds.errors + part.streak.count - thresholds.unbroken
         if cause is not None and cause.times >= max(thresholds.errors, unbroken):
             return self._of_cause(cause)
         return self._streak_pattern(part.streak, unbroken) if unbroken >= thresholds.errors else None
 
     def steering_text(self, part: Errors) -> str:
         """The message: what fails, and what to do instead."""
-        cause = _top(part)
+        cause = _top_cause(part)
         if cause is None or cause.times < part.streak.count - _ANY_DISCOUNT:
             fails = f"Your last {part.streak.count} calls have all failed."
         else:
@@ -262,7 +262,7 @@ def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, 
     return replace(part, causes=(*others, updated))
 
 
-def _top(part: Errors) -> Cause | None:
+def _top_cause(part: Errors) -> Cause | None:
     return max(reversed(part.causes), key=lambda cause: cause.times, default=None)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from monitor.facts import Facts, Observation, ObservedEvent
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE
+from monitor.seen_values import MAX_EVIDENCE_IDS
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentWaiting
 from sandherd.contracts.events.conversation import AgentAssistantMessage, AgentMessage, AgentMessageInjected
 from sandherd.contracts.events.tools import (
@@ -129,7 +129,7 @@ def _with_message(part: Speech, event: ObservedEvent, data: AgentMessage) -> Spe
         began=part.began or event.number,
         last=event.number,
         last_at=event.at,
-        evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
+        evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE_IDS:],
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE, mark, mark_of_call, remembered
+from monitor.seen_values import MAX_EVIDENCE_IDS, mark, mark_of_call, remembered
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
 from sandherd.contracts.events.tools import AgentFileEdited
 
@@ -152,7 +152,7 @@ def _with_call(part: CallProgress, call: EndedCall) -> CallProgress:
         part.passed,
         call.at,
         part.nudged,
-        part.evidence if call.id is None else (*part.evidence[1 - EVIDENCE :], call.id),
+        part.evidence if call.id is None else (*part.evidence[1 - MAX_EVIDENCE_IDS :], call.id),
     )
 
 

@@ -93,7 +93,7 @@ class Pattern:
     """A description in one sentence."""
     evidence: tuple[UUID, ...] = ()
     """Ids of its last events, newest last."""
-    of: str = ""
+    watched: str = ""
     """The rule that recognises the pattern again, if that is a different rule."""
 
 

@@ -88,7 +88,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
             return None
         summary = f"the agent continues what the rule {part.rule} found, after it received {part.count} interventions"
         return Pattern(
-            self.name, part.pattern, part.since, part.began, part.count, summary, part.evidence, of=part.rule
+            self.name, part.pattern, part.since, part.began, part.count, summary, part.evidence, watched=part.rule
         )
 
     def evaluate(
