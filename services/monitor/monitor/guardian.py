@@ -21,7 +21,7 @@ from sandherd.contracts.names import DerivedIds
 RESEND_AFTER: Final = 10.0
 """Seconds in which a service must carry out a command. After that, the command is sent again."""
 CLEAR_AFTER: Final = 10
-"""An agent has recovered after this number of turns, or of the rule's observations such as calls, without the pattern."""
+"""An agent has recovered after this number of turns, or of the rule's observations (calls), without the pattern."""
 MESSAGE_STEPS: Final = frozenset({"nudge", "interrupt"})
 """The steps that send a message."""
 

@@ -193,7 +193,7 @@ class SnapshotStore:
             return
         stored = await self._snapshots.manifests()
         for other in unneeded_snapshots(
-            {other: manifest.position for other, (manifest, _) in stored.items()}, self._partition_id.total
+            {each: manifest.position for each, (manifest, _) in stored.items()}, self._partition_id.total
         ):
             manifest, _ = stored[other]
             pieces = [piece_key(other, manifest.generation, number) for number in range(manifest.pieces)]
