@@ -89,7 +89,7 @@ class BucketWatch:
         self._bus = bus
         self._reader = BucketReader(bus, bucket)
         self._on_entry = on_entry
-        self._one_at_a_time = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
         self.changed = changed or asyncio.Event()
         """Set after each change. Several watches may share it."""
 
@@ -126,7 +126,7 @@ class BucketWatch:
 
     async def _read_batch(self) -> int:
         """Report the next entries. Returns their number."""
-        async with self._one_at_a_time:
+        async with self._read_lock:
             batch = await self._reader.next_batch()
             for entry in batch:
                 self._on_entry(*entry)

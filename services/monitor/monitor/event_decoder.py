@@ -27,6 +27,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.subjects import read_event_subject
 
 DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
+"""The domains whose events are about sandboxes."""
 ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskCancelled.type})
 """The spawner's events that end an attempt, even if its agent still runs. They are read as events of the attempt's
 sandbox."""

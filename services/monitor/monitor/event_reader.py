@@ -33,13 +33,14 @@ STREAM: Final = "EVENTS"
 _ALL_SUBJECTS: Final = BY_STREAM[STREAM].subjects[0]
 _MAX_WAITING_EVENTS: Final = 8000
 _MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size in bytes of the new events that wait in memory. If it is exceeded, they are dropped, and read from the
-stream later."""
+"""Maximum number, and maximum size in bytes, of the new events that wait in memory. If there are more, all of them are
+dropped, and read from the stream later."""
 _BATCH_EVENTS: Final = 1000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _CHECK_SECONDS: Final = 1.0
 """Seconds without a new event after which the stream is read, to check that it responds."""
 _MAX_SILENCE_SECONDS: Final = 6.0
+"""Seconds without a reply of the stream after which readiness reports a problem."""
 _READ_ERRORS: Final = (TimeoutError, nats.errors.Error, OSError, KeyError, ValueError)
 _log: Final = logs.get("event_reader")
 

@@ -23,10 +23,13 @@ MAX_PATH: Final = 512
 _MAX_LINE: Final = 2**32 - 1
 _MAX_COUNT: Final = 2**16 - 1
 _HEADER: Final = struct.Struct("<HIHB?")
+"""The size of the path, the time in seconds since 1970, the numbers of edits and of ranges, and whether a digest
+follows."""
 _RANGE: Final = struct.Struct("<II")
 _DIGEST_BYTES: Final = 32
 _HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 Range = tuple[int, int]
+"""The first and the last line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,10 @@ def compose(settings: Settings) -> Service:
 
 def _lease(service: Service, key: str) -> Lease:
     """A new lease, which readiness and metrics show."""
-    return _exposed(service, Lease(service.bus, key, service.instance))
+    return _expose_lease(service, Lease(service.bus, key, service.instance))
 
 
-def _exposed(service: Service, lease: Lease) -> Lease:
+def _expose_lease(service: Service, lease: Lease) -> Lease:
     service.health.add(lease.key, lease.problem)
     service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=lease.key)
     return lease
@@ -115,7 +115,7 @@ async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -
 
 
 def _expose_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares, count: int) -> None:
-    _exposed(service, shares.layout)
+    _expose_lease(service, shares.layout)
     service.health.add("watch", watch.problem)
     service.health.add("partitions", shares.problem)
     service.health.add_warning("partitions", shares.warning)

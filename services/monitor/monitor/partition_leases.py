@@ -27,6 +27,7 @@ _LAYOUT_TTL: Final = 3.0
 the partitions of that replica are free, it is no longer counted as a replica, and the layout lease has another
 holder."""
 _CHECK_SECONDS: Final = 1.0
+"""Seconds between two checks of the leases; also the timeout of an announcement."""
 _STREAM: Final = "KV_leases"
 _SUBJECT_PREFIX: Final = "$KV.leases."
 _MONITOR_SUBJECTS: Final = f"{_SUBJECT_PREFIX}monitor.>"

@@ -136,6 +136,7 @@ def is_again(part: RepeatedCalls, key: str, call: EndedCall | None) -> bool | No
     if call is None or not call.is_executed:
         return None
     row = part.row(key.partition(" ")[0])
+    # A key of the rule `repeat_varied` has no result: it is the beginning of the row's key.
     if row is None or not row.key.startswith(key):
         return False
     if row.last == call.number:

@@ -23,6 +23,7 @@ VERSION: Final = 7
 """The version of the fields of `SandboxActivity`, without its parts. A snapshot of another version is ignored; the
 stream is read from its start."""
 PIECE_BYTES: Final = 512 * 1024
+"""Maximum size of a piece."""
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Maximum size of an uncompressed snapshot."""
 MAX_INTERVAL: Final = 15.0

@@ -40,7 +40,7 @@ class Snapshots:
     def __init__(self, bus: Bus, rules: RuleSet) -> None:
         self._bus = bus
         self._rules = rules
-        self._one_at_a_time = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
         self._unpacked: dict[Manifest, Herd] = {}
         """Snapshots of another layout, by their manifests. The checksum alone can't be the key, because it is the same
         for all partitions without sandboxes."""
@@ -66,7 +66,7 @@ class Snapshots:
         return Herd(rules=self._rules)
 
     async def _read_herd(self, partition_id: PartitionId, *, shared: bool) -> Herd:
-        async with self._one_at_a_time:
+        async with self._read_lock:
             manifest = Manifest.model_validate_json((await self._read_message(manifest_key(partition_id))).data or b"")
             if shared and (cached := self._unpacked.get(manifest)) is not None:
                 return cached

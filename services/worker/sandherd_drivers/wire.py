@@ -47,6 +47,7 @@ class Wire:
     def __init__(self, commands: int, events: int) -> None:
         self._commands, self._events = commands, events
         self._write_lock, self._order_lock = Lock(), Lock()
+        """`_order_lock` keeps the lines of an event and of the model calls derived from it together."""
         self._calls: ModelCalls | None = None
         self._queue: asyncio.Queue[Command] = asyncio.Queue()
         self._pending_approvals: dict[str, asyncio.Future[Decision]] = {}

@@ -70,6 +70,7 @@ class BudgetState:
     def change_ledger(self, key: str, value: bytes | None, revision: int) -> None:
         """Apply an entry of the bucket with ledgers that was written or deleted."""
         try:
+            # A deleted entry is read as an empty one.
             self._change_ledger(key, value or b"{}", revision, deleted=value is None)
             self.unreadable.discard(key)
         except ValidationError:

@@ -153,6 +153,7 @@ def _count_periods(block: str) -> int:
     distance = len(block) - BLOCK - block.rfind(end, 0, len(block) - 1)
     if len(set(end)) < _MIN_LETTERS or distance > len(block) // 2:
         return 0
+    # The smallest multiple of the distance that is at least `BLOCK`.
     period = max(distance, -(-BLOCK // distance) * distance)
     count, position = 1, len(block) - BLOCK - period
     while position >= 0 and block.startswith(end, position):

@@ -101,6 +101,7 @@ def options(begin: Begin, session: str, agent_environment: Mapping[str, str], co
     """All options except callbacks."""
     state = Path(begin.state_dir)
     prompt_options = prompt_files(begin.harness, state)
+    # The program then repeats each message that the agent has taken, so that the driver can report that.
     prompt_options["extra_args"] = {"replay-user-messages": None, **prompt_options.get("extra_args", {})}
     return {
         "cwd": begin.work_dir,

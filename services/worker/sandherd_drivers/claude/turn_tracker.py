@@ -48,9 +48,7 @@ class TurnTracker:
         self._taken_messages: set[str] = set()
         """The messages that the agent has taken."""
         self._is_prompt_rejected = False
-        """Whether a hook has withheld the message that began the turn from the model; the turn's result names it
-        anyway.
-        """
+        """Whether a hook has withheld the turn's message from the model. The turn's result names it nevertheless."""
         self._outcome: ClaudeOutcome | None = None
         self._is_result_reported = False
         self._untaken_timer: asyncio.Task[None] | None = None
@@ -223,6 +221,7 @@ class TurnTracker:
         self._allow_turns()
         await self.report_transcript()
         outcome = self._outcome
+        # While the driver ends, `ClaudeSession.close` reports a failed turn as stopped.
         if outcome is not None and not outcome.interrupted and not (self.ending and outcome.error_type):
             self.report_result(outcome.error_type, outcome.error, outcome.stop_reason, outcome.final_output)
         self._wire.report_turn(self.turn, "idle")

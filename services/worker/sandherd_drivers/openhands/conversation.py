@@ -30,7 +30,7 @@ _ENVIRONMENT: Final = {
 _HARMLESS_TOOLS: Final = frozenset({"finish", "think"})
 """Tools without effect: the SDK needs no confirmation for them either, if they are called alone."""
 
-_SLOW_TOOL: Final = "ask_human"
+_QUESTION_TOOL: Final = "ask_human"
 _TOOL_TIMEOUT: Final = 8 * 86_400.0
 """The timeout of `ask_human`, in seconds. The SDK's default of five minutes is too short for a user's answer, and the
 worker applies the actual limit.
@@ -102,7 +102,7 @@ class OpenHandsConversation:
         """Pass the agent a message. The first call takes longer, since it creates the tools."""
         self._sdk.send_message(text, sender=sender)
         for tool in self._sdk.agent.tools_map.values():
-            if tool.name.endswith(_SLOW_TOOL):
+            if tool.name.endswith(_QUESTION_TOOL):
                 tool.executor.timeout = _TOOL_TIMEOUT
 
     async def run(self) -> None:
