@@ -20,7 +20,7 @@ _POLL_SECONDS: Final = 0.5
 """Seconds between two reads."""
 _BATCH_SIZE: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_EMPTY_READS: Final = 3
+_MAX_EMPTY_READS: Final = 3
 """Number of empty reads after which missing revisions count as expired. One empty read is not enough, because a replica
 of the stream may lag behind its leader."""
 _EMPTY_PAUSE_SECONDS: Final = 0.1
@@ -110,7 +110,7 @@ class BucketWatch:
         """
         at, last = await self._read_end()
         empty = 0
-        while self._reader.position < last and empty < _EMPTY_READS:
+        while self._reader.position < last and empty < _MAX_EMPTY_READS:
             if not await self._read_batch():
                 empty += 1
                 await asyncio.sleep(_EMPTY_PAUSE_SECONDS)

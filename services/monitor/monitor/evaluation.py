@@ -22,11 +22,11 @@ ResultT = TypeVar("ResultT")
 class RuleFailedError(Exception):
     """A rule has raised an error. `reason` has the class of the error, and the file and line, for users."""
 
-    def __init__(self, rule: str, step: str, error: Exception) -> None:
+    def __init__(self, rule: str, operation: str, error: Exception) -> None:
         last = extract_tb(error.__traceback__)[-1]
         self.rule = rule
         # The text of the error is omitted, because it may contain what a sandbox has published.
-        self.reason = f"{step}: {type(error).__name__} ({PurePath(last.filename).name}:{last.lineno})"
+        self.reason = f"{operation}: {type(error).__name__} ({PurePath(last.filename).name}:{last.lineno})"
         super().__init__(f"{rule}: {self.reason}")
 
 
@@ -110,12 +110,12 @@ def reached_step(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> Ste
     return call(rule, "step", rule.step, pattern, rules.thresholds[rule.name])
 
 
-def call(rule: AnyRule, step: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
+def call(rule: AnyRule, operation: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
     """Call a method of a rule. Raises `RuleFailedError` if the method raises an error."""
     try:
         return method(*arguments)
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
-        raise RuleFailedError(rule.name, step, error) from error
+        raise RuleFailedError(rule.name, operation, error) from error
 
 
 def without_rule(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivity:

@@ -24,7 +24,7 @@ _TYPES_FOR_EVERY_PARTITION: Final = frozenset({*ENDS_ATTEMPT, MonitorFindingAsse
 """Types of events whose subject does not name the sandbox, or that concern every partition."""
 _MAX_DISTANCE: Final = 20_000
 """Late partitions that are at most this number of events behind the foremost late partition catch up together."""
-_EMPTY_READS: Final = 3
+_MAX_EMPTY_READS: Final = 3
 """After this number of empty reads the stream's leader is queried, because a replica of the stream may lag behind."""
 _EMPTY_PAUSE_SECONDS: Final = 0.1
 OnRead = Callable[[Partition], Awaitable[None]]
@@ -180,7 +180,7 @@ class StreamFollower:
 
         After several empty reads the stream's leader is queried.
         """
-        self._empty_reads = (self._empty_reads + 1) % _EMPTY_READS
+        self._empty_reads = (self._empty_reads + 1) % _MAX_EMPTY_READS
         if not self._empty_reads and not await self.reader.has_after(first):
             return True
         await asyncio.sleep(_EMPTY_PAUSE_SECONDS)

@@ -18,7 +18,7 @@ from sandherd.telemetry import logs
 
 ENDED_TTL: Final = "604800s"
 """How long the summary of an ended sandbox stays: as long as its events."""
-_WRITE_SECONDS: Final = 0.5
+_PASS_INTERVAL_SECONDS: Final = 0.5
 _PARALLEL_WRITES: Final = 50
 _MAX_WRITES: Final = 500
 """Maximum number of writes in a pass, so that the watch is not delayed."""
@@ -41,7 +41,7 @@ class SummaryWriter:
         Nothing is written before `is_current` returns true, because a summary may be older than the one in the bucket.
         """
         while True:
-            await asyncio.sleep(_WRITE_SECONDS)
+            await asyncio.sleep(_PASS_INTERVAL_SECONDS)
             if is_current():
                 await self.write(herd)
 
@@ -55,12 +55,12 @@ class SummaryWriter:
         due = sandbox_summary.due_states(herd, self._written_at, time.monotonic(), _MAX_WRITES)
         for start in range(0, len(due), _PARALLEL_WRITES):
             self._lease.check()
-            await self._write_together(herd, due[start : start + _PARALLEL_WRITES])
+            await self._write_batch(herd, due[start : start + _PARALLEL_WRITES])
         for key in self._written_at.keys() - herd.live.keys():
             del self._written_at[key]
             self._written_contents.pop(key, None)
 
-    async def _write_together(self, herd: Herd, states: Sequence[SandboxActivity]) -> None:
+    async def _write_batch(self, herd: Herd, states: Sequence[SandboxActivity]) -> None:
         for state in states:
             herd.changed.discard(state.key)
         results = await asyncio.gather(*(self._write(herd, state) for state in states), return_exceptions=True)

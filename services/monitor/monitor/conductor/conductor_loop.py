@@ -33,7 +33,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_MAX_POLL_SECONDS: Final = 1.0
+_MAX_PASS_INTERVAL_SECONDS: Final = 1.0
 _READ_ERRORS: Final = (
     nats.js.errors.Error,
     nats.errors.Error,
@@ -80,7 +80,7 @@ class Conductor:
             await self._retry(self._start)
             while True:
                 await self._retry(self._run_pass)
-                await asyncio.sleep(min(_MAX_POLL_SECONDS, self._policy.check_interval))
+                await asyncio.sleep(min(_MAX_PASS_INTERVAL_SECONDS, self._policy.check_interval))
         except LeaseLostError:
             _log.warning("lease lost, conductor stopped")
         except LedgerConflictError as error:

@@ -35,7 +35,7 @@ EVENTS: Final = "EVENTS"
 BRANCH_SUBJECTS: Final = f"{PREFIX}.event.*.*.branch.*"
 _BATCH_SIZE: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_MAX_CONTEXTS: Final = 20_000
+_MAX_STORED_CONTEXTS: Final = 20_000
 _PARALLEL_READS: Final = 50
 _log: Final = logs.get("conductor")
 
@@ -157,7 +157,7 @@ class TaskContexts:
             contexts_read = await asyncio.gather(*(self._read(*task) for task in portion))
             self._contexts.update(zip(portion, contexts_read, strict=True))
         contexts = {task: self._contexts[task] for task in tasks}
-        while len(self._contexts) > _MAX_CONTEXTS:
+        while len(self._contexts) > _MAX_STORED_CONTEXTS:
             self._contexts.popitem(last=False)
         return contexts
 

@@ -16,7 +16,7 @@ from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds,
 _MAX_CAUSES: Final = 6
 _MAX_GAP: Final = 10
 """Maximum number of calls from one error to the next of the same cause."""
-_MAX_IDS: Final = 4
+_MAX_EVIDENCE: Final = 4
 _OUTAGE_CALLS: Final = 10
 """Maximum number of calls after an outage whose errors may result from it."""
 _SUSPENSION: Final = 3
@@ -237,7 +237,7 @@ def _with_error(part: Errors, call: EndedCall, edits: int) -> Errors:
     part = _with_cause(part, cause, call, call.error, edits, begins=begins)
     if streak.batch == call.batch and streak.count:
         return part
-    evidence = (*streak.evidence, *call.ids)[-_MAX_IDS:]
+    evidence = (*streak.evidence, *call.ids)[-_MAX_EVIDENCE:]
     began, began_at = streak.began or call.number, streak.began_at or call.at
     return replace(part, streak=Streak(streak.count + 1, call.batch, began, began_at, evidence))
 
@@ -257,7 +257,7 @@ def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, 
             gap=max(cause.gap, part.place - cause.place),
             batch=call.batch,
             last=call.number,
-            evidence=(*cause.evidence, *call.ids)[-_MAX_IDS:],
+            evidence=(*cause.evidence, *call.ids)[-_MAX_EVIDENCE:],
         )
     return replace(part, causes=(*others, updated))
 
