@@ -76,9 +76,9 @@ def first_finding(
             if (disabled and active.name in disabled) or (muted and is_muted(state, active.name, now)):
                 continue
             part = parts.get(active.name, active.new_part) if parts else active.new_part
-            found = active.evaluate(part, state, now, active.thresholds)
-            if found is not None:
-                return active.rule, found
+            result = active.evaluate(part, state, now, active.thresholds)
+            if result is not None:
+                return active.rule, result
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
         assert active is not None
         raise RuleFailedError(active.name, "decision", error) from error

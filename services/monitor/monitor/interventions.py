@@ -48,7 +48,8 @@ _MAX_OBSERVED: Final = 16
 
 def is_from_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
     """Whether a message is one of the monitor's own interventions."""
-    return data.message_type == "guardian_nudge" or any(one.message == data.message_id for one in state.interventions)
+    messages = (intervention.message for intervention in state.interventions)
+    return data.message_type == "guardian_nudge" or data.message_id in messages
 
 
 def after_message_event(state: SandboxActivity, event: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:

@@ -106,9 +106,9 @@ class RuleSet:
 
     def rules_folding(self, event_type: str, *, ends_call: bool) -> Sequence[ActiveRule[Any]]:
         """The rules that fold an event of this type; an unknown type counts as output only."""
-        known = (self._rules_of_call_ends if ends_call else self._rules_of_events).get(event_type)
-        if known is not None:
-            return known
+        rules = (self._rules_of_call_ends if ends_call else self._rules_of_events).get(event_type)
+        if rules is not None:
+            return rules
         return self._rules_of_output if event_type.startswith(_AGENT_PREFIX) else ()
 
     def prompt_rules_after(self, event_type: str) -> Sequence[ActiveRule[Finding | Pattern]]:

@@ -118,7 +118,7 @@ def current_findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> l
 
 def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
     """The patterns that guardian rules find at present; muted and disabled rules are left out."""
-    found: list[Pattern] = []
+    present: list[Pattern] = []
     for active in rules.guardian:
         if active.name in state.disabled or evaluation.is_muted(state, active.name, now):
             continue
@@ -127,8 +127,8 @@ def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Patt
             pattern = evaluation.call(active.rule, "decision", active.evaluate, part, state, now, active.thresholds)
         except RuleFailedError:
             continue
-        found += [pattern] if pattern is not None else []
-    return found
+        present += [pattern] if pattern is not None else []
+    return present
 
 
 def _finding(pattern: Pattern) -> FindingView:

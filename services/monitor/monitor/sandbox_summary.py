@@ -41,9 +41,9 @@ def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> Sand
         errors=progress.errors,
         spending=_spending(progress, _updated_at(state)),
         edits=() if state.ended else _edits(state.edits),
-        findings=tuple(OpenFinding(rule=one.rule, count=one.count, since=one.since) for one in patterns),
+        findings=tuple(OpenFinding(rule=found.rule, count=found.count, since=found.since) for found in patterns),
         interventions=state.steered,
-        steerings=tuple(steering_of(one, state) for one in state.interventions),
+        steerings=tuple(steering_of(intervention, state) for intervention in state.interventions),
         budget=state.budget,
         **task_fields,
     )

@@ -195,8 +195,8 @@ def with_usage(
     sandboxes = dict(ledger.sandboxes)
     for use in uses:
         charge = charges.get(use.sandbox)
-        known = sandboxes.get(use.sandbox, NOTHING).greatest(charge.used if charge else NOTHING)
-        sandboxes[use.sandbox] = use.used_at(now).greatest(known)
+        known_usage = sandboxes.get(use.sandbox, NOTHING).greatest(charge.used if charge else NOTHING)
+        sandboxes[use.sandbox] = use.used_at(now).greatest(known_usage)
     budget = next((use.budget for use in uses if use.budget is not None), ledger.budget)
     return ledger.model_copy(update={"sandboxes": sandboxes, "budget": budget})
 

@@ -60,9 +60,9 @@ class BudgetState:
             self.unreadable.add(key)
             return
         self.unreadable.discard(key)
-        known = self.uses.setdefault(project, {}).get(sandbox)
-        if known is None or use.sequence >= known.sequence:
-            used = use.used.greatest(known.used) if known else use.used
+        previous = self.uses.setdefault(project, {}).get(sandbox)
+        if previous is None or use.sequence >= previous.sequence:
+            used = use.used.greatest(previous.used) if previous else use.used
             self.uses[project][sandbox] = replace(use, used=used)
             if use.task is not None:
                 self._by_task.setdefault(task_key(project, use.task), set()).add(sandbox)
@@ -138,9 +138,9 @@ class BudgetState:
 
     def known_tasks(self) -> Iterator[tuple[str, str]]:
         """The tasks with a known sandbox or a ledger, each as project and name."""
-        known = {task_key(use.project, use.task): (use.project, use.task) for use in self.uses_of(None) if use.task}
-        known |= {key: (stored.value.project, stored.value.task) for key, stored in self.tasks.items()}
-        yield from known.values()
+        tasks = {task_key(use.project, use.task): (use.project, use.task) for use in self.uses_of(None) if use.task}
+        tasks |= {key: (stored.value.project, stored.value.task) for key, stored in self.tasks.items()}
+        yield from tasks.values()
 
     def limits_of_task(self, ledger: TaskLedger) -> list[BudgetLimit]:
         """The limits of a task."""

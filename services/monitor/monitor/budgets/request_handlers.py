@@ -65,13 +65,13 @@ class BudgetRequestHandler:
         """
         now = await self._catch_up()
         names = self._state.project_names() if project == FLEET else [project]
-        found = {name: _limited_list(self._of_project(name, now)) for name in names}
+        lines_by_project = {name: _limited_list(self._of_project(name, now)) for name in names}
         for stored in self._state.tasks.values():
             task = stored.value
-            if task.marks and task.project in found and self._is_live(task):
+            if task.marks and task.project in lines_by_project and self._is_live(task):
                 lines = _limited_list(self._of_task(task.project, task.task, now))
-                found[task.project] += [line for line in lines if line.warned_at or line.exceeded_at]
-        return found | ({FLEET: _limited_list(self._of_herd(now))} if project == FLEET else {})
+                lines_by_project[task.project] += [line for line in lines if line.warned_at or line.exceeded_at]
+        return lines_by_project | ({FLEET: _limited_list(self._of_herd(now))} if project == FLEET else {})
 
     def _is_live(self, task: TaskLedger) -> bool:
         return any(use.is_live for use in self._state.uses_of(task.project, task.task))

@@ -54,17 +54,17 @@ def reconcile(ledger: ConductorLedger, changed: Collection[str], scope: ProjectD
 
     If the outbox then has `MAX_EVENTS` events, call this again after they are published: there may be further events.
     """
-    findings = {one.key: one for one in ledger.findings}
-    open_keys = {one.key for one in ledger.findings if one.open}
+    findings = {record.key: record for record in ledger.findings}
+    open_keys = {record.key for record in ledger.findings if record.open}
     current = _evidence(changed, scope, open_keys)
     events: list[OutboxEntry] = []
     names = frozenset(changed)
-    for finding in [one for one in ledger.findings if not names.isdisjoint(one.sandboxes)]:
+    for finding in [record for record in ledger.findings if not names.isdisjoint(record.sandboxes)]:
         if finding.open and finding.key not in current and len(events) < MAX_EVENTS:
             findings[finding.key] = finding.model_copy(update={"open": False})
             events.append(_withdrawal(finding, scope, now))
     left_out, space = 0, FindingSpace(findings.values())
-    for evidence in sorted(current.values(), key=lambda one: (_SEVERITY_RANK.get(one.severity or "", 1), one.key)):
+    for evidence in sorted(current.values(), key=lambda each: (_SEVERITY_RANK.get(each.severity or "", 1), each.key)):
         earlier = findings.get(evidence.key)
         if len(events) >= MAX_EVENTS:
             break
@@ -75,7 +75,7 @@ def reconcile(ledger: ConductorLedger, changed: Collection[str], scope: ProjectD
                 space.use(revised)
             findings[evidence.key] = revised
             events.append(_event_entry(found_event(revised), revised, now, first=earlier is None))
-    remaining = [one for one in findings.values() if one.open or all(map(scope.member, one.sandboxes))]
+    remaining = [record for record in findings.values() if record.open or all(map(scope.member, record.sandboxes))]
     informed = {name: at for name, at in ledger.informed.items() if scope.member(name) is not None}
     changes = {
         "findings": tuple(remaining),
@@ -207,7 +207,7 @@ def with_notifications(ledger: ConductorLedger, now: datetime) -> ConductorLedge
     for finding in ledger.findings:
         if finding.open and finding.notified_at is None and is_severe(finding):
             groups.setdefault(finding.key[:3], []).append(finding)
-    keys = {one.key for group in groups.values() for one in group}
+    keys = {finding.key for group in groups.values() for finding in group}
     if not keys:
         return ledger
     notifications = [_event_entry(_notification(group), group[0], now) for group in groups.values()]
@@ -228,7 +228,7 @@ def _notification(findings: Sequence[FindingRecord]) -> MonitorNotificationPubli
 def pauses_due(ledger: ConductorLedger, scope: ProjectData) -> dict[str, FindingRecord]:
     """The sandboxes to pause, each with its finding. It is the later sandbox of a severe finding, once per pair."""
     pauses: dict[str, FindingRecord] = {}
-    paused_pairs = {one.key[:3] for one in ledger.findings if one.paused_at is not None}
+    paused_pairs = {record.key[:3] for record in ledger.findings if record.paused_at is not None}
     for finding in ledger.findings:
         needs_pause = finding.open and is_severe(finding) and finding.key[:3] not in paused_pairs
         if needs_pause and _is_active(scope, finding.sandbox):
@@ -242,8 +242,8 @@ def with_pause(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -
     command = PauseSandbox(sandbox=finding.sandbox, reason=reason)
     pair = finding.key[:3]
     findings = tuple(
-        one.model_copy(update={"paused_at": now}) if one.open and one.key[:3] == pair else one
-        for one in ledger.findings
+        record.model_copy(update={"paused_at": now}) if record.open and record.key[:3] == pair else record
+        for record in ledger.findings
     )
     output = output_of(command, finding.sandbox, finding.task, now)
     return ledger.model_copy(update={"findings": findings, "outbox": (*ledger.outbox, output)})

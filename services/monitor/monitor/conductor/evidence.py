@@ -119,15 +119,15 @@ def first_overlap(edit: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, 
 
     The ranges of an edit are in order, with lines between them.
     """
-    first, second = iter(edit.ranges), iter(other.ranges)
-    left, right = next(first, None), next(second, None)
-    while left is not None and right is not None:
-        if left[0] <= right[1] + MAX_LINE_DISTANCE and right[0] <= left[1] + MAX_LINE_DISTANCE:
-            return left, right
-        if left[1] < right[1]:
-            left = next(first, None)
+    ranges, other_ranges = iter(edit.ranges), iter(other.ranges)
+    lines, other_lines = next(ranges, None), next(other_ranges, None)
+    while lines is not None and other_lines is not None:
+        if lines[0] <= other_lines[1] + MAX_LINE_DISTANCE and other_lines[0] <= lines[1] + MAX_LINE_DISTANCE:
+            return lines, other_lines
+        if lines[1] < other_lines[1]:
+            lines = next(ranges, None)
         else:
-            right = next(second, None)
+            other_lines = next(other_ranges, None)
     return None
 
 

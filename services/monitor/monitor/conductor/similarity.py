@@ -69,11 +69,11 @@ def title_of(text: str) -> TaskTitle:
     return TaskTitle(" ".join(tokens), shingles, frozenset(token for token in tokens if _IDENTIFIER_SIGN.search(token)))
 
 
-def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
+def jaccard(first: AbstractSet[object], second: AbstractSet[object]) -> float:
     """The size of the intersection divided by that of the union; 0 for two empty sets."""
-    both = len(one & other)
-    union = len(one) + len(other) - both
-    return both / union if union else 0.0
+    shared = len(first & second)
+    union = len(first) + len(second) - shared
+    return shared / union if union else 0.0
 
 
 def text_similarity(title: TaskTitle, other: TaskTitle) -> float:

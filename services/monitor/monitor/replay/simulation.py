@@ -117,10 +117,10 @@ class Simulation:
         for active in self.rules.guardian:
             state = self._states[key]
             try:
-                found = first_finding((active,), state, now)
-                if found is not None:
+                result = first_finding((active,), state, now)
+                if result is not None:
                     assert isinstance(active.rule, GuardianRule)
-                    self._list_pattern(state, active.rule, found[1], now)
+                    self._list_pattern(state, active.rule, result[1], now)
             except RuleFailedError as failure:
                 self._disable(key, failure)
 
@@ -208,8 +208,8 @@ class Simulation:
     def _fold_produced(self, key: Key, data: EventData, now: datetime) -> None:
         """Fold in an event that the replay itself has produced."""
         state = self._states[key]
-        seen = ObservedEvent(*key, data.type, self.count, now, data, _IDS.derive(now, *key, data.type, self.count))
-        self._states[key] = step(state, seen, self.rules)
+        event = ObservedEvent(*key, data.type, self.count, now, data, _IDS.derive(now, *key, data.type, self.count))
+        self._states[key] = step(state, event, self.rules)
 
     # --- what was recorded -------------------------------------------------------------------------------------
 
@@ -221,9 +221,9 @@ class Simulation:
         fields["event"] = self.count
         match data:
             case MonitorGuardianAnalysed():
-                about: dict[str, Any] = {"summary": data.summary, "evidence": data.evidence}
-                found = ReplayedFinding(**fields, rule=data.rule, kind="guardian", **about)
-                self.recorded_findings.append(found)
+                details: dict[str, Any] = {"summary": data.summary, "evidence": data.evidence}
+                finding = ReplayedFinding(**fields, rule=data.rule, kind="guardian", **details)
+                self.recorded_findings.append(finding)
             case IdleFinding():
                 self.recorded_findings.append(ReplayedFinding(**fields, rule=data.rule, kind="housekeeping"))
             case MonitorInterventionDecided():
