@@ -69,10 +69,10 @@ def _file(row: Mapping[str, Any]) -> ComparedFile:
     )
 
 
-def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Comparison:
+def compare(first: ComparedSide, second: ComparedSide, max_bytes: int) -> Comparison:
     """The comparison, with rows ordered by number or name.
 
-    Rows are left out until the comparison has at most `budget` bytes as JSON, but one row of each kind stays.
+    Rows are left out until the comparison has at most `max_bytes` bytes as JSON, but one row of each kind stays.
     """
     types = [TypeRow(type=key, first=a or 0, second=b or 0) for key, a, b in _pairs(first.types, second.types)]
     turns = [TurnRow(turn=key, first=a, second=b) for key, a, b in _pairs(first.turns, second.turns)]
@@ -89,7 +89,7 @@ def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Compariso
             files=files[:limit],
             cut=any(len(rows) > limit for rows in (types, turns, tools, files)),
         )
-        if limit == 1 or len(to_json(found)) <= budget:
+        if limit == 1 or len(to_json(found)) <= max_bytes:
             return found
         limit //= 2
 

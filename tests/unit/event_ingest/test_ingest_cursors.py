@@ -146,10 +146,10 @@ def test_database_error_is_classified(error: Exception, fault: DatabaseFault | N
 @given(st.lists(st.text(max_size=50)), st.integers(1, 10), st.integers(0, 500))
 def test_page_is_neither_empty_nor_too_large(texts: list[str], limit: int, budget: int) -> None:
     """A page has the first rows up to the limits of rows and of bytes, but at least one row."""
-    made = asyncio.run(fit_page(texts, _chunk, limit=limit, budget=budget, available=len(texts)))
+    made = asyncio.run(fit_page(texts, _chunk, limit=limit, max_bytes=budget, available=len(texts)))
     assert made.rows == texts[: len(made.rows)]
     assert len(made.rows) <= limit
-    assert made.more is (len(made.rows) < len(texts))
+    assert made.has_more is (len(made.rows) < len(texts))
     assert bool(made.rows) is bool(texts)
     weight = sum(len(item.model_dump_json().encode()) + 1 for item in made.items)
     assert weight <= budget or len(made.items) <= 1
@@ -172,7 +172,7 @@ def test_page_of_expensive_items_lets_others_run(monkeypatch: pytest.MonkeyPatch
         return _chunk(text)
 
     async def both() -> None:
-        await asyncio.gather(other(), fit_page(texts, item, limit=20, budget=10_000, available=20))
+        await asyncio.gather(other(), fit_page(texts, item, limit=20, max_bytes=10_000, available=20))
 
     built: list[str] = []
     asyncio.run(both())

@@ -70,14 +70,19 @@ class Subscriptions:
         )
 
     async def subscribe(self, incoming: IncomingRequest[Subscribe]) -> Subscription:
-        """Create a subscription, or return the existing one. Raises `ContractError`."""
+        """Create a subscription, or return the existing one; with `update`, change its types and entities.
+
+        Raises `ContractError` if the request is invalid or in conflict with the existing subscription, the project has
+        the maximum, or the broker or the spawner is unavailable.
+        """
         request, project = incoming.request, incoming.project
         check_project(project)
         requested = chosen_types(request.types), sorted(set(request.entities))
         filters(project, *requested)  # raises `ContractError` if there are too many
+        # Reads the consumers again after each creation, which has no effect if another request has taken the place.
         for _ in PLACES:
             consumers = await self._read_all(project)
-            if same_name := with_name(consumers, request.name):
+            if same_name := consumers_with_name(consumers, request.name):
                 existing = view(same_name[0])
                 if not request.update or (existing.types, existing.entities) == requested:
                     return _check_same(existing, requested)
@@ -93,7 +98,7 @@ class Subscriptions:
         """Delete a subscription. Raises `ContractError` (`not_found`)."""
         name, project = incoming.request.name, incoming.project
         check_project(project)
-        same_name = with_name(await self._read_all(project), name)
+        same_name = consumers_with_name(await self._read_all(project), name)
         if not same_name:
             raise ContractError(
                 Code.NOT_FOUND,
@@ -108,7 +113,7 @@ class Subscriptions:
     async def _create(self, request: Subscribe, project: str, place: int) -> None:
         """Request that the spawner creates or changes the consumer at a place.
 
-        It creates none if another request has created one there meanwhile.
+        The spawner creates no consumer if another request has created one at this place meanwhile.
         """
         create = CreateConsumer(
             place=place,
@@ -123,8 +128,8 @@ class Subscriptions:
         await self._request_spawner(create, project)
 
     async def _delete_duplicates(self, name: str, project: str) -> None:
-        """If replicas have created several with this name at the same moment, keep the one that all replicas select."""
-        for info in with_name(await self._read_all(project), name)[1:]:
+        """If replicas have created several consumers with this name at once, delete all but the first."""
+        for info in consumers_with_name(await self._read_all(project), name)[1:]:
             await self._delete(info, project)
 
     async def _read_all(self, project: str) -> Consumers:
@@ -162,8 +167,8 @@ class Subscriptions:
         return self._service.bus
 
 
-def with_name(consumers: Consumers, name: str) -> list[ConsumerInfo]:
-    """The consumers with this subscription's name; if there are several, the one that stays is first."""
+def consumers_with_name(consumers: Consumers, name: str) -> list[ConsumerInfo]:
+    """The consumers of the subscription with this name. If there are several, the one that stays is first."""
     candidates = (consumers[place] for place in slots_for(name) if place in consumers)
     return [info for info in candidates if (info.config.metadata or {}).get(NAME) == name]
 
@@ -193,7 +198,7 @@ def view(info: ConsumerInfo) -> Subscription:
 
 
 def _check_same(existing: Subscription, requested: tuple[list[str], list[str]]) -> Subscription:
-    """The existing subscription, if it has the requested types and entities."""
+    """The existing subscription. Raises `ContractError` if it has other types or entities than requested."""
     if (existing.types, existing.entities) == requested:
         return existing
     about = f" about {', '.join(existing.entities)}" if existing.entities else ""

@@ -96,7 +96,7 @@ from {_REQUESTED} join sources s on s.entity = wanted.entity and s.project = wan
 """  # noqa: S608  # a constant statement
 
 
-async def verify_tables(connection: Connection, request: VerifyHistory, project: str, _budget: int) -> Verification:
+async def verify_tables(connection: Connection, request: VerifyHistory, project: str, _max_bytes: int) -> Verification:
     """Compare some entities at one moment. Raises `ContractError` for an invalid cursor or an unknown sandbox."""
     position = read_cursor(request, project, request.cursor, _POSITION_TYPES) or ["", ""]
     async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -107,14 +107,14 @@ async def verify_tables(connection: Connection, request: VerifyHistory, project:
             if not rows:
                 raise no_such_sandbox(request.sandbox)
         page = rows if request.sandbox else rows[: request.limit]
-        incomplete, found = await _compare(connection, {(row["project"], row["entity"]) for row in page})
+        incomplete, differences = await _compare(connection, {(row["project"], row["entity"]) for row in page})
     more = len(rows) > len(page)
     last = [page[-1]["entity"], page[-1]["project"]] if more else []
     return Verification(
         entities=len(page),
         incomplete=incomplete,
-        differences=found[:MAX_DIFFERENCES],
-        difference_count=len(found),
+        differences=differences[:MAX_DIFFERENCES],
+        difference_count=len(differences),
         next_cursor=write_cursor(request, project, last) if more else None,
     )
 
@@ -157,9 +157,9 @@ class ExaminedEntities:
 async def examine(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
     """Read what the tables have of some entities, and what results from their events. Call it in a transaction."""
     related = {
-        (row["project"], row["entity"]) for row in await connection.fetch(_RELATED_PAIRS, *_columns(pairs))
+        (row["project"], row["entity"]) for row in await connection.fetch(_RELATED_PAIRS, *_as_columns(pairs))
     } - pairs
-    wanted = _columns(pairs | related)
+    wanted = _as_columns(pairs | related)
     return ExaminedEntities(
         stored=_totals(await connection.fetch(_SOURCES, *wanted)),
         counted=_totals(await connection.fetch(_COUNT_SOURCES, *wanted)),
@@ -183,7 +183,7 @@ def _totals_of(totals: Totals, pairs: set[Pair]) -> Totals:
 
 async def _project(connection: Connection, pairs: set[Pair]) -> Projections:
     """The states that result from the events. An event that this version can't read has no effect."""
-    rows = await connection.fetch(_EVENTS, *_columns(pairs), _TYPES)
+    rows = await connection.fetch(_EVENTS, *_as_columns(pairs), _TYPES)
     return project_events(_valid_events(rows))
 
 
@@ -201,10 +201,10 @@ async def _stored_rows(connection: Connection, table: ReadTable, pairs: set[Pair
         f"select {names} from {_REQUESTED} "  # noqa: S608  # constant names
         f"join {table.name} t on t.project = wanted.project and t.{table.entity} = wanted.entity"
     )
-    return list(await connection.fetch(statement, *_columns(pairs)))
+    return list(await connection.fetch(statement, *_as_columns(pairs)))
 
 
-def _columns(pairs: set[Pair]) -> tuple[list[str], list[str]]:
+def _as_columns(pairs: set[Pair]) -> tuple[list[str], list[str]]:
     ordered = sorted(pairs)
     return [project for project, _ in ordered], [entity for _, entity in ordered]
 
