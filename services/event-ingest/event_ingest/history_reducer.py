@@ -125,7 +125,7 @@ class HistoryReducer:
         days = {one.day for one in await read_partitions(connection) if one.day is not None}
         found = await find_reductions(connection, days, self._policy, now)
         if self._archive is not None:
-            self._archive.reducing = frozenset(one.day for one in found)
+            self._archive.days_to_reduce = frozenset(one.day for one in found)
         for one in found:
             began = time.monotonic()
             await self._reduce(connection, one, now)
