@@ -80,7 +80,7 @@ def compare(first: ComparedSide, second: ComparedSide, max_bytes: int) -> Compar
     files = [_file_row(key, a, b) for key, a, b in _pairs(first.files, second.files)]
     limit = MAX_COMPARED
     while True:
-        found = Comparison(
+        comparison = Comparison(
             first=first.sandbox,
             second=second.sandbox,
             types=types[:limit],
@@ -89,8 +89,8 @@ def compare(first: ComparedSide, second: ComparedSide, max_bytes: int) -> Compar
             files=files[:limit],
             cut=any(len(rows) > limit for rows in (types, turns, tools, files)),
         )
-        if limit == 1 or len(to_json(found)) <= max_bytes:
-            return found
+        if limit == 1 or len(to_json(comparison)) <= max_bytes:
+            return comparison
         limit //= 2
 
 

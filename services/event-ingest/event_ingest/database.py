@@ -98,7 +98,7 @@ class Database:
     ) -> None:
         """`writers` is the number of connections for writing. `prepare` is called at every check.
 
-        `last_migration` is the number of the last migration of this version. `pooled`: `url` is the URL of a pooler.
+        `last_migration` is the number of the last migration of this version. `pooled` states that `url` is a pooler's.
         """
         self._hosts = DatabaseHosts(url)
         self._pooled = pooled
@@ -132,7 +132,7 @@ class Database:
                 try:
                     async with asyncio.timeout(CHECK_SECONDS):
                         await self._check_requested.wait()
-                    await asyncio.sleep(CHECK_SECONDS / 10)
+                    await asyncio.sleep(CHECK_SECONDS / 10)  # not a check for each of many errors
                 except TimeoutError:
                     continue
 
@@ -155,8 +155,8 @@ class Database:
 
         It is closed when the database becomes unavailable: a server that was replaced may never respond to a statement.
         """
-        named = {"application_name": self._application_name}
-        connection = await self._hosts.connect(server_settings=named, **statement_cache(pooled=self._pooled))
+        settings = {"application_name": self._application_name}
+        connection = await self._hosts.connect(server_settings=settings, **statement_cache(pooled=self._pooled))
         self._maintained.add(connection)
         try:
             yield connection
@@ -179,7 +179,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
-        """A connection for a request. Requests that read much use `heavy` ones, of which a separate pool has few.
+        """A connection for a request. Requests that read much use a `heavy` connection, from a separate small pool.
 
         Raises `ContractError` (`unavailable`) when the database is unavailable or too slow.
         """

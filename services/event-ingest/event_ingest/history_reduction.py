@@ -27,16 +27,16 @@ from event_ingest.history_partitions import count_events, is_attached, read_cont
 from event_ingest.history_policy import ExpiredEvents, RetentionPolicy, may_be_reduced
 from event_ingest.history_reduction_statements import (
     ADD_SUMMARIES,
+    ADD_UP_EXPIRED,
     COPY,
     CREATE,
-    FOLD,
     LOCK_MS,
-    NAMED_ROWS,
     NEW_ROWS,
     NEWEST,
     OLD_ROWS,
     OPTIONS,
     RECORD,
+    ROWS_BY_ID,
     SWAP,
     UNCOUNT,
     for_day,
@@ -60,7 +60,7 @@ class ReductionResult(Enum):
     """Earlier statements did not end in time, or another replica is reducing: try again."""
     CHANGED = "changed"
     """The day has other events than were copied or archived: try again later."""
-    NEEDED = "needed"
+    NOT_REDUCIBLE = "not_reducible"
     """The day is held or restored, or was dropped."""
 
 
@@ -75,15 +75,15 @@ class DayReduction:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _CopiedPart:
     """The result of copying a part of a day."""
 
     newest: int
     """The stream sequence up to which (or after which, in the second part) events were copied."""
     copied: int
-    """How many events were copied."""
+    """The number of copied events."""
     left_out: list[Any]
-    """By source: how many events were not copied."""
+    """Rows of `ADD_UP_EXPIRED`, with the number of events of each source that were not copied."""
 
     @property
     def removed(self) -> int:
@@ -106,7 +106,7 @@ async def reduce_day(
         await connection.execute(for_day(ADD_SUMMARIES, reduction.day))
     except (*_BUSY, asyncpg.UndefinedTableError) as error:
         await connection.execute("rollback")
-        return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NEEDED
+        return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NOT_REDUCIBLE
     await connection.execute("begin")
     done = ReductionResult.BUSY
     if await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK_ID):
@@ -121,8 +121,8 @@ async def _replace(
 ) -> ReductionResult:
     day = reduction.day
     if not await is_attached(connection, day):
-        return ReductionResult.NEEDED
-    newest: int = await connection.fetchval(for_day(NEWEST, day), await _projects(connection, day))
+        return ReductionResult.NOT_REDUCIBLE
+    newest: int = await connection.fetchval(for_day(NEWEST, day), await _read_projects(connection, day))
     options = await connection.fetchval(OPTIONS, partition_name(day))
     await connection.execute(for_day(CREATE, day, options=options or AUTOVACUUM))
     old = await _copy(connection, reduction, OLD_ROWS, newest, None)
@@ -138,12 +138,12 @@ async def _replace(
 
 
 async def _swap(
-    connection: Connection, reduction: DayReduction, old: _Progress, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, old: _CopiedPart, now: datetime, archived: int | None
 ) -> ReductionResult:
     """Copy the events that were stored meanwhile, and replace the partition. Commits if the result is `REDUCED`."""
     day = reduction.day
-    if not await _lock(connection, day, now):
-        return ReductionResult.NEEDED
+    if not await _lock_day(connection, day, now):
+        return ReductionResult.NOT_REDUCIBLE
     new = await _copy(connection, reduction, NEW_ROWS, old.newest, await read_projects(connection, day))
     total = old.total + new.total
     if await count_events(connection, day) != total or archived not in (None, total):
@@ -159,12 +159,12 @@ async def _remove_late(
 ) -> ReductionResult:
     """Remove a few events that were stored after the day was reduced. Commits if the result is `REDUCED`."""
     try:
-        if not await _lock(connection, reduction.day, now):
-            return ReductionResult.NEEDED
+        if not await _lock_day(connection, reduction.day, now):
+            return ReductionResult.NOT_REDUCIBLE
         if archived not in (None, await count_events(connection, reduction.day)):
             return ReductionResult.CHANGED
         rows = await connection.fetch(
-            for_day(FOLD, reduction.day, NAMED_ROWS), *_values(reduction, reduction.late, None)
+            for_day(ADD_UP_EXPIRED, reduction.day, ROWS_BY_ID), *_values(reduction, reduction.late, None)
         )
         await _uncount(connection, rows)
         statement = f"delete from {partition_name(reduction.day)} where id = any($1)"  # noqa: S608  # our own name
@@ -176,7 +176,7 @@ async def _remove_late(
     return ReductionResult.REDUCED
 
 
-async def _lock(connection: Connection, day: date, now: datetime) -> bool:
+async def _lock_day(connection: Connection, day: date, now: datetime) -> bool:
     """Lock a day, so that no event of it is stored and no hold is added. Returns whether it may be reduced."""
     await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
     await connection.execute("lock table history_holds in share mode")
@@ -189,11 +189,11 @@ async def _lock(connection: Connection, day: date, now: datetime) -> bool:
 
 async def _copy(
     connection: Connection, reduction: DayReduction, rows: str, newest: int, projects: Collection[str] | None
-) -> _Progress:
+) -> _CopiedPart:
     values = _values(reduction, newest, projects)
     status: str = await connection.execute(for_day(COPY, reduction.day, rows), *values[:-1])
-    left_out: Sequence[Any] = await connection.fetch(for_day(FOLD, reduction.day, rows), *values)
-    return _Progress(newest, int(status.rpartition(" ")[2]), list(left_out))
+    left_out: Sequence[Any] = await connection.fetch(for_day(ADD_UP_EXPIRED, reduction.day, rows), *values)
+    return _CopiedPart(newest, int(status.rpartition(" ")[2]), list(left_out))
 
 
 async def _create_indexes(connection: Connection, reduction: DayReduction) -> None:
@@ -201,8 +201,8 @@ async def _create_indexes(connection: Connection, reduction: DayReduction) -> No
     part = partition_name(reduction.day)
     if await has_term_index(connection, part):
         await connection.execute(term_index_statement(f"{part}_new", concurrently=False))
-    known = await connection.fetchval("select types from history_reductions where day = $1", reduction.day)
-    if types := reduction.expired.types | set(known or ()):
+    removed_types = await connection.fetchval("select types from history_reductions where day = $1", reduction.day)
+    if types := reduction.expired.types | set(removed_types or ()):
         listed = type_list(types)
         await connection.execute(f"create index {part}_new_expired on {part}_new (type) where type in ({listed})")
     await connection.execute(f"analyze {part}_new")
@@ -210,9 +210,9 @@ async def _create_indexes(connection: Connection, reduction: DayReduction) -> No
 
 async def _uncount(connection: Connection, rows: Collection[Any]) -> None:
     """Correct the counts of sources whose events were counted again after they had been removed."""
-    again = [(*row.values(),) for row in rows if row["again"]]
-    if again:
-        project, source, entity, _, *numbers = (list(column) for column in zip(*again, strict=True))
+    counted_again = [(*row.values(),) for row in rows if row["again"]]
+    if counted_again:
+        project, source, entity, _, *numbers = (list(column) for column in zip(*counted_again, strict=True))
         await connection.execute(UNCOUNT, project, source, entity, *numbers)
 
 
@@ -222,12 +222,12 @@ async def _record(connection: Connection, reduction: DayReduction, removed: int)
     )
 
 
-async def _projects(connection: Connection, day: date) -> list[str]:
+async def _read_projects(connection: Connection, day: date) -> list[str]:
     await connection.execute("savepoint indexes")
     await use_indexes(connection)
-    found = await read_projects(connection, day)
+    projects = await read_projects(connection, day)
     await connection.execute("rollback to savepoint indexes")
-    return found
+    return projects
 
 
 def _types_and_projects(expired: ExpiredEvents) -> tuple[frozenset[str], frozenset[str]]:
@@ -235,4 +235,5 @@ def _types_and_projects(expired: ExpiredEvents) -> tuple[frozenset[str], frozens
 
 
 def _values(reduction: DayReduction, first: Any, projects: Collection[str] | None) -> list[Any]:
+    """The parameters of `ADD_UP_EXPIRED`. `first` and `projects` select the rows. `COPY` takes all but the last one."""
     return [first, projects, *(sorted(names) for names in _types_and_projects(reduction.expired)), reduction.day]

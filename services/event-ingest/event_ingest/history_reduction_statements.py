@@ -10,14 +10,14 @@ from sandherd.contracts.events.agent import AgentHeartbeat
 LOCK_MS: Final = 40
 """How long a drop or a reduction waits for earlier statements, in milliseconds. Later statements wait for as long."""
 SECOND_LOCK_MS: Final = 10
-"""How long it waits for further locks while it has the lock of `events`, in milliseconds."""
+"""How long a drop or a reduction that has the lock of `events` waits for further locks, in milliseconds."""
 OLD_ROWS: Final = "(select * from {part} where stream_sequence <= $1::bigint and $2::text[] is null)"
 # The condition on projects makes Postgres use the index of projects.
 NEW_ROWS: Final = "(select * from {part} where project = any($2::text[]) and stream_sequence > $1::bigint)"
-NAMED_ROWS: Final = "(select * from {part} where id = any($1::uuid[]) and $2::text[] is null)"
+ROWS_BY_ID: Final = "(select * from {part} where id = any($1::uuid[]) and $2::text[] is null)"
 _IS_EXPIRED: Final = "(e.type = any($3::text[]) or e.project = any($4::text[]))"
 COPY: Final = f"insert into {{new}} select e.* from {{rows}} e where not {_IS_EXPIRED}"  # noqa: S608  # our own names
-FOLD: Final = f"""
+ADD_UP_EXPIRED: Final = f"""
 with expired as materialized (
     select e.project, event_source(e.source, e.entity) as source, e.entity, e.type, e.sequence::bigint as sequence,
         e.time, e.stored_at,
@@ -63,8 +63,8 @@ on conflict (day) do update set types = array(select distinct unnest(r.types || 
     removed = r.removed + excluded.removed, reduced_at = now()
 """
 NEWEST: Final = (
-    "select coalesce(max(found.stream_sequence), 0) from unnest($1::text[]) as one (project) "  # our names
-    "cross join lateral (select stream_sequence from {part} e where e.project = one.project "
+    "select coalesce(max(found.stream_sequence), 0) from unnest($1::text[]) as wanted (project) "  # our names
+    "cross join lateral (select stream_sequence from {part} e where e.project = wanted.project "
     "order by stream_sequence desc limit 1) as found"
 )
 CREATE: Final = """

@@ -26,7 +26,7 @@ from sandherd.telemetry import logs
 
 _LOCK_ID: Final = 0x5A4D_4849_5354  # any number that nothing else uses
 _FILE: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)(?:\.(before|after))?\.sql$")
-_FOUNDATION: Final = 5
+_LAST_FOUNDATION_NUMBER: Final = 5
 """The last number of a file without a kind."""
 _MIGRATIONS_TABLE: Final = "schema_migrations"
 """Applied migrations that a version must know: it refuses to start if this table has a number without a file."""
@@ -104,7 +104,7 @@ def read_migrations(directory: Traversable | None = None) -> list[Migration]:
     if misnamed := [
         migration.number
         for migration in migrations
-        if (migration.kind is MigrationKind.FOUNDATION) != (migration.number <= _FOUNDATION)
+        if (migration.kind is MigrationKind.FOUNDATION) != (migration.number <= _LAST_FOUNDATION_NUMBER)
     ]:
         raise MigrationRefusedError(f"a migration's name ends with .before.sql or .after.sql: {misnamed}")
     return migrations
