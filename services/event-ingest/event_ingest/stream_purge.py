@@ -83,13 +83,13 @@ class StreamRetention:
         self._count(before, await read_fill(self._service.bus, ARTIFACTS), freed)
 
     async def _count_pieces(self) -> Counter[tuple[str, str]]:
-        """Number of pieces by sandbox. It counts the first 100,000 artifacts only: the broker lists no more at once."""
+        """The number of pieces by sandbox, of the first 100,000 artifacts only, as the broker lists no more at once."""
         info = await self._service.bus.js.stream_info(ARTIFACTS, subjects_filter=ARTIFACT.pattern())
         pieces: Counter[tuple[str, str]] = Counter()
         for subject, count in (info.state.subjects or {}).items():
-            names = ARTIFACT.match(subject)
-            if names is not None:
-                pieces[names["project"], names["sandbox"]] += count
+            tokens = ARTIFACT.match(subject)
+            if tokens is not None:
+                pieces[tokens["project"], tokens["sandbox"]] += count
         return pieces
 
     def _count(self, before: StreamFill, after: StreamFill, freed: int) -> None:

@@ -28,7 +28,7 @@ class ProjectLimit:
         self._bytes_by_project.clear()
 
     async def problem(self, connection: Connection, project: str, size: int) -> str | None:
-        """Why a new content of this size may not be stored_bytes; None if it may."""
+        """Why a new content of this size may not be stored; None if it may."""
         if not self._megabytes:
             return None
         if project not in self._bytes_by_project:

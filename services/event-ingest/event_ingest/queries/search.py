@@ -19,6 +19,7 @@ from event_ingest.schema import bounds
 from event_ingest.search_texts import (
     SEARCHED_TYPES,
     SearchTerm,
+    included_tokens,
     kind_of,
     phrases,
     plain_terms,
@@ -28,9 +29,8 @@ from event_ingest.search_texts import (
     searched_text,
     snippet_of,
     token_query,
-    wanted_tokens,
 )
-from event_ingest.word_segments import NAME, WordSegment, id_ranges
+from event_ingest.word_segments import NAME_PATTERN, WordSegment, id_ranges
 from sandherd.contracts.requests import SearchEvents, SearchHit, SearchResult
 from sandherd.service.cursors import Position, read_cursor, read_id, write_cursor
 
@@ -136,13 +136,13 @@ async def search_events(connection: Connection, request: SearchEvents, project: 
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     groups = search_terms(request.text)
     search = await _search(connection, request, project_filter(project), groups)
-    partitions = {row["relname"]: row for row in await connection.fetch(_PARTITIONS, NAME)}
+    partitions = {row["relname"]: row for row in await connection.fetch(_PARTITIONS, NAME_PATTERN)}
     names = searched_partitions(list(partitions), request.since, request.until, after[0] if after else None)
     start, before = after or ("", "")
     until = read_id(before) if before else None
     parts = [part for name in names for part in _parts_before(partitions[name], until if name == start else None)]
     rows, position = await _collect(connection, search, parts, request.limit)
-    tokens = wanted_tokens(groups)
+    tokens = included_tokens(groups)
     page = await fit_page(
         rows, lambda row: _hit(row, tokens), limit=request.limit, max_bytes=max_bytes, available=len(rows)
     )
