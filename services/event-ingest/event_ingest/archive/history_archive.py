@@ -61,7 +61,7 @@ class HistoryArchive:
         return self._archived_events.get(day)
 
     def discard(self, day: date) -> None:
-        """Forget that a day is archived, because its events have changed or it was dropped."""
+        """Discard the count of an archived day, because its events have changed or it was dropped."""
         self._archived_events.pop(day, None)
 
     async def clear_problems(self, connection: Connection, due_days: Collection[date]) -> None:
