@@ -17,9 +17,9 @@ from sandherd.bus.kv import read_record
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.records import AccessRole, SharedAccessToken, TokenKind
 
-_FORM: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
+_CREDENTIAL_PATTERN: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
 _PREFIXES: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
-"""By kind: the prefix of its texts, so that a text of one kind can't be used as another kind."""
+"""The prefix of the texts of each kind, so that a text of one kind can't be used as another kind."""
 ROLE_RANKS: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
 """The rank of each role; a role with a higher rank permits more."""
 
@@ -62,10 +62,10 @@ class Caller:
 
 def credential_of(kind: TokenKind, text: str) -> PresentedCredential:
     """The credential with this text. Raises `AccessError` if the text does not have the form of this kind."""
-    form = _FORM.fullmatch(text)
-    if form is None or form[1] != _PREFIXES[kind]:
+    match = _CREDENTIAL_PATTERN.fullmatch(text)
+    if match is None or match[1] != _PREFIXES[kind]:
         raise unauthorized(f"there is no valid {kind}")
-    return PresentedCredential(kind, form[2], hashlib.sha256(text.encode()).hexdigest())
+    return PresentedCredential(kind, match[2], hashlib.sha256(text.encode()).hexdigest())
 
 
 def new_text(kind: TokenKind, project: str) -> str:
@@ -85,11 +85,11 @@ def caller_of(record: SharedAccessToken | None, credential: PresentedCredential,
     )
 
 
-def check_role(caller: Caller, needed: AccessRole) -> None:
+def check_role(caller: Caller, needed_role: AccessRole) -> None:
     """Raise `AccessError` unless the caller has the needed role or a higher one."""
-    if ROLE_RANKS[caller.role] < ROLE_RANKS[needed]:
-        text = f"this needs a token with the role {needed}; {caller.token} has {caller.role}"
-        remedy = f"create one with `sandherd tokens create NAME --role {needed}`"
+    if ROLE_RANKS[caller.role] < ROLE_RANKS[needed_role]:
+        text = f"this needs a token with the role {needed_role}; {caller.token} has {caller.role}"
+        remedy = f"create one with `sandherd tokens create NAME --role {needed_role}`"
         raise AccessError(problem_of(Code.REFUSED, text, remedy=remedy), 403)
 
 
@@ -110,16 +110,16 @@ class TokenReader:
 
     async def authenticate(self, credential: PresentedCredential) -> Caller:
         """The caller with this credential. Raises `AccessError`."""
-        return caller_of(await self._record(credential), credential, datetime.now(UTC))
+        return caller_of(await self._read_record(credential), credential, datetime.now(UTC))
 
     async def check(self, caller: Caller) -> None:
         """Raise `AccessError` if the caller's token was revoked or has expired.
 
-        If the token can't be read now, it counts as not revoked.
+        If the token can't be read at present, it counts as not revoked.
         """
         credential = PresentedCredential(caller.kind, caller.project, caller.digest)
         try:
-            record = await self._record(credential)
+            record = await self._read_record(credential)
         except AccessError:
             record = SharedAccessToken(
                 project=caller.project,
@@ -130,7 +130,7 @@ class TokenReader:
             )
         caller_of(record, credential, datetime.now(UTC))
 
-    async def _record(self, credential: PresentedCredential) -> SharedAccessToken | None:
+    async def _read_record(self, credential: PresentedCredential) -> SharedAccessToken | None:
         try:
             return await read_record(self._bus, SharedAccessToken, credential.project, credential.digest)
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, ValueError) as error:

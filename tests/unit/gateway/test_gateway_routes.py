@@ -91,7 +91,7 @@ def guarded(inner: Any, role: AccessRole, per_second: float = 1e6) -> RequestGua
     """The guard around an application, without a broker."""
     tokens: Any = Tokens(role)
     return RequestGuard(
-        inner, lambda: tokens, hosts=frozenset(), per_second=per_second, measured=lambda _status, _time: None
+        inner, lambda: tokens, hosts=frozenset(), per_second=per_second, on_response=lambda _status, _time: None
     )
 
 

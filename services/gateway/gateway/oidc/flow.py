@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 COOKIE: Final = "__Host-sandherd-sign-in"
 """The cookie with the secret of a sign-in that has begun."""
 SECONDS: Final = 600
-"""How long a sign-in may take."""
+"""Maximum duration of a sign-in, in seconds."""
 _PAGE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,500}")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -29,14 +29,14 @@ class SignInError(Exception):
 
 @dataclass(frozen=True)
 class SignInFlow:
-    """A sign-in to `project`; empty: to the only project of the user. At its end the browser is sent to `page`."""
+    """A sign-in to `project`, or to the only project of the user if it is empty. It ends with the page `page`."""
 
     secret: str
     project: str
     page: str
 
     @classmethod
-    def begun(cls, project: str | None, page: str | None) -> Self:
+    def begin(cls, project: str | None, page: str | None) -> Self:
         """A new sign-in."""
         return cls(secrets.token_urlsafe(32), project or "", local_page(page))
 
@@ -67,8 +67,8 @@ class SignInFlow:
         """The PKCE verifier: the provider accepts the code only together with it."""
         return self._derive("verifier")
 
-    def request(self, endpoint: str, client_id: str, redirect_uri: str, scopes: list[str]) -> str:
-        """The URL of the provider that the browser is sent to."""
+    def authorization_url(self, endpoint: str, client_id: str, redirect_uri: str, scopes: list[str]) -> str:
+        """The URL of the provider to which the browser is sent."""
         query = urlencode(
             {
                 "response_type": "code",

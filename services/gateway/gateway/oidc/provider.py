@@ -56,28 +56,28 @@ class OidcProvider:
         self._reloaded_at = -math.inf
 
     async def configuration(self) -> ProviderConfiguration:
-        """Its configuration, which is read once an hour."""
-        found, now = self._configuration, time.monotonic()
-        if found is None or now - found[0] > _CACHE_SECONDS:
+        """The provider's configuration, which is read once an hour."""
+        cached, now = self._configuration, time.monotonic()
+        if cached is None or now - cached[0] > _CACHE_SECONDS:
             document = await _fetch("GET", f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-            found = (now, configuration_of(document, self.issuer))
-            self._configuration = found
-        return found[1]
+            cached = (now, configuration_of(document, self.issuer))
+            self._configuration = cached
+        return cached[1]
 
     async def keys(self, *, reload: bool = False) -> KeySet:
-        """The provider's public keys. With `reload` they are read again: a token was signed by an unknown key."""
-        found, now = self._keys, time.monotonic()
-        reloads = reload and now - self._reloaded_at > _RELOAD_SECONDS
-        if reloads:
+        """The provider's public keys. With `reload` they are read again: a token was signed by another key."""
+        cached, now = self._keys, time.monotonic()
+        must_reload = reload and now - self._reloaded_at > _RELOAD_SECONDS
+        if must_reload:
             self._reloaded_at = now
-        if found is None or reloads or now - found[0] > _CACHE_SECONDS:
+        if cached is None or must_reload or now - cached[0] > _CACHE_SECONDS:
             document = await _fetch("GET", (await self.configuration()).keys)
             try:
-                found = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
+                cached = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
             except (JoseError, ValueError, TypeError, KeyError) as error:
                 raise ProviderError(f"the provider's keys are invalid: {type(error).__name__}") from error
-            self._keys = found
-        return found[1]
+            self._keys = cached
+        return cached[1]
 
     async def id_token(self, code: str, verifier: str, redirect_uri: str) -> str:
         """The ID token for a code."""
@@ -126,7 +126,7 @@ def configuration_of(document: Mapping[str, Any], issuer: str) -> ProviderConfig
 
 
 async def _fetch(method: str, url: str, **options: Any) -> dict[str, Any]:
-    """The JSON object of a response. Redirects are not followed: a code would be sent to another place."""
+    """The JSON object of a response. Redirects are not followed, as a code would be sent to another server."""
     try:
         async with (
             aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session,

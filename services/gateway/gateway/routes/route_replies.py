@@ -54,7 +54,7 @@ def tag_of(view: BaseModel) -> str:
     return f'"{hashlib.sha256(view.model_dump_json().encode()).hexdigest()[:32]}"'
 
 
-def tagged(request: Request, view: BaseModel) -> Response:
+def response_with_tag(request: Request, view: BaseModel) -> Response:
     """The view with its tag; without the view if the client already has it (`If-None-Match`)."""
     tag = tag_of(view)
     if _has_tag(request.headers.get("if-none-match", ""), tag):
@@ -62,9 +62,9 @@ def tagged(request: Request, view: BaseModel) -> Response:
     return Response(view.model_dump_json(), headers={"ETag": tag}, media_type="application/json")
 
 
-def check_match(wanted: str | None, view: BaseModel) -> None:
+def check_match(if_match: str | None, view: BaseModel) -> None:
     """Raise `AccessError` if a command is meant for another state than the present one (`If-Match`)."""
-    if wanted is not None and not _has_tag(wanted, tag_of(view)):
+    if if_match is not None and not _has_tag(if_match, tag_of(view)):
         text = "it has changed since the client read it"
         raise AccessError(
             problem_of(Code.CONFLICT, text, field="If-Match", remedy="read it again before you retry"), 412
@@ -76,6 +76,6 @@ def _has_tag(header: str, tag: str) -> bool:
     return tag in tags or "*" in tags
 
 
-def accepted(name: str, location: str) -> JSONResponse:
+def accepted_response(name: str, location: str) -> JSONResponse:
     """The response to a stored command, with the location that shows its outcome."""
     return JSONResponse({"name": name}, 202, {"Location": f"{PREFIX}{location}"})

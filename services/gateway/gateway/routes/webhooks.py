@@ -37,6 +37,6 @@ async def receive_webhook(request: Request, forge: ForgeName, name: Name) -> Res
     if change is None:
         return Response(status_code=204)
     connection = Connection.over(backend.bus, FLEET, issuer=f"/sandherd/gateway/webhook/{new_name('req')}")
-    found = await connection.request(change)
+    checked = await connection.request(change)
     backend.deliveries.add(key)
-    return Response(status_code=202 if found.branches else 204)
+    return Response(status_code=202 if checked.branches else 204)
