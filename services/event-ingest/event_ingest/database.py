@@ -41,7 +41,7 @@ HEAVY_CONNECTIONS: Final = 2
 """Number of connections for requests that may read all of a sandbox or a project."""
 APPLICATION_NAME: Final = "sandherd event-ingest"
 """The `application_name` of connections; the number of the last migration of their version follows."""
-_NARROW: Final = "narrow the request: name a sandbox, or set since and until"
+_NARROW_REMEDY: Final = "narrow the request: name a sandbox, or set since and until"
 _INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that concern the data: data exception, constraint, program limit."""
 _log: Final = logs.get("database")
@@ -188,7 +188,7 @@ class Database:
                 yield connection
         except asyncpg.QueryCanceledError as error:
             text = f"the history request timed out after {READ_TIMEOUT:.0f} s"
-            raise ContractError(Code.UNAVAILABLE, text, remedy=_NARROW) from error
+            raise ContractError(Code.UNAVAILABLE, text, remedy=_NARROW_REMEDY) from error
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             fault = classify_error(error)
             if fault is None:

@@ -11,7 +11,8 @@ CONNECT_TIMEOUT: Final = 3.0
 """Timeout of connecting to one host, in seconds."""
 ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
 """Settings of sessions for requests. With them, a request uses only one core."""
-_DURABLE: Final = ("on", "remote_apply")
+_DURABLE_COMMITS: Final = ("on", "remote_apply")
+"""Values of `synchronous_commit` with which a confirmed transaction is on disk."""
 
 
 class DatabaseSettingError(Exception):
@@ -111,7 +112,7 @@ async def _skip_reset(_connection: Any) -> None:
 async def check_durability(connection: Any) -> None:
     """Raises `DatabaseSettingError` if Postgres would confirm transactions that are not on disk."""
     value = await connection.fetchval("select current_setting('synchronous_commit')")
-    if value not in _DURABLE:
+    if value not in _DURABLE_COMMITS:
         raise DatabaseSettingError(
             f"synchronous_commit is {value}, so a failure would lose stored events: "
             "`alter role … set synchronous_commit = on`, then `reconnect` in the pooler's console"

@@ -11,6 +11,7 @@ LOCK_MS: Final = 40
 """How long a drop or a reduction waits for earlier statements, in milliseconds. Later statements wait for as long."""
 SECOND_LOCK_MS: Final = 10
 """How long a drop or a reduction that has the lock of `events` waits for further locks, in milliseconds."""
+# The rows that `COPY` and `ADD_UP_EXPIRED` read. Each uses `$2`: Postgres must find the types of all parameters.
 OLD_ROWS: Final = "(select * from {part} where stream_sequence <= $1::bigint and $2::text[] is null)"
 # The condition on projects makes Postgres use the index of projects.
 NEW_ROWS: Final = "(select * from {part} where project = any($2::text[]) and stream_sequence > $1::bigint)"
@@ -56,6 +57,7 @@ from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::
     as g (project, source, entity, again, sequence_sum, heartbeats)
 where s.project = g.project and s.source = g.source and s.entity = g.entity
 """
+"""Subtract events from `sources` that were counted again after they had been removed."""
 RECORD: Final = """
 insert into history_reductions as r (day, types, projects, removed) values ($1, $2, $3, $4)
 on conflict (day) do update set types = array(select distinct unnest(r.types || excluded.types) order by 1),
@@ -67,11 +69,13 @@ NEWEST: Final = (
     "cross join lateral (select stream_sequence from {part} e where e.project = wanted.project "
     "order by stream_sequence desc limit 1) as found"
 )
+"""The highest stream sequence of a day, read from one entry of an index for each of these projects."""
 CREATE: Final = """
 create table {new} (like events including all,
     constraint {new}_of_day check (id >= '{first}' and id < '{end}')) with ({options})
 """
 OPTIONS: Final = "select array_to_string(reloptions, ', ') from pg_class where oid = $1::regclass"
+"""The storage parameters of a partition."""
 # The lock keeps the day from being dropped meanwhile.
 ADD_SUMMARIES: Final = """
 begin;

@@ -31,7 +31,7 @@ CONNECTIONS: Final = 5
 _ROLE: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _PASSWORD: Final = re.compile(r"[ -~]{8,1000}")
 """ASCII only: other characters would have to be normalized as the server does it (SASLprep)."""
-_ITERATIONS: Final = 4096
+_ITERATIONS: Final = 4096  # of PBKDF2, the default of Postgres
 _DEFAULTS: Final = {
     "search_path": SCHEMA,
     "default_transaction_read_only": "on",
@@ -39,7 +39,7 @@ _DEFAULTS: Final = {
     "idle_in_transaction_session_timeout": "60s",
 }
 """Settings with which a reader's session begins. The reader may change them."""
-_TEMPORARY_FILES: Final = "1GB"
+_TEMPORARY_FILES: Final = "1GB"  # maximum of each process of a session
 _VIEWS: Final = ", ".join(f"{SCHEMA}.{view.name}" for view in VIEWS)
 # Functions that any role may execute, and that write, or acquire a lock for which event-ingest may wait.
 _WRITING_FUNCTIONS: Final = r"""

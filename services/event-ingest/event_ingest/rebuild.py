@@ -23,8 +23,8 @@ from event_ingest.read_models import as_row
 from event_ingest.totals_recount import RECOUNT
 from event_ingest.verification import TABLES, Pair, ReadTable, Totals
 
-_PAGE_SIZE: Final = 20
-_MAX_TRIES: Final = 60
+_PAGE_SIZE: Final = 20  # entities that are compared at once
+_MAX_TRIES: Final = 60  # to lock the tables
 # It locks the tables in the same order as batches do. Requests can still read the tables.
 _LOCK: Final = """
 set local lock_timeout = '1s';

@@ -34,10 +34,11 @@ SNIPPET: Final = 240
 _MAX_CHARACTERS_BEFORE: Final = 80
 """Maximum characters of a snippet before the first word that was found."""
 _DAY: Final = timedelta(days=1)
-_PREFIX: Final = "events_"
-_DEFAULT: Final = "events_default"
+_PARTITION_PREFIX: Final = "events_"
+_DEFAULT_PARTITION: Final = "events_default"
 _MAX_MATCHES: Final = 20
 _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
+"""A term of a search: a minus sign to exclude it, and a quoted or a plain text."""
 _COLOURS_AND_CONTROLS: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SEPARATORS_TO_SPACES: Final = str.maketrans(dict.fromkeys(SEPARATORS, " "))
 
@@ -74,6 +75,7 @@ _TEXTS: Final[Mapping[str, tuple[TextKind, Callable[[Data], str]]]] = MappingPro
         AgentCompleted.type: ("output", _field("final_output")),
     }
 )
+"""The kind of text of each searched type, and the function that returns the text."""
 SEARCHED_TYPES: Final = tuple(_TEXTS)
 """The types of events that are searched."""
 
@@ -171,13 +173,14 @@ def searched_partitions(
     `names` begins with the newest partition, and ends with the default partition.
     The time in the id of an event, and the time of the event itself, are at most a day apart.
     """
-    first = f"{_PREFIX}{since - _DAY:%Y%m%d}" if since else ""
-    last = f"{_PREFIX}{until + _DAY:%Y%m%d}" if until else _DEFAULT
-    begin = _DEFAULT if start is None else start
+    first = f"{_PARTITION_PREFIX}{since - _DAY:%Y%m%d}" if since else ""
+    last = f"{_PARTITION_PREFIX}{until + _DAY:%Y%m%d}" if until else _DEFAULT_PARTITION
+    begin = _DEFAULT_PARTITION if start is None else start
     return [
         name
         for name in names
-        if name == _DEFAULT or ((begin != _DEFAULT or start is None) and first <= name <= min(last, begin))
+        if name == _DEFAULT_PARTITION
+        or ((begin != _DEFAULT_PARTITION or start is None) and first <= name <= min(last, begin))
     ]
 
 

@@ -28,7 +28,7 @@ LEASE: Final = "event-ingest.room"
 EVENTS: Final = "EVENTS"
 ARTIFACTS: Final = "ARTIFACTS"
 _CHECK_SECONDS: Final = 1.0
-_UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_UNAVAILABLE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("retention")
 
 
@@ -52,7 +52,7 @@ class StreamRetention:
                 await self.purge_artifacts()
             except LeaseLostError:
                 _log.info("lease lost, purging stopped")
-            except _UNAVAILABLE as error:
+            except _UNAVAILABLE_ERRORS as error:
                 _log.warning("purge failed, retrying", error=repr(error))
             await asyncio.sleep(_CHECK_SECONDS)
 

@@ -15,7 +15,7 @@ Pair = tuple[str, str]
 Totals = Mapping[tuple[str, str, str], tuple[int, int, int]]
 """By project, source and entity: the number of events, their highest sequence, and the sum of their sequences."""
 
-_MAX_TEXT: Final = 300
+_MAX_TEXT_CHARACTERS: Final = 300
 _JSON_COLUMNS: Final = frozenset({"result", "depends_on", "labels"})
 _MISSING: Final = "a row"
 """The text of a difference for a row that exists on one side only."""
@@ -119,4 +119,4 @@ def _difference(table: Any, key: tuple[str, ...], field: str, stored: Any, by_ev
 def _as_text(value: Any) -> str | None:
     if value is None:
         return None
-    return (value.isoformat() if isinstance(value, datetime) else str(value))[:_MAX_TEXT]
+    return (value.isoformat() if isinstance(value, datetime) else str(value))[:_MAX_TEXT_CHARACTERS]

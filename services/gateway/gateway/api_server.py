@@ -134,7 +134,7 @@ class ApiServer:
 
 
 def _listen(host: str, port: int, port_file: Path | None) -> socket.socket:
-    """A listening socket. If `port` is 0, it uses the port of the last start, or a free one if that is in use."""
+    """A listening socket. If `port` is 0, it uses the port of the last start, or else any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in [] if port else _last_port(port_file):
         with suppress(OSError):

@@ -16,7 +16,7 @@ from sandherd.contracts.errors import Code
 COOKIE: Final = "__Host-sandherd"
 """The cookie with a session's text. Because of its prefix `__Host-`, browsers accept it from this host only, and for
 all paths."""
-_ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Lax"
+_COOKIE_ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Lax"
 _PERMITTED_SITES: Final = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` that are permitted. `none` means that the user caused the request, not a page."""
 _COMMON_HEADERS: Final = [
@@ -96,7 +96,7 @@ def check_origin(headers: Headers) -> None:
 
 def session_cookie(text: str, seconds: int, name: str = COOKIE) -> str:
     """The value of the header `Set-Cookie` for a cookie with this text and lifetime."""
-    return f"{name}={text}; Max-Age={seconds}; {_ATTRIBUTES}"
+    return f"{name}={text}; Max-Age={seconds}; {_COOKIE_ATTRIBUTES}"
 
 
 def deleting_cookie() -> str:

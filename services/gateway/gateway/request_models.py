@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, StrictBool, create_model
 
 
 def part_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **extra_fields: Any) -> type[BaseModel]:
-    """A model with the fields of a contract, without those in `without`, and `extra_fields`. It refuses others."""
+    """A model with a contract's fields except those in `without`, and `extra_fields`. It refuses other fields."""
     fields: dict[str, Any] = {
         field: (info.annotation, info) for field, info in contract.model_fields.items() if field not in without
     }

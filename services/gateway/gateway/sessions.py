@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.oidc.sign_in import OidcSignIn
 
 IDEMPOTENCY: Final = "Idempotency-Key"
-Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
+IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
 _BASE32_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -68,7 +68,7 @@ class Session:
         check_role(self.caller, needed_role)
 
     def name(self, prefix: str) -> str:
-        """A name for the object that the request creates. With an idempotency key, a repeated request gets it, too."""
+        """A name for the object that the request creates, the same for repeated requests with an idempotency key."""
         if self.key is None:
             return new_name(prefix)
         return f"{prefix}-{derived_name(*self.key)}"
@@ -103,7 +103,7 @@ def herd_of(backend: Backend, caller: Caller, request: str, first_command_id: UU
 def _session(needed_role: AccessRole) -> Callable[..., Session]:
     """A dependency that returns the session of a request. It raises `AccessError` if the caller lacks this role."""
 
-    def session(request: Request, key: Annotated[Key | None, Header(alias=IDEMPOTENCY)] = None) -> Session:
+    def session(request: Request, key: Annotated[IdempotencyKey | None, Header(alias=IDEMPOTENCY)] = None) -> Session:
         backend: Backend = request.app.state.backend()
         caller = caller_in(request.scope)
         check_role(caller, needed_role)

@@ -33,9 +33,9 @@ MAX_SOCKETS_OF_PROJECT: Final = 200
 MAX_UNAUTHENTICATED: Final = 64
 """Maximum number of sockets at a replica that are not authenticated yet."""
 CLOSE_UNAUTHENTICATED: Final = 4401
-CLOSE_TRY_LATER: Final = 1013
-CLOSE_RESTART: Final = 1012
-_CLOSE_UNSUITABLE: Final = 1008
+CLOSE_TRY_LATER: Final = 1013  # IANA: try again later
+CLOSE_RESTART: Final = 1012  # IANA: service restart
+_CLOSE_VIOLATION: Final = 1008  # RFC 6455: policy violation
 
 
 class SocketEndError(Exception):
@@ -143,7 +143,7 @@ def document_of(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise SocketEndError(_CLOSE_UNSUITABLE, "a text message has to be a JSON object")
+        raise SocketEndError(_CLOSE_VIOLATION, "a text message has to be a JSON object")
     return document
 
 

@@ -25,6 +25,7 @@ STREAM: Final = "EVENTS"
 assert STREAM in BY_STREAM
 BATCH_SIZE: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Maximum number and bytes of events that one request reads."""
 NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
 """The errors that a read raises while the broker is unavailable."""
 

@@ -27,6 +27,7 @@ _MAX_TIMEOUT_SECONDS: Final = 86_400
 _CLOSE_REFUSED: Final = 4400
 _TERMINAL_ENV: Final = {"TERM": "xterm-256color"}
 _UNUSED_FIELDS: Final = frozenset({"sandbox", "exec", "stdin", "wait_seconds", "terminal", "timeout_seconds"})
+"""Fields of `Exec` that the message `start` does not have, or has in another form."""
 
 
 class Attach(Model):

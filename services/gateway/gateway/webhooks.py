@@ -30,6 +30,7 @@ TOLERANCE: Final = timedelta(minutes=5)
 _MAX_SECRET_CHARACTERS: Final = 4096
 _MAX_DELIVERIES: Final = 4096
 _MAX_VALUES: Final = 50
+"""Maximum values that are read at one path, and used of one kind."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _BRANCH: Final = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]{1,200}")
 _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
@@ -47,12 +48,12 @@ class PayloadPaths:
     """The headers that may have the id of a delivery."""
 
 
-_CHECKS: Final = ("check_run", "check_suite", "workflow_run")
+_CHECK_OBJECTS: Final = ("check_run", "check_suite", "workflow_run")  # each has the result of a check
 _GITHUB: Final = PayloadPaths(
     urls=("repository.clone_url", "repository.html_url"),
-    numbers=("pull_request.number", *(f"{one}.pull_requests.number" for one in _CHECKS)),
+    numbers=("pull_request.number", *(f"{one}.pull_requests.number" for one in _CHECK_OBJECTS)),
     branches=("pull_request.head.ref", "check_suite.head_branch", "workflow_run.head_branch", "branches.name"),
-    commits=("pull_request.head.sha", *(f"{one}.head_sha" for one in _CHECKS), "sha", "commit.sha", "commit.id"),
+    commits=("pull_request.head.sha", *(f"{one}.head_sha" for one in _CHECK_OBJECTS), "sha", "commit.sha", "commit.id"),
     delivery=("x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"),
 )
 _GITLAB: Final = PayloadPaths(

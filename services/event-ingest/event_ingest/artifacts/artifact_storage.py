@@ -29,11 +29,11 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.service.service import Service
 from sandherd.telemetry import logs
 
-_CHECK_SECONDS: Final = 15.0
-_COLLECT_SECONDS: Final = 60.0
+_CHECK_SECONDS: Final = 15.0  # maximum interval of searching for waiting artifacts
+_COLLECT_SECONDS: Final = 60.0  # interval of removing unused contents
 _LOCK_ID: Final = 0x5A4D_4152_5446
 _PORTION_ROWS: Final = 100
-_PAUSE_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 1.0  # between two portions
 _STORE_FAULTS: Final = frozenset(
     {StorageFault.FULL, StorageFault.UNREACHABLE, StorageFault.DENIED, StorageFault.NOT_INSTALLED}
 )
@@ -46,19 +46,19 @@ from (
 ) a left join artifact_contents c using (project, sha256, size) order by place, next_try_at limit $1
 """
 """Waiting artifacts, from each project in turn. `encrypted` is null if the content was not stored yet."""
-_KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
-_SET_STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_KEY}"  # noqa: S608  # our own text
+_WHERE_KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
+_SET_STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_WHERE_KEY}"  # noqa: S608  # our own text
 _ADD_CONTENT: Final = """
 insert into artifact_contents (project, sha256, size, bytes, encrypted) values ($1, $2, $3, $4, $5)
 on conflict (project, sha256) do update set size = excluded.size, bytes = excluded.bytes, encrypted = excluded.encrypted
 """
 _RETRY: Final = f"""
-update artifacts set problem = $5, next_try_at = now() + interval '1 minute' {_KEY}
+update artifacts set problem = $5, next_try_at = now() + interval '1 minute' {_WHERE_KEY}
 """  # noqa: S608  # our own text
 # A replica of the stream may lag behind its leader, so an incomplete artifact is read again for about ten minutes.
 _INCOMPLETE: Final = f"""
 update artifacts set problem = $5, next_try_at = now() + interval '1 minute',
-    lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_KEY} returning lost
+    lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_WHERE_KEY} returning lost
 """  # noqa: S608  # our own text
 # It reads one entry of the index for each day, not one for each artifact.
 _DROPPED_DAYS: Final = """

@@ -17,6 +17,7 @@ STREAM: Final = "ARTIFACTS"
 _BATCH_SIZE: Final = 64
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _MAX_MEMORY_BYTES: Final = 8 * 1024 * 1024
+"""Maximum size of an artifact in memory. A larger one is in a temporary file."""
 
 
 class IncompleteArtifactError(Exception):

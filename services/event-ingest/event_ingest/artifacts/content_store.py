@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _UNREADABLE_FAULTS: Final = frozenset(
     {StorageFault.MISSING, StorageFault.OTHER_KEY, StorageFault.INVALID, StorageFault.WRONG_DIGEST}
 )
+"""Faults of one content, which is readable again after it is written again."""
 _FREE_DENOMINATOR: Final = 20
 """A twentieth of the file system stays free, because the database and the broker may use it, too."""
 

@@ -12,6 +12,7 @@ from sandherd.contracts.states import ApprovalState
 from sandherd.service.cursors import read_cursor, read_time, write_cursor
 
 _POSITION_TYPES: Final = (str, str, str, str)
+"""The types of the values in a cursor."""
 _FIRST_CONDITION_PARAMETER: Final = 3
 _ORDER: Final = "requested_at desc, project desc, sandbox desc, approval desc"
 

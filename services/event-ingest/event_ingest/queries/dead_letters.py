@@ -19,11 +19,13 @@ from sandherd.service.cursors import read_cursor, write_cursor
 
 STREAM: Final = "DEAD"
 _POSITION_TYPES: Final = (int,)
+"""The types of the values in a cursor."""
 _WINDOW_SEQUENCES: Final = 64
 """The sequences that one request to the broker reads. It reads forward only, so the last window is read first."""
 _MAX_WINDOWS: Final = 64
 """Maximum number of windows that are read for one page."""
 _WINDOW_BYTES: Final = 64 * 1024 * 1024
+"""Maximum bytes of a window."""
 _MAX_JSON_EXPANSION: Final = 6
 """Maximum bytes in JSON of a one-byte control character."""
 

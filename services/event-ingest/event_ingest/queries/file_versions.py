@@ -12,6 +12,7 @@ from sandherd.service.cursors import read_cursor, write_cursor
 
 _FIRST_CONDITION_PARAMETER: Final = 5
 _POSITION_TYPES: Final = (int,)
+"""The types of the values in a cursor."""
 _COPIED_FIELDS: Final = (
     "file_path", "change_type", "previous_path", "turn", "tool_use_id", "binary", "lines_added", "lines_removed",
     "content_sha256",

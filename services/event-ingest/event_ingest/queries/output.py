@@ -11,6 +11,7 @@ from sandherd.service.cursors import read_cursor, write_cursor
 
 STREAM: Final = "OUTPUT"
 _POSITION_TYPES: Final = (int,)
+"""The types of the values in a cursor."""
 _MAX_JSON_EXPANSION: Final = 6
 """Maximum bytes in JSON of a one-byte control character."""
 

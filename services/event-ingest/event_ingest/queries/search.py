@@ -60,8 +60,9 @@ FIRST_PORTION: Final = 250
 PORTION = 5000
 """Maximum events without an index that are read at once. Up to it, each portion is twice as large as the last one."""
 _FIRST_ID: Final = "select id from {} where id < $1 and id >= $3 order by id desc offset $2 limit 1"
-_NO_ID: Final = UUID(int=0)
-_LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+"""The first id of a portion: that of the event which follows $2 newer ones before the id $1, and is not below $3."""
+_LOWEST_ID: Final = UUID(int=0)
+_HIGHEST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
 """Whether a document may have a word. It takes a hundredth of the time that computing the words takes."""
 _LIKE: Final = "envelope::text like any (array[{}])"
@@ -200,7 +201,7 @@ async def _portions(connection: Connection, part: _Part) -> AsyncIterator[_Part]
     size = FIRST_PORTION
     while not part.indexed:
         size = min(size, PORTION)
-        values = UUID(part.before or _LAST_ID), size - 1, part.first or _NO_ID
+        values = UUID(part.before or _HIGHEST_ID), size - 1, part.first or _LOWEST_ID
         first = await connection.fetchval(_FIRST_ID.format(part.partition), *values)
         yield part if first is None else replace(part, first=first)
         if first is None:

@@ -43,6 +43,7 @@ _GROUPS: Final[dict[StatisticGroup, str]] = {
     "model": "p.model",
     "day": "p.day",
 }
+"""The SQL expression of each grouping."""
 # Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
 _AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _USAGE_COLUMNS)
 _NUMBERS: Final = ", ".join(

@@ -1,7 +1,8 @@
 """`subscriptions`, `subscribe`, `unsubscribe`: consumers on EVENTS for clients, which may not create consumers.
 
-Subscriptions are stored in the broker only. Replicas of this service need no lock: a consumer is created only at a free
-place, and if two with the same name were created at the same moment, the second one is deleted.
+Subscriptions are stored in the broker only. Each is a consumer that is named by a numbered place of its project.
+Replicas of this service need no lock: a consumer is created only at a free place, and if two consumers with the same
+name were created at the same moment, the second one is deleted.
 """
 
 import asyncio
@@ -44,9 +45,10 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.subscriptions import PLACES, STREAM, consumer_name
 from sandherd.service.service import IncomingRequest, Service
 
-_UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_UNAVAILABLE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 
 Consumers = Mapping[int, ConsumerInfo]
+"""Consumers of a project, by place."""
 
 
 class Subscriptions:
@@ -143,7 +145,7 @@ class Subscriptions:
             return info
         except nats.js.errors.NotFoundError:
             return None
-        except _UNAVAILABLE as error:
+        except _UNAVAILABLE_ERRORS as error:
             raise broker_unavailable(error) from error
 
     async def _delete(self, info: ConsumerInfo, project: str) -> None:
@@ -155,7 +157,7 @@ class Subscriptions:
             await self._bus.ask(request, project)
         except RefusedError as error:
             raise ContractError(error.problem.code, error.problem.message, remedy=error.problem.remedy) from error
-        except _UNAVAILABLE as error:
+        except _UNAVAILABLE_ERRORS as error:
             raise ContractError(
                 Code.UNAVAILABLE,
                 f"the spawner, which creates and deletes consumers, does not respond ({type(error).__name__})",

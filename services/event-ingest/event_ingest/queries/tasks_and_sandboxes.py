@@ -20,7 +20,8 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, T
 from sandherd.service.cursors import Position, read_cursor, read_time, write_cursor
 
 _POSITION_TYPES: Final = (str, str, str)
-_BY_TIME: Final = ("newest", "oldest")
+"""The types of the values in a cursor."""
+_SORTS_BY_TIME: Final = ("newest", "oldest")
 _FIRST_CONDITION_PARAMETER: Final = 3
 
 _TASKS: Final = """
@@ -127,7 +128,7 @@ def _conditions(
 def _add_position(conditions: Conditions, sort: SortOrder, columns: _Columns, after: Position) -> None:
     """Add the condition that rows come after the position."""
     value, project, name = after
-    operator, by_time = "<" if sort == "newest" else ">", sort in _BY_TIME
+    operator, by_time = "<" if sort == "newest" else ">", sort in _SORTS_BY_TIME
     kind = "timestamptz" if by_time else "text"
     condition = f"({columns.sorted_by(sort)}, project, {columns.name}) {operator} ({{}}::{kind}, {{}}, {{}})"
     conditions.add(condition, read_time(value) if by_time else value, project, name)
@@ -137,7 +138,7 @@ def _next_cursor(request: ListPastTasks | ListPastSandboxes, project: str, page:
     if not page.has_more:
         return None
     last = page.rows[-1]
-    value = last["at"].isoformat() if request.sort in _BY_TIME else last[request.sort]
+    value = last["at"].isoformat() if request.sort in _SORTS_BY_TIME else last[request.sort]
     return write_cursor(request, project, [value, last["project"], last["name"]])
 
 

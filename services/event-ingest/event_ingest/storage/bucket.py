@@ -29,7 +29,7 @@ _CONNECT_SECONDS: Final = 5
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _KIND: Final = re.compile(r"kind: (\w{1,30})")
-_FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
+_FULL_CODES: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
 _ACCESS_DENIED_STATUSES: Final = frozenset({"401", "403"})
 
 
@@ -177,7 +177,7 @@ def _storage_error(error: Exception, what: str, url: str) -> StorageError:
     if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
         return StorageError(StorageFault.MISSING, f"there is no {what}")
     reason = code or status or _first_group(_KIND, text) or type(error).__name__
-    if _FULL & {code, status}:
+    if _FULL_CODES & {code, status}:
         return StorageError(StorageFault.FULL, f"there is no space for {what} ({reason})")
     fault = StorageFault.DENIED if status in _ACCESS_DENIED_STATUSES else StorageFault.UNREACHABLE
     return StorageError(fault, f"{what} can't be written or read in {url}: {reason}")

@@ -8,7 +8,7 @@ from typing import Final
 PART_BYTES: Final = 8 * 1024 * 1024
 """The size of a part. An object that fits into one part is sent in one request."""
 _MAX_WAITING_PIECES: Final = 4
-_CHECK_SECONDS: Final = 0.2
+_CHECK_SECONDS: Final = 0.2  # interval of checks whether sending has failed
 
 Content = bytes | Iterator[bytes]
 

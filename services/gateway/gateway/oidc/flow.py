@@ -18,6 +18,7 @@ COOKIE: Final = "__Host-sandherd-sign-in"
 SECONDS: Final = 600
 """Maximum duration of a sign-in, in seconds."""
 _PAGE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,500}")
+"""A path that does not begin with two slashes and has no backslash, as browsers may read both as a host."""
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 

@@ -33,7 +33,7 @@ ALGORITHMS: Final = (
 )
 LEEWAY: Final = 60
 """Maximum difference between the clocks of the provider and of the gateway, in seconds."""
-_ADDRESS: Final = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,128}")
+_EMAIL_ADDRESS: Final = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,128}")
 
 
 class IdentityError(SignInError):
@@ -90,7 +90,7 @@ def _claim_rules(issuer: str, client_id: str, nonce: str, now: datetime) -> jwt.
 def _user(claims: Mapping[str, Any]) -> str:
     """The verified e-mail address, or else `oidc:` and the subject: no access token has such a name."""
     address = claims.get("email")
-    if isinstance(address, str) and claims.get("email_verified") is True and _ADDRESS.fullmatch(address):
+    if isinstance(address, str) and claims.get("email_verified") is True and _EMAIL_ADDRESS.fullmatch(address):
         return address
     return "oidc:" + "".join(character for character in claims["sub"] if character.isprintable())[:150]
 

@@ -22,7 +22,7 @@ _CACHE_SECONDS: Final = 3600.0
 _RELOAD_SECONDS: Final = 10.0
 """Minimum seconds between two reloads of the keys. They are reloaded if a token is signed by an unknown key."""
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0, connect=5.0)
-_MAX_BYTES: Final = 256 * 1024
+_MAX_RESPONSE_BYTES: Final = 256 * 1024
 
 
 class ProviderError(SignInError):
@@ -65,7 +65,7 @@ class OidcProvider:
         return cached[1]
 
     async def keys(self, *, reload: bool = False) -> KeySet:
-        """The provider's public keys. With `reload` they are read again: a token was signed by another key."""
+        """The provider's public keys. With `reload` they are read again, because none fits a token."""
         cached, now = self._keys, time.monotonic()
         must_reload = reload and now - self._reloaded_at > _RELOAD_SECONDS
         if must_reload:
@@ -149,6 +149,6 @@ async def _read_limited(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_chunked(65_536):
         body += piece
-        if len(body) > _MAX_BYTES:
+        if len(body) > _MAX_RESPONSE_BYTES:
             raise ProviderError("the provider's response is too large")
     return bytes(body)

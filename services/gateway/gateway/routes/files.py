@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from gateway.api_server import CONNECTION
 from gateway.downloads import MAX_BYTES_OF_PROJECT, FileResponse
 from gateway.request_models import part_of
-from gateway.routes.route_replies import FILE, Name
+from gateway.routes.route_replies import FILE_RESPONSE, Name
 from gateway.sessions import ReadSession, Session, WorkSession
 from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
@@ -23,7 +23,7 @@ Path = Annotated[TreePath, Query()]
 """A path in the work tree of a sandbox, in the query: paths have slashes and dots."""
 _TIMEOUT_SECONDS: Final = 15.0
 _DOWNLOAD_SECONDS: Final = 600.0
-_MAX_MEMORY_BYTES: Final = 1024 * 1024
+_MAX_MEMORY_BYTES: Final = 1024 * 1024  # a larger file is in a temporary file
 _MAX_FOLDER_BYTES: Final = MAX_BYTES_OF_PROJECT // 2
 """Maximum size of the archive of a folder, for which space is reserved."""
 _BINARY_BODY: Final[dict[str, Any]] = {
@@ -41,7 +41,7 @@ async def list_files(session: ReadSession, sandbox: Name, query: Annotated[FileQ
     return await session.herd.connection.request(request, timeout=_TIMEOUT_SECONDS)
 
 
-@router.get("/sandboxes/{sandbox}/files/content", response_class=Response, responses=FILE)
+@router.get("/sandboxes/{sandbox}/files/content", response_class=Response, responses=FILE_RESPONSE)
 async def download_file(session: ReadSession, request: Request, sandbox: Name, path: Path) -> Response:
     """The bytes of a file, or of a folder as a tar archive. Never show them as HTML: a sandbox wrote them."""
     limit = await _size_of(session, sandbox, path)

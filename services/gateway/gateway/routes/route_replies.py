@@ -18,6 +18,7 @@ Name = Annotated[SafeName, Path()]
 """The name of a task or sandbox in a path."""
 AfterHeader = Annotated[str | None, Header(alias="Last-Event-ID", max_length=80)]
 """The position of the last event that a client has received."""
+# Descriptions of responses in the OpenAPI document: PROBLEMS of every route, the others of routes without JSON.
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {"description": "The request is refused.", "content": {MEDIA_TYPE: {}}, "model": ProblemDetails},
     "5XX": {
@@ -26,7 +27,7 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
         "model": ProblemDetails,
     },
 }
-FILE: Final[dict[int | str, dict[str, Any]]] = {
+FILE_RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The bytes of the file.",
         "content": {"application/octet-stream": {"schema": {"type": "string"}}},
@@ -34,7 +35,7 @@ FILE: Final[dict[int | str, dict[str, Any]]] = {
 }
 MatchHeader = Annotated[str | None, Header(alias="If-Match", max_length=1000)]
 """The entity tags of the states for which a command is meant."""
-STREAM: Final[dict[int | str, dict[str, Any]]] = {
+STREAM_RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Server-Sent Events: each has the type of an event, its position as `id`, and its document.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},

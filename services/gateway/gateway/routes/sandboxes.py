@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from gateway.problems import problem_of, problem_response
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import (
-    STREAM,
+    STREAM_RESPONSE,
     Accepted,
     AfterHeader,
     MatchHeader,
@@ -46,7 +46,7 @@ TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_FIELDS_
 MessageBody: Any = body_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
 MuteBody: Any = body_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
 Rule = Annotated[RuleName, Path()]
-_ABSENT: Final[dict[int | str, dict[str, Any]]] = {
+_ABSENT_RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
     410: {"description": "Deliberately absent, for the reason in the response."}
 }
 
@@ -86,7 +86,7 @@ async def sandbox_events(
     return reply
 
 
-@router.get("/sandboxes/{sandbox}/events/stream", response_class=Response, responses=STREAM)
+@router.get("/sandboxes/{sandbox}/events/stream", response_class=Response, responses=STREAM_RESPONSE)
 async def stream_sandbox(
     session: ReadSession, sandbox: Name, after: str | None = None, last_event_id: AfterHeader = None
 ) -> Response:
@@ -157,7 +157,7 @@ async def send_message(session: WorkSession, sandbox: Name, body: MessageBody) -
     return accepted_response(message, f"/events?source=/sandherd/message-relay/{message}")
 
 
-@router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_ABSENT)
+@router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_ABSENT_RESPONSE)
 async def poll_messages(_session: ReadSession, sandbox: Name) -> Response:
     """Absent: workers receive messages from the broker, each once, and acknowledge them."""
     text = "messages are delivered by the broker: polling would take them from the worker"
@@ -165,7 +165,7 @@ async def poll_messages(_session: ReadSession, sandbox: Name) -> Response:
     return problem_response(problem_of(Code.REFUSED, text, remedy=remedy), 410)
 
 
-@router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_ABSENT)
+@router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_ABSENT_RESPONSE)
 async def post_event(_session: ReadSession, sandbox: Name) -> Response:
     """Absent: workers publish events to the broker, with a credential of their own sandbox."""
     text = f"events of {sandbox} are published to the broker by its worker alone"
