@@ -31,6 +31,7 @@ _ALONE: Final = ", ".join(f"'{name}'" for name in CLOSING_ALONE)
 _CLOSING_ALONE: Final = f"type in ({_ALONE}) and sequence = 1"
 _ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
 
+# `writer` distributes the counts of a minute over rows, so that concurrent batches seldom wait for the same row.
 _ADD_RATES: Final = f"""
     on conflict (project, minute, writer) do update set
         events = r.events + excluded.events,

@@ -100,12 +100,12 @@ def _pairs(first: Mapping[KeyT, ValueT], second: Mapping[KeyT, ValueT]) -> list[
 
 
 def _file_row(path: str, first: ComparedFile | None, second: ComparedFile | None) -> FileRow:
-    same = None
+    has_same_content = None
     if first is not None and second is not None:
         deleted = [one.change_type == "deleted" for one in (first, second)]
         digests = [one.content_sha256 for one in (first, second)]
         if any(deleted):
-            same = all(deleted)
+            has_same_content = all(deleted)
         elif None not in digests:
-            same = digests[0] == digests[1]
-    return FileRow(file_path=path, first=first, second=second, same_content=same)
+            has_same_content = digests[0] == digests[1]
+    return FileRow(file_path=path, first=first, second=second, same_content=has_same_content)

@@ -78,7 +78,7 @@ select count(*) from expired
 """
 
 
-async def delete_ended(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
+async def delete_ended_tasks(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
     """Delete a batch, and return its number of tasks and of sandboxes without a task. Call it until it returns 0."""
     limit_by_project = {project: _ended_before(policy, days, now) for project, days in policy.project_days.items()}
     general_limit = _ended_before(policy, policy.days, now)

@@ -122,17 +122,17 @@ def may_be_reduced(contents: PartitionContents, now: datetime) -> bool:
 
 
 def next_reduction(
-    days: Collection[date], reduced: Mapping[date, Collection[str]], policy: RetentionPolicy, not_before: datetime
+    days: Collection[date], removed_types: Mapping[date, Collection[str]], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
     """When the next of these days is to be reduced because of a type of events. None means never.
 
-    `reduced` has the types that were removed from each day before.
+    `removed_types` has the types that were removed from each day before.
     """
     due = (
         due_at(day, [number], not_before)
         for day in days
         for name, number in policy.type_days.items()
-        if name not in reduced.get(day, ())
+        if name not in removed_types.get(day, ())
     )
     return min((one for one in due if one is not None), default=None)
 

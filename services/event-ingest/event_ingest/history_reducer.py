@@ -13,7 +13,7 @@ import asyncpg
 
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.database import Connection, Database, classify_error
-from event_ingest.ended_task_cleanup import delete_ended
+from event_ingest.ended_task_cleanup import delete_ended_tasks
 from event_ingest.history_partitions import (
     REDUCTIONS,
     read_contents,
@@ -43,7 +43,7 @@ _LATE_EVENTS: Final = f"""
 select id from (
     (select id from {{part}} where type in ({{types}}) limit {MAX_LATE_EVENTS + 1})
     union (select id from {{part}} where project = any($1::text[]) limit {MAX_LATE_EVENTS + 1})
-) as late limit {MAX_LATE_EVENTS + 1}
+) as late_rows limit {MAX_LATE_EVENTS + 1}
 """  # noqa: S608  # constant numbers
 _log: Final = logs.get("retention")
 
@@ -86,10 +86,12 @@ async def _reductions_of_day(
     if removed_types is None or not expired.types <= set(removed_types):
         return [DayReduction(day, expired)]
     statement = _LATE_EVENTS.format(part=partition_name(day), types=type_list(expired.types) or "null")
-    late = await connection.fetch(statement, sorted(expired.projects))
-    if not late:
+    late_rows = await connection.fetch(statement, sorted(expired.projects))
+    if not late_rows:
         return []
-    return [DayReduction(day, expired, tuple(row["id"] for row in late) if len(late) <= MAX_LATE_EVENTS else ())]
+    return [
+        DayReduction(day, expired, tuple(row["id"] for row in late_rows) if len(late_rows) <= MAX_LATE_EVENTS else ())
+    ]
 
 
 class HistoryReducer:
@@ -137,7 +139,7 @@ class HistoryReducer:
 
     async def _delete_ended(self, connection: Connection, now: datetime) -> None:
         tasks = 0
-        while deleted := await delete_ended(connection, self._policy, now):
+        while deleted := await delete_ended_tasks(connection, self._policy, now):
             tasks += deleted
             await asyncio.sleep(0.1)  # batches of events go first
         if tasks:
@@ -145,11 +147,11 @@ class HistoryReducer:
             _log.info("ended tasks deleted", tasks=tasks)
 
     async def _reduce(self, connection: Connection, reduction: DayReduction, now: datetime) -> None:
-        archived = None if self._archive is None else await self._archive.archive(connection, reduction.day)
-        if self._archive is not None and archived is None:
+        archived_events = None if self._archive is None else await self._archive.archive(connection, reduction.day)
+        if self._archive is not None and archived_events is None:
             return
         try:
-            result = await reduce_day(connection, reduction, now, archived)
+            result = await reduce_day(connection, reduction, now, archived_events)
         except asyncpg.PostgresError as error:
             if connection.is_closed() or isinstance(error, asyncpg.InsufficientResourcesError):
                 raise

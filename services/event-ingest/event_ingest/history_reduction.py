@@ -37,8 +37,8 @@ from event_ingest.history_reduction_statements import (
     OPTIONS,
     RECORD,
     ROWS_BY_ID,
+    SUBTRACT_COUNTED_AGAIN,
     SWAP,
-    UNCOUNT,
     for_day,
     type_list,
 )
@@ -95,12 +95,12 @@ class _CopiedPart:
 
 
 async def reduce_day(
-    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     """Remove expired events from a day. `connection` must have no open transaction; after an error, it may have one.
 
-    If `archived` is given, the day must have this number of events. Then all of them are archived, because events are
-    only added.
+    If `archived_events` is given, the day must have this number of events. As events are only added, all of them are
+    archived then.
     """
     try:
         await connection.execute(for_day(ADD_SUMMARIES, reduction.day))
@@ -108,16 +108,18 @@ async def reduce_day(
         await connection.execute("rollback")
         return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NOT_REDUCIBLE
     await connection.execute("begin")
-    done = ReductionResult.BUSY
+    result = ReductionResult.BUSY
     if await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK_ID):
-        done = await (_remove_late if reduction.late else _replace)(connection, reduction, now, archived)
-    if done is not ReductionResult.REDUCED:
+        result = await (_remove_late if reduction.late else _replace_partition)(
+            connection, reduction, now, archived_events
+        )
+    if result is not ReductionResult.REDUCED:
         await connection.execute("rollback")
-    return done
+    return result
 
 
-async def _replace(
-    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
+async def _replace_partition(
+    connection: Connection, reduction: DayReduction, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     day = reduction.day
     if not await is_attached(connection, day):
@@ -130,15 +132,15 @@ async def _replace(
     for _ in range(_MAX_TRIES):
         await connection.execute("savepoint swap")
         try:
-            return await _swap(connection, reduction, old, now, archived)
+            return await _swap_partition(connection, reduction, old, now, archived_events)
         except _BUSY:
             await connection.execute("rollback to savepoint swap")
             await asyncio.sleep(random.uniform(0.2, 1))  # batches of events go first
     return ReductionResult.BUSY
 
 
-async def _swap(
-    connection: Connection, reduction: DayReduction, old: _CopiedPart, now: datetime, archived: int | None
+async def _swap_partition(
+    connection: Connection, reduction: DayReduction, old: _CopiedPart, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     """Copy the events that were stored meanwhile, and replace the partition. Commits if the result is `REDUCED`."""
     day = reduction.day
@@ -146,30 +148,30 @@ async def _swap(
         return ReductionResult.NOT_REDUCIBLE
     new = await _copy(connection, reduction, NEW_ROWS, old.newest, await read_projects(connection, day))
     total = old.total + new.total
-    if await count_events(connection, day) != total or archived not in (None, total):
+    if await count_events(connection, day) != total or archived_events not in (None, total):
         return ReductionResult.CHANGED
-    await _uncount(connection, [*old.left_out, *new.left_out])
-    await _record(connection, reduction, old.removed + new.removed)
+    await _subtract_counted_again(connection, [*old.left_out, *new.left_out])
+    await _record_reduction(connection, reduction, old.removed + new.removed)
     await connection.execute(for_day(SWAP, day))
     return ReductionResult.REDUCED
 
 
 async def _remove_late(
-    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     """Remove a few events that were stored after the day was reduced. Commits if the result is `REDUCED`."""
     try:
         if not await _lock_day(connection, reduction.day, now):
             return ReductionResult.NOT_REDUCIBLE
-        if archived not in (None, await count_events(connection, reduction.day)):
+        if archived_events not in (None, await count_events(connection, reduction.day)):
             return ReductionResult.CHANGED
         rows = await connection.fetch(
             for_day(ADD_UP_EXPIRED, reduction.day, ROWS_BY_ID), *_values(reduction, reduction.late, None)
         )
-        await _uncount(connection, rows)
+        await _subtract_counted_again(connection, rows)
         statement = f"delete from {partition_name(reduction.day)} where id = any($1)"  # noqa: S608  # our own name
         await connection.execute(statement, reduction.late)
-        await _record(connection, reduction, len(reduction.late))
+        await _record_reduction(connection, reduction, len(reduction.late))
     except _BUSY:
         return ReductionResult.BUSY
     await connection.execute("commit")
@@ -208,15 +210,15 @@ async def _create_indexes(connection: Connection, reduction: DayReduction) -> No
     await connection.execute(f"analyze {part}_new")
 
 
-async def _uncount(connection: Connection, rows: Collection[Any]) -> None:
+async def _subtract_counted_again(connection: Connection, rows: Collection[Any]) -> None:
     """Correct the counts of sources whose events were counted again after they had been removed."""
     counted_again = [(*row.values(),) for row in rows if row["again"]]
     if counted_again:
         project, source, entity, _, *numbers = (list(column) for column in zip(*counted_again, strict=True))
-        await connection.execute(UNCOUNT, project, source, entity, *numbers)
+        await connection.execute(SUBTRACT_COUNTED_AGAIN, project, source, entity, *numbers)
 
 
-async def _record(connection: Connection, reduction: DayReduction, removed: int) -> None:
+async def _record_reduction(connection: Connection, reduction: DayReduction, removed: int) -> None:
     await connection.execute(
         RECORD, reduction.day, *(sorted(names) for names in _types_and_projects(reduction.expired)), removed
     )

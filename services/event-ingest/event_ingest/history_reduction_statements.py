@@ -50,7 +50,7 @@ select project, source, entity, count(*) as events, count(*) filter (where is_ag
 from expired group by project, source, entity
 """  # noqa: S608  # constant statements
 """Add the expired events up in `event_summaries`. Returns their numbers by source, and how many were counted again."""
-UNCOUNT: Final = """
+SUBTRACT_COUNTED_AGAIN: Final = """
 update sources s set stored = s.stored - g.again, sequence_sum = s.sequence_sum - g.sequence_sum,
     heartbeats = s.heartbeats - g.heartbeats
 from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])

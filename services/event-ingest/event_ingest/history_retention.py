@@ -101,17 +101,17 @@ async def examine_days(
 
 
 async def try_drop(
-    connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived: int | None = None
+    connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived_events: int | None = None
 ) -> DropResult:
     """Drop a day if it is due, in one transaction. `connection` must not be in another; close it after an error.
 
-    If `archived` is given, the day must have this number of events. Then all of them are archived, because events are
-    only added.
+    If `archived_events` is given, the day must have this number of events. As events are only added, all of them are
+    archived then.
     """
     await connection.execute("begin")
     try:
         if await _is_due_now(connection, day, policy, now):
-            if archived is not None and await count_events(connection, day) != archived:
+            if archived_events is not None and await count_events(connection, day) != archived_events:
                 await connection.execute("rollback")
                 return DropResult.CHANGED
             await connection.execute(_drop_statement(day))
@@ -217,12 +217,12 @@ class HistoryRetention:
             self._meters.set("sandherd_history_next_drop_seconds", (due - now).total_seconds())
 
     async def _drop(self, connection: Connection, day: date, now: datetime) -> None:
-        archived = None if self._archive is None else await self._archive.archive(connection, day)
-        if self._archive is not None and archived is None:
+        archived_events = None if self._archive is None else await self._archive.archive(connection, day)
+        if self._archive is not None and archived_events is None:
             return
         result = DropResult.BUSY
         for _ in range(_MAX_TRIES):
-            result = await try_drop(connection, day, self._policy, now, archived)
+            result = await try_drop(connection, day, self._policy, now, archived_events)
             if result is not DropResult.BUSY:
                 break
             await asyncio.sleep(random.uniform(0.2, 1))  # so that replicas do not always try at the same time

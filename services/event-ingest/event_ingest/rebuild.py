@@ -18,7 +18,7 @@ import asyncpg
 from event_ingest.batch_statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS
 from event_ingest.database import Connection
 from event_ingest.event_rows import columns
-from event_ingest.queries.verification import ExaminedEntities, examine, list_entities
+from event_ingest.queries.verification import ExaminedEntities, examine_entities, list_entities
 from event_ingest.read_models import as_row
 from event_ingest.totals_recount import RECOUNT
 from event_ingest.verification import TABLES, Pair, ReadTable, Totals
@@ -69,7 +69,7 @@ async def rebuild_tables(connection: Connection, project: str | None = None) -> 
 
 async def _pairs_with_differences(connection: Connection, pairs: Collection[Pair]) -> list[Pair]:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        examined = await examine(connection, set(pairs))
+        examined = await examine_entities(connection, set(pairs))
     return [pair for pair in pairs if examined.differences({pair})]
 
 
@@ -88,7 +88,7 @@ async def _rebuild(connection: Connection, pair: Pair) -> bool:
 
 
 async def _replace(connection: Connection, pair: Pair) -> bool:
-    examined = await examine(connection, {pair})
+    examined = await examine_entities(connection, {pair})
     if not all(is_complete(examined.stored, examined.counted, one) for one in {pair} | examined.related):
         return False
     for table in TABLES:
@@ -98,7 +98,7 @@ async def _replace(connection: Connection, pair: Pair) -> bool:
 
 
 async def _replace_rows(connection: Connection, table: ReadTable, examined: ExaminedEntities, pair: Pair) -> None:
-    rows = [as_row(row) for row in examined.expected(table, {pair}).values()]
+    rows = [as_row(row) for row in examined.rows_from_events(table, {pair}).values()]
     project, entity = pair
     await connection.execute(
         f"delete from {table.name} where project = $1 and {table.entity} = $2",  # noqa: S608  # constant names

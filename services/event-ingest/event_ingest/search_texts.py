@@ -176,6 +176,7 @@ def searched_partitions(
     first = f"{_PARTITION_PREFIX}{since - _DAY:%Y%m%d}" if since else ""
     last = f"{_PARTITION_PREFIX}{until + _DAY:%Y%m%d}" if until else _DEFAULT_PARTITION
     begin = _DEFAULT_PARTITION if start is None else start
+    # The names of days sort before `events_default`. A search that continues in `events_default` has read all days.
     return [
         name
         for name in names

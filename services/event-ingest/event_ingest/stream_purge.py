@@ -67,7 +67,7 @@ class StreamRetention:
             result = await self._service.bus.ask(PurgeEvents(below=below), FLEET)
             freed += estimate_bytes(fill, result.messages)
             fill = await read_fill(self._service.bus, EVENTS)
-        self._count(before, fill, freed)
+        self._report(before, fill, freed)
 
     async def purge_artifacts(self) -> None:
         """Purge the oldest pieces of the sandboxes with the most pieces, if the stream is nearly full."""
@@ -80,7 +80,7 @@ class StreamRetention:
             _log.warning("purging oldest artifacts of sandbox", project=project, sandbox=sandbox, kept=keep)
             result = await self._service.bus.ask(PurgeArtifacts(sandbox=sandbox, keep=keep), project)
             freed += estimate_bytes(before, result.messages)
-        self._count(before, await read_fill(self._service.bus, ARTIFACTS), freed)
+        self._report(before, await read_fill(self._service.bus, ARTIFACTS), freed)
 
     async def _count_pieces(self) -> Counter[tuple[str, str]]:
         """The number of pieces by sandbox, of the first 100,000 artifacts only, as the broker lists no more at once."""
@@ -92,7 +92,7 @@ class StreamRetention:
                 pieces[tokens["project"], tokens["sandbox"]] += count
         return pieces
 
-    def _count(self, before: StreamFill, after: StreamFill, freed: int) -> None:
+    def _report(self, before: StreamFill, after: StreamFill, freed: int) -> None:
         if not freed:
             return  # the remaining messages are not stored yet, or must not be purged
         self._service.meters.count("sandherd_room_given_bytes_total", freed, stream=before.stream)

@@ -81,18 +81,18 @@ async def create_segments(connection: Connection, now: datetime, minimum: int = 
     for day in sorted({(now.astimezone(UTC) - MAX_LATENESS).date(), now.astimezone(UTC).date()}, reverse=True):
         segments = await read_segments(connection)
         segments_of_day = [one for one in segments.valid if one.partition == partition_name(day)]
-        if (new := await _next_step(connection, day, segments_of_day, now, minimum)) is not None:
+        if (new := await _due_segment(connection, day, segments_of_day, now, minimum)) is not None:
             await connection.execute(new.statement)
             _log.info("partition index created", index=new.name)
     await _drop(connection, await _useless_segments(connection))
 
 
-async def _next_step(
+async def _due_segment(
     connection: Connection, day: date, segments_of_day: Sequence[WordSegment], now: datetime, minimum: int
 ) -> WordSegment | None:
     """The segment to create for a day, which may replace existing ones; None if too few events are in no segment."""
     partition, (start, last) = partition_name(day), bounds(day)
-    newest = await _newest(connection, partition, now)
+    newest = await _newest_id(connection, partition, now)
     if newest is None or await has_term_index(connection, partition) or await _is_indexed_now(connection, partition):
         return None
     first = indexed_until(segments_of_day, start)
@@ -101,7 +101,7 @@ async def _next_step(
     return merge(segments_of_day, WordSegment(partition, first, end, events)) if events >= minimum else None
 
 
-async def _newest(connection: Connection, partition: str, now: datetime) -> UUID | None:
+async def _newest_id(connection: Connection, partition: str, now: datetime) -> UUID | None:
     """The greatest id that is not later than `now`. While events of the past are stored, it is one of theirs."""
     if not await connection.fetchval("select to_regclass($1) is not null", partition):
         return None
@@ -129,9 +129,9 @@ async def _is_indexed_now(connection: Connection, partition: str) -> bool:
     return is_indexed
 
 
-def rest_after(work: float) -> float:
-    """The seconds until the next check, after a check that took `work` seconds. Pure."""
-    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _MAX_PAUSE_SECONDS)
+def seconds_until_check(check_seconds: float) -> float:
+    """The seconds until the next check, after a check that took `check_seconds`. Pure."""
+    return min(max(CHECK_SECONDS, check_seconds / _WORK_SHARE), _MAX_PAUSE_SECONDS)
 
 
 class WordSegments(PartitionIndexes):
@@ -154,7 +154,7 @@ class WordSegments(PartitionIndexes):
         """Create and drop the segments that are due. Returns the seconds until the next check, also after an error."""
         began = time.monotonic()
         await self._try()
-        return rest_after(time.monotonic() - began)
+        return seconds_until_check(time.monotonic() - began)
 
     async def _create(self, connection: Connection, now: datetime) -> None:
         await create_segments(connection, now, self._minimum)

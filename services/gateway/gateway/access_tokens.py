@@ -64,11 +64,11 @@ def credential_of(kind: TokenKind, text: str) -> PresentedCredential:
     """The credential with this text. Raises `AccessError` if the text does not have the form of this kind."""
     match = _CREDENTIAL_PATTERN.fullmatch(text)
     if match is None or match[1] != _PREFIXES[kind]:
-        raise unauthorized(f"there is no valid {kind}")
+        raise unauthorized_error(f"there is no valid {kind}")
     return PresentedCredential(kind, match[2], hashlib.sha256(text.encode()).hexdigest())
 
 
-def new_text(kind: TokenKind, project: str) -> str:
+def new_credential_text(kind: TokenKind, project: str) -> str:
     """The text of a new token, session or code, with 256 random bits."""
     return f"{_PREFIXES[kind]}_{project}_{secrets.token_urlsafe(32)}"
 
@@ -77,9 +77,11 @@ def caller_of(record: SharedAccessToken | None, credential: PresentedCredential,
     """The caller with this credential. Raises `AccessError` if the credential is unknown or not valid now."""
     kind = credential.kind
     if record is None or record.project != credential.project or record.kind != kind:
-        raise unauthorized(f"the {kind} is unknown, {'was used' if kind == 'code' else 'has ended'}, or was revoked")
+        raise unauthorized_error(
+            f"the {kind} is unknown, {'was used' if kind == 'code' else 'has ended'}, or was revoked"
+        )
     if record.expires_at <= now:
-        raise unauthorized(f"the {kind} has expired")
+        raise unauthorized_error(f"the {kind} has expired")
     return Caller(
         record.project, record.token, record.role, credential.digest, record.expires_at, kind=kind, user=record.user
     )
@@ -93,7 +95,7 @@ def check_role(caller: Caller, needed_role: AccessRole) -> None:
         raise AccessError(problem_of(Code.REFUSED, text, remedy=remedy), 403)
 
 
-def unauthorized(message: str) -> AccessError:
+def unauthorized_error(message: str) -> AccessError:
     """The refusal of a request without a valid token."""
     remedy = (
         "create a token with `sandherd tokens create`, and send it as `Authorization: Bearer shd_…`; "

@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 
-from gateway.access_tokens import AccessError, PresentedCredential, credential_of, unauthorized
+from gateway.access_tokens import AccessError, PresentedCredential, credential_of, unauthorized_error
 from gateway.problems import problem_of
 from sandherd.contracts.errors import Code
 
@@ -58,7 +58,7 @@ def request_credential(headers: Headers) -> PresentedCredential:
         return credential_of("token", text.strip() if scheme.lower() == "bearer" else "")
     cookie = cookie_in(headers)
     if cookie is None:
-        raise unauthorized("there is neither an access token in the header Authorization nor a session's cookie")
+        raise unauthorized_error("there is neither an access token in the header Authorization nor a session's cookie")
     return credential_of("session", cookie)
 
 

@@ -86,7 +86,7 @@ class RequestGuard:
         """Handle a request."""
         send_with_headers = self._with_security_headers(scope, send)
         if scope["type"] == "websocket":
-            await (await self._checked_socket(scope) or self._inner)(scope, receive, send_with_headers)
+            await (await self._socket_refusal(scope) or self._inner)(scope, receive, send_with_headers)
             return
         is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
         response, body = await (self._read_webhook if is_webhook else self._response_without_route)(scope, receive)
@@ -154,7 +154,7 @@ class RequestGuard:
         finally:
             self._webhooks_being_read -= 1
 
-    async def _checked_socket(self, scope: Scope) -> Response | None:
+    async def _socket_refusal(self, scope: Scope) -> Response | None:
         """The refusal of a WebSocket, or None. Without a credential, it may authenticate in its first message."""
         headers = Headers(scope=scope)
         if (refusal := refusal_of(headers, self._hosts)) is not None:
@@ -230,9 +230,9 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that returns the body once, and then the end of the connection."""
     remaining_bodies = [body]
 
-    async def replayed() -> MutableMapping[str, Any]:
+    async def replay_body() -> MutableMapping[str, Any]:
         if remaining_bodies:
             return {"type": "http.request", "body": remaining_bodies.pop(), "more_body": False}
         return await receive()
 
-    return replayed
+    return replay_body

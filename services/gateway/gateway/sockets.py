@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.access_tokens import AccessError, Caller, check_role, credential_of, unauthorized
+from gateway.access_tokens import AccessError, Caller, check_role, credential_of, unauthorized_error
 from gateway.api_server import SOCKET
 from gateway.event_stream import EventStreams
 from gateway.live_feeds import EventSource
@@ -194,7 +194,7 @@ async def _authenticate_first_message(websocket: WebSocket, streams: EventStream
         async with asyncio.timeout(SIGN_IN_SECONDS):
             message = await websocket.receive()
     except TimeoutError:
-        raise unauthorized("no token was received in time") from None
+        raise unauthorized_error("no token was received in time") from None
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1006))
     document = document_of(message.get("text") or "")

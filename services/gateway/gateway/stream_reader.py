@@ -22,7 +22,7 @@ from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import PREFIX
 
 STREAM: Final = "EVENTS"
-assert STREAM in BY_STREAM
+assert STREAM in BY_STREAM  # a declared stream
 BATCH_SIZE: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Maximum number and bytes of events that one request reads."""

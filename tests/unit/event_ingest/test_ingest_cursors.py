@@ -14,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from event_ingest.database import DatabaseFault, DatabaseUnavailableError, classify_error
-from event_ingest.migrator import AppliedMigrations, Migration, MigrationRefusedError, read_migrations, unapplied
+from event_ingest.migrator import (
+    AppliedMigrations,
+    Migration,
+    MigrationRefusedError,
+    read_migrations,
+    unapplied_migrations,
+)
 from event_ingest.queries import pages
 from event_ingest.queries.output import readable_text
 from event_ingest.queries.pages import fit_page
@@ -115,9 +121,11 @@ def test_gap_in_migration_numbers_is_refused(tmp_path: Path) -> None:
 def test_omitted_migration_is_refused() -> None:
     """A migration before an applied one can't be applied after it."""
     files = [Migration(1, "a", "1"), Migration(2, "b", "2")]
-    assert [migration.number for migration in unapplied(files, AppliedMigrations({1: files[0].sha256}, {}))] == [2]
+    assert [
+        migration.number for migration in unapplied_migrations(files, AppliedMigrations({1: files[0].sha256}, {}))
+    ] == [2]
     with pytest.raises(MigrationRefusedError):
-        unapplied(files, AppliedMigrations({2: files[1].sha256}, {}))
+        unapplied_migrations(files, AppliedMigrations({2: files[1].sha256}, {}))
 
 
 @pytest.mark.parametrize(

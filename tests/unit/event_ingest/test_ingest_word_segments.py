@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from event_ingest.search_texts import SEARCHED_TYPES
-from event_ingest.word_segment_indexes import rest_after
+from event_ingest.word_segment_indexes import seconds_until_check
 from event_ingest.word_segments import (
     MERGE_SIZE,
     MIN_EVENTS,
@@ -102,4 +102,4 @@ def test_gap_is_indexed_with_what_follows() -> None:
 
 def test_creating_segments_takes_a_tenth_of_the_time() -> None:
     """Checks are a minute apart, longer after a slow check, but at most ten minutes."""
-    assert [rest_after(work) for work in (0.1, 6, 20, 3600)] == [60, 60, 200, 600]
+    assert [seconds_until_check(work) for work in (0.1, 6, 20, 3600)] == [60, 60, 200, 600]

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.access_tokens import AccessError, PresentedCredential, caller_of, credential_of, new_text
+from gateway.access_tokens import AccessError, PresentedCredential, caller_of, credential_of, new_credential_text
 from gateway.browser_security import COOKIE, check_origin, deleting_cookie, request_credential, session_cookie
 from gateway.request_guard import RequestGuard
 from sandherd.contracts.records import SharedAccessToken, TokenKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-SESSION = new_text("session", "p1")
-TOKEN = new_text("token", "p2")
+SESSION = new_credential_text("session", "p1")
+TOKEN = new_credential_text("token", "p2")
 
 
 def headers(**values: str) -> Headers:
@@ -63,7 +63,9 @@ def test_header_and_cookie_are_not_mixed() -> None:
         with pytest.raises(AccessError) as refused:
             request_credential(headers(**sent))
         assert refused.value.status == 401
-    tossed = Headers(raw=[(b"cookie", cookie.encode()), (b"cookie", f"{COOKIE}={new_text('session', 'p1')}".encode())])
+    tossed = Headers(
+        raw=[(b"cookie", cookie.encode()), (b"cookie", f"{COOKIE}={new_credential_text('session', 'p1')}".encode())]
+    )
     with pytest.raises(AccessError) as refused:
         request_credential(tossed)
     assert refused.value.status == 400

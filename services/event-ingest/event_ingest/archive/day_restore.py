@@ -35,7 +35,7 @@ _VALUES: Final = ", ".join(f"${n}::{kind}[]" for n, (_, kind) in enumerate(_REST
 _SELECT_LIST: Final = _NAMES.replace("envelope", "envelope::json")
 _INSERT: Final = (
     f"insert into {{0}} ({_NAMES}) select {_SELECT_LIST} "  # noqa: S608  # our own names
-    f"from unnest({_VALUES}) as archived ({_NAMES}) on conflict (id) do nothing"
+    f"from unnest({_VALUES}) as archived_row ({_NAMES}) on conflict (id) do nothing"
 )
 _CREATE: Final = """
 create table if not exists {name} (like events including all,
@@ -86,10 +86,10 @@ async def _load_file(
             await connection.execute(statement, *event_rows.columns(restored_rows))
 
 
-def _restored_row(archived: event_rows.Row, *, short: bool) -> event_rows.Row:
+def _restored_row(archived_row: event_rows.Row, *, short: bool) -> event_rows.Row:
     """The row of an archived event, in the order of `_RESTORED_COLUMNS`."""
-    row = tuple(archived[index] for index in _ARCHIVED_INDEXES)
-    return *(short_row(row) if short else row), archived[_STORED_AT]
+    row = tuple(archived_row[index] for index in _ARCHIVED_INDEXES)
+    return *(short_row(row) if short else row), archived_row[_STORED_AT]
 
 
 def _next_portion(next_: Callable[[], list[Any]]) -> Sequence[Any]:

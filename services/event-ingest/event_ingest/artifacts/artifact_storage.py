@@ -60,7 +60,7 @@ _INCOMPLETE: Final = f"""
 update artifacts set problem = $5, next_try_at = now() + interval '1 minute',
     lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_WHERE_KEY} returning lost
 """  # noqa: S608  # our own text
-# It reads one entry of the index for each day, not one for each artifact.
+# The query reads one entry of the index for each day, not one for each artifact.
 _DROPPED_DAYS: Final = """
 with recursive days (day) as (
     (select min(day) from artifacts)

@@ -111,7 +111,7 @@ class _Search:
         if part.first is not None:
             conditions.add("id >= {}", part.first)
         for alternatives in self.groups if not part.indexed else ():
-            conditions.add(_may_have(alternatives), *(token for tokens in alternatives for token in tokens))
+            conditions.add(_quick_condition(alternatives), *(token for tokens in alternatives for token in tokens))
         page = f"""
 select id, stream_sequence, time, project, entity, type, envelope, size from {part.partition} e
 where type in ({_TYPES})
@@ -123,7 +123,7 @@ where type in ({_TYPES})
         return list(rows[:limit]), bool(rows) and rows[0]["available"] > len(rows[:limit])
 
 
-def _may_have(alternatives: Sequence[Sequence[str]]) -> str:
+def _quick_condition(alternatives: Sequence[Sequence[str]]) -> str:
     """The quick condition for documents that may have all words of one of these lists."""
     conditions = ["(" + " and ".join(_CONTAINS for _ in tokens) + ")" for tokens in alternatives]
     letters = {letter for tokens in alternatives for token in tokens for letter in token}

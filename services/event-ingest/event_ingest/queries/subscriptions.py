@@ -66,7 +66,7 @@ class Subscriptions:
     async def list_subscriptions(self, incoming: IncomingRequest[ListSubscriptions]) -> SubscriptionList:
         """All subscriptions of a project, sorted by name."""
         check_project(incoming.project)
-        subscriptions = [view(info) for info in (await self._read_all(incoming.project)).values()]
+        subscriptions = [subscription_view(info) for info in (await self._read_all(incoming.project)).values()]
         return SubscriptionList(
             subscriptions=sorted(subscriptions, key=lambda subscription: subscription.name), most=self._terms.limit
         )
@@ -85,7 +85,7 @@ class Subscriptions:
         for _ in PLACES:
             consumers = await self._read_all(project)
             if same_name := consumers_with_name(consumers, request.name):
-                existing = view(same_name[0])
+                existing = subscription_view(same_name[0])
                 if not request.update or (existing.types, existing.entities) == requested:
                     return _check_same(existing, requested)
                 await self._create(request, project, _place_of(same_name[0], project))
@@ -179,7 +179,7 @@ def _place_of(info: ConsumerInfo, project: str) -> int:
     return next(place for place in PLACES if consumer_name(project, place) == info.name)
 
 
-def view(info: ConsumerInfo) -> Subscription:
+def subscription_view(info: ConsumerInfo) -> Subscription:
     """A subscription as users see it."""
     metadata = info.config.metadata or {}
     return Subscription(

@@ -121,7 +121,7 @@ async def verify_tables(connection: Connection, request: VerifyHistory, project:
 
 
 async def _compare(connection: Connection, pairs: set[Pair]) -> tuple[int, list[HistoryDifference]]:
-    examined = await examine(connection, pairs)
+    examined = await examine_entities(connection, pairs)
     return len(incomplete_pairs(examined.stored, examined.counted) & pairs), examined.differences(pairs)
 
 
@@ -147,7 +147,7 @@ class ExaminedEntities:
         compared = [compare_rows(table, self._rows_of(table, complete), self.projected, complete) for table in TABLES]
         return [*compare_totals(stored, counted), *chain.from_iterable(compared)]
 
-    def expected(self, table: ReadTable, pairs: set[Pair]) -> dict[tuple[str, ...], Any]:
+    def rows_from_events(self, table: ReadTable, pairs: set[Pair]) -> dict[tuple[str, ...], Any]:
         """The rows that result from the events."""
         return expected_rows(table, self.projected, pairs)
 
@@ -155,7 +155,7 @@ class ExaminedEntities:
         return [row for row in self.rows[table.name] if (row["project"], row[table.entity]) in pairs]
 
 
-async def examine(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
+async def examine_entities(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
     """Read what the tables have of some entities, and what results from their events. Call it in a transaction."""
     related = {
         (row["project"], row["entity"]) for row in await connection.fetch(_RELATED_PAIRS, *_as_columns(pairs))

@@ -51,6 +51,7 @@ class SignInFlow:
 
     def cookie(self) -> str:
         """The value of the cookie."""
+        # `quote` does not encode dots, which separate the parts.
         return ".".join(quote(part, safe="").replace(".", "%2E") for part in (self.secret, self.project, self.page))
 
     @property

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from gateway.access_tokens import AccessError, PresentedCredential, credential_of, new_text
+from gateway.access_tokens import AccessError, PresentedCredential, credential_of, new_credential_text
 from gateway.browser_security import cookie_in, deleting_cookie, session_cookie
 from gateway.request_guard import rate_refusal
 from gateway.sessions import Backend, ReadSession
@@ -62,7 +62,7 @@ async def sign_in(request: Request, body: SignInBody) -> JSONResponse:
     excess = backend.sign_ins.excess(credential.digest, time.monotonic())
     if excess:
         raise HerdError(rate_refusal(excess))
-    text = new_text("session", credential.project)
+    text = new_credential_text("session", credential.project)
     created = await gateway_connection(backend, credential.project).request(
         CreateSession(sha256=hashlib.sha256(text.encode()).hexdigest(), proof=proof)
     )

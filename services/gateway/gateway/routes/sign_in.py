@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from gateway.access_tokens import AccessError, new_text
+from gateway.access_tokens import AccessError, new_credential_text
 from gateway.browser_security import cookie_in, session_cookie
 from gateway.oidc.flow import COOKIE, SECONDS, SignInError, SignInFlow
 from gateway.problems import problem_of, problem_response
@@ -82,7 +82,7 @@ async def _finish_sign_in(
     project = flow.project or (next(iter(roles)) if len(roles) == 1 else "")
     if project not in roles:
         return _redirect(_sign_in_page(flow.page, projects=",".join(sorted(roles))), _deleted_flow_cookie())
-    session_text = new_text("session", project)
+    session_text = new_credential_text("session", project)
     await end_earlier_session(backend, request)
     return _redirect(
         flow.page,
