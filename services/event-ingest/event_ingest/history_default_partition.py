@@ -1,6 +1,6 @@
 """Deletes expired events from the default partition, row by row, in batches.
 
-It has the events whose date has no partition. Their retention begins at the time at which they were stored.
+The default partition has the events whose date has no other one. Their retention begins when they were stored.
 """
 
 from datetime import datetime

@@ -27,7 +27,7 @@ class RetentionPolicy:
     project_days: Mapping[str, int] = field(default_factory=dict)
     """The retention of projects that have their own."""
     type_days: Mapping[str, int] = field(default_factory=dict)
-    """By type of event: a shorter retention of its events, in every project. 0 means that the type has none."""
+    """The shorter retention of some types of events, in every project. 0 means that a type has none."""
     task_days: int = 0
     """The number of days for which the rows of an ended task stay, unless its events stay longer. 0 means forever."""
 

@@ -38,7 +38,7 @@ from sandherd.telemetry.meters import Meters
 
 _CHECK_SECONDS: Final = 600.0
 _REMOVED_TYPES: Final = "select day, types from history_reductions"
-# A reduced day has an index of expired events. It has only events that were stored after the reduction.
+# A reduced day has an index of expired events. The index has only events that were stored after the reduction.
 _LATE_EVENTS: Final = f"""
 select id from (
     (select id from {{part}} where type in ({{types}}) limit {MAX_LATE_EVENTS + 1})

@@ -65,7 +65,7 @@ class Ingest:
         return outcomes
 
     async def handle_one(self, delivery: Delivery) -> Outcome:
-        """Store one event, of a dead letter that is requeued."""
+        """Store the event of a dead letter that is requeued."""
         return (await self.handle([delivery]))[0]
 
     async def _store(self, batch: EventBatch) -> BatchResult:

@@ -150,7 +150,7 @@ async def has_term_index(connection: Connection, partition: str) -> bool:
 async def create_missing(connection: Connection, now: datetime) -> None:
     """Create the missing indexes, and rebuild those of past days.
 
-    `connection` must have no timeout of statements and no open transaction, and no other replica may do it meanwhile.
+    `connection` must have no timeout of statements and no open transaction. Only one replica may do so at a time.
     """
     declared = [(index.name, index.statements) for index in await missing_indexes(connection)]
     for name, statements in (*declared, *await missing_term_indexes(connection, now)):
@@ -175,6 +175,7 @@ class PartitionIndexes:
     """Creates missing indexes after the start, and once an hour: a day that has ended needs an index of words."""
 
     lock: ClassVar[int] = _LOCK_ID
+    """The id of the advisory lock of the replica that creates indexes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

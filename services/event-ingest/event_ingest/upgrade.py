@@ -2,12 +2,12 @@
 
     sandherd-event-ingest migrate before|after [--wait SECONDS]
 
-`readers` is in `event_ingest.reader_roles`, `rebuild` in `event_ingest.rebuild`.
+The commands `readers` and `rebuild` are in `event_ingest.reader_roles` and `event_ingest.rebuild`.
 
 `before` applies what the previous version can run with, before the new code runs; the service does the same when it
 starts. `after`, the default, does so first. Then it waits until no older event-ingest is connected, and applies the
 rest. Several runs at once do no harm. The exit status is 1 if the database is unavailable for longer than `--wait`,
-does not match this version, or is still used by an older one.
+does not match this version, or is still used by an older version.
 """
 
 import argparse

@@ -25,7 +25,7 @@ from sandherd.contracts.streams import live_subject
 from sandherd.telemetry import logs
 
 _MIN_BATCH_BYTES: Final = 64 * 1024
-"""Bytes of stored events that a client may read at once, however many clients there are."""
+"""Bytes of stored events that a client may always read at once, however many clients there are."""
 MAX_STREAMS_OF_PROJECT: Final = 1500
 """Maximum number of streams of one project at a replica, so that connections remain for other projects."""
 _POLL_SECONDS: Final = 5.0

@@ -39,7 +39,7 @@ class StaticPages:
         self._files = {f"/{path.relative_to(folder).as_posix()}": path for path in files}
 
     def response(self, method: str, path: str, headers: Headers) -> Response:
-        """The file at a path, or else the index page, which shows what the path names."""
+        """The file at a path, or else the index page, which shows the object that the path names."""
         if method not in {"GET", "HEAD"}:
             text = "a page can only be read"
             refusal = problem_of(Code.REFUSED, text, remedy="the API is below /api/v1")

@@ -118,12 +118,12 @@ def _session(needed_role: AccessRole) -> Callable[..., Session]:
 
 
 def _read_session(request: Request) -> Session:
-    """The session of a request that accepts no idempotency key."""
+    """The session of a request that needs the role `read` and accepts no idempotency key."""
     return _session("read")(request)
 
 
 def _operate_session(request: Request) -> Session:
-    """The session of a request that accepts no idempotency key."""
+    """The session of a request that needs the role `operate` and accepts no idempotency key."""
     return _session("operate")(request)
 
 

@@ -89,7 +89,7 @@ class Socket:
         self._streams = streams
 
     async def send(self, message: "dict[str, Any] | bytes") -> None:
-        """Send a document as text, or bytes. Raises `SocketEndError` if the client does not read for a time."""
+        """Send a document as text, or bytes. Raises `SocketEndError` if the client reads too slowly."""
         sending = (
             self._websocket.send_bytes(message)
             if isinstance(message, bytes)

@@ -22,7 +22,7 @@ MAX_SOURCES: Final = 200
 """Maximum number of listed sources. Of these, the incomplete ones are checked sequence by sequence."""
 MAX_GAPS: Final = 100  # of a source
 MAX_MISSING: Final = 1_000_000
-"""If a source lacks more events, they are not counted: no source publishes that many, and it would hide real losses."""
+"""If a source seems to lack more events, they are not counted: the large number would hide real losses."""
 MAX_INCOMPLETE: Final = 100  # listed sandboxes whose source was not closed
 
 _MONITOR: Final = Principal.MONITOR.value
@@ -130,7 +130,7 @@ async def audit_events(database: Database, bus: Bus, request: GetAudit, project:
     """Whether all published events are stored. `unstored` and `dead` count the whole herd, as projects share streams.
 
     The stream is read before the database. So an event that was in the stream but not stored counts as unstored, and a
-    gap counts as missing only if it is still there afterwards. `task_days` is how many days ended tasks stay (0:
+    gap counts as missing only if it is still there afterwards. Ended tasks stay for `task_days` days (0:
     forever). Raises `ContractError` if the broker or the database is unavailable, and (`not_found`) for a sandbox of
     which nothing is stored.
     """

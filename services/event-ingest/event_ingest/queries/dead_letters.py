@@ -21,7 +21,7 @@ STREAM: Final = "DEAD"
 _POSITION_TYPES: Final = (int,)
 """The types of the values in a cursor."""
 _WINDOW_SEQUENCES: Final = 64
-"""The sequences that one request to the broker reads. It reads forward only, so the last window is read first."""
+"""Letters are read in windows of this number of sequences, the last window first: the broker reads only forward."""
 _MAX_WINDOWS: Final = 64
 """Maximum number of windows that are read for one page."""
 _WINDOW_BYTES: Final = 64 * 1024 * 1024

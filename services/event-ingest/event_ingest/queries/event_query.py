@@ -1,4 +1,4 @@
-"""Finds events in the branches of a request, in the order of the stream."""
+"""Finds the events of projects or entities (the branches of a search), in the order of the stream."""
 
 import json
 from collections.abc import Sequence
