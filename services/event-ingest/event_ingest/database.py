@@ -132,7 +132,7 @@ class Database:
                 try:
                     async with asyncio.timeout(CHECK_SECONDS):
                         await self._check_requested.wait()
-                    await asyncio.sleep(CHECK_SECONDS / 10)  # not a check for each of many errors
+                    await asyncio.sleep(CHECK_SECONDS / 10)  # many errors cause one check
                 except TimeoutError:
                     continue
 

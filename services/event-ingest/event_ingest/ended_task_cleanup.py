@@ -22,6 +22,7 @@ BATCH_SIZE: Final = 100
 TASK_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(TASK_ENDED))
 _SANDBOX_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))
 # `r` is a row of a task or sandbox. It must have ended before the limit of its project, or before $3 if there is none.
+# $4 is the latest of these limits, which Postgres can search for in an index.
 _ENDED_BEFORE_LIMIT: Final = """
     r.state_at < $4 and r.state_at < case when l.project is null then $3::timestamptz else l.before end
 """
@@ -79,7 +80,7 @@ select count(*) from expired
 
 
 async def delete_ended_tasks(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
-    """Delete a batch, and return its number of tasks and of sandboxes without a task. Call it until it returns 0."""
+    """Delete a batch. Returns how many tasks, and sandboxes without a task, it had. Call it until it returns 0."""
     limit_by_project = {project: _ended_before(policy, days, now) for project, days in policy.project_days.items()}
     general_limit = _ended_before(policy, policy.days, now)
     limits = [limit for limit in (*limit_by_project.values(), general_limit) if limit is not None]

@@ -104,7 +104,7 @@ async def reduce_day(
     """
     try:
         await connection.execute(for_day(ADD_SUMMARIES, reduction.day))
-    except (*_BUSY, asyncpg.UndefinedTableError) as error:
+    except (*_BUSY, asyncpg.UndefinedTableError) as error:  # the latter if the day was dropped
         await connection.execute("rollback")
         return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NOT_REDUCIBLE
     await connection.execute("begin")

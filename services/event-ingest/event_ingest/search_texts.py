@@ -92,7 +92,7 @@ def searched_text(event_type: str, data: Data) -> str:
 
 @dataclass(frozen=True)
 class SearchTerm:
-    """Words that a hit contains next to each other; if `excluded`, a hit does not contain them like that."""
+    """Words that a hit contains next to each other; if `excluded`, a hit does not contain them so."""
 
     tokens: tuple[str, ...]
     excluded: bool = False

@@ -147,7 +147,7 @@ class LiveFeeds:
             feed.stream_count -= 1
             if feed.stream_count == 0 and self._feeds.get(project) is feed:
                 del self._feeds[project]
-                await asyncio.shield(feed.stop())
+                await asyncio.shield(feed.stop())  # also if this stream was cancelled
 
 
 class EventSource:

@@ -179,7 +179,7 @@ async def serve(
     except SocketEndError as error:
         code, reason = error.code, error.reason
     except (AccessError, HerdError) as error:
-        if websocket.client_state.name == "CONNECTING":
+        if websocket.client_state.name == "CONNECTING":  # it was not accepted
             raise
         code, reason = _code_of(error), error.problem.message[:120]
     except NO_REPLY as error:

@@ -120,6 +120,7 @@ def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
         raise ValueError("nested too deeply") from None
     paths = PATHS_BY_FORGE[forge]
     urls = [url for url in _texts_at(payload, paths.urls) if _URL.fullmatch(url)]
+    # `type` excludes booleans. Larger numbers are not exact in JSON.
     numbers = [one for one in _values_at(payload, paths.numbers) if type(one) is int and 0 < one < 2**53]
     branches = [name for name in _texts_at(payload, paths.branches) if _BRANCH.fullmatch(name)]
     commits = [name for name in _texts_at(payload, paths.commits) if _COMMIT.fullmatch(name)]

@@ -16,6 +16,7 @@ _POSITION_TYPES: Final = (str, str, str, str)
 _FIRST_CONDITION_PARAMETER: Final = 3
 _ORDER: Final = "requested_at desc, project desc, sandbox desc, approval desc"
 
+# `size` estimates the bytes of a view.
 _APPROVALS: Final = """
 select a.*, b.task, m.state as answer_state, m.reason as answer_reason, e.envelope->'data'->'input' as input,
     1024 + octet_length(concat(a.tool, a.reason, a.decision_reason, m.reason, e.envelope->'data'->>'input')) as size

@@ -44,7 +44,8 @@ _GROUPS: Final[dict[StatisticGroup, str]] = {
     "day": "p.day",
 }
 """The SQL expression of each grouping."""
-# Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
+# Sums and names of models are limited to what a reply can have: a sandbox may report any, and must not make the
+# request fail.
 _AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _USAGE_COLUMNS)
 _NUMBERS: Final = ", ".join(
     f"sum(number) filter (where type in ({_quoted_list(types)})) as {name}" for name, types in _TYPES_BY_COUNT.items()

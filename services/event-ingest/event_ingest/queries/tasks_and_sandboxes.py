@@ -24,6 +24,7 @@ _POSITION_TYPES: Final = (str, str, str)
 _SORTS_BY_TIME: Final = ("newest", "oldest")
 _FIRST_CONDITION_PARAMETER: Final = 3
 
+# `size` estimates the bytes of a view.
 _TASKS: Final = """
 select t.*, submitted_at as at, task as name,
     704 + octet_length(concat(text, result::text, depends_on::text, labels::text)) as size

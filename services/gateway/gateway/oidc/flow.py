@@ -30,7 +30,7 @@ class SignInError(Exception):
 
 @dataclass(frozen=True)
 class SignInFlow:
-    """A sign-in to `project`, or to the only project of the user if it is empty. It ends with the page `page`."""
+    """A sign-in to `project`, or to the only project of the user if it is empty. The browser is then sent to `page`."""
 
     secret: str
     project: str

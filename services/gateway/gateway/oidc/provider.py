@@ -105,6 +105,7 @@ class OidcProvider:
             raise ProviderError(f"the client's secret can't be read: {type(error).__name__}") from error
         if not basic:
             return {}, {"client_id": self.client_id, "client_secret": secret}
+        # RFC 6749, section 2.3.1, requires that both are encoded.
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}, {}
 
