@@ -47,9 +47,9 @@ class Caller:
     """The holder of an access token, or the user of a session."""
 
     project: str
-    token: str
+    token: str  # its name
     role: AccessRole
-    digest: str
+    digest: str  # the hash that its record is stored under
     expires_at: datetime
     kind: TokenKind = "token"
     user: str | None = None

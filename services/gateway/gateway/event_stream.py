@@ -52,8 +52,8 @@ class EventStreams:
         self.feeds = feeds
         self.tokens = tokens
         self.meters = meters
-        self.beat = beat
-        self.stall = stall
+        self.beat = beat  # as `HEARTBEAT`, in seconds
+        self.stall = stall  # as `STALL`, in seconds
         self.stopping = asyncio.Event()
         self.responses: set[EventStreamResponse] = set()
 

@@ -10,10 +10,10 @@ from gateway.stream_reader import EventFrame
 QUEUE_EVENTS: Final = 1000
 """Maximum number of events that wait for one client. A client that reads too slowly is disconnected."""
 QUEUE_BYTES: Final = 8 * 1024 * 1024
-"""Maximum size in bytes of the documents that wait for one client. An event may have 256 KiB."""
+"""Maximum characters of the documents that wait for one client (bytes, if they are ASCII). An event may have 256 KiB."""
 FEED_BYTES: Final = 32 * 1024 * 1024
-"""Maximum size in bytes of the documents that wait for all clients of a project together, and of the stored events that
-these clients read at the same time."""
+"""Maximum characters of the documents that wait for all clients of a project together, and maximum bytes of the stored
+events that these clients read at the same time."""
 
 
 class FrameQueue:
@@ -69,7 +69,7 @@ class FrameQueue:
 
 
 def end_slowest(clients: Collection[FrameQueue]) -> None:
-    """End the longest queues until the documents that wait for these clients have at most `FEED_BYTES` in total.
+    """End the longest queues until the documents that wait for these clients have at most `FEED_BYTES` characters.
 
     Queues of the same entity have the same documents and differ in their first event. So only the longest of them
     counts.

@@ -43,7 +43,7 @@ class ProjectFeed:
 
     def __init__(self, bus: Bus, project: str, reader: StreamReader, queue_events: int = QUEUE_EVENTS) -> None:
         self.clients: set[FrameQueue] = set()
-        self.stream_count = 0
+        self.stream_count = 0  # also of streams that still read stored events
         self._bus = bus
         self._project = project
         self._reader = reader

@@ -116,12 +116,12 @@ class AuditSnapshot:
     """What the database has about the requested sources at one moment."""
 
     sources: list[SourceAudit]
-    totals: Any
+    totals: Any  # the row of `_TOTALS`
     missing: int
     conflicts: int
     unsaid: int
     unsaid_sandboxes: list[str]
-    duplicates: int
+    duplicates: int  # events that were refused because they were stored before
     known: bool
     """Whether anything is stored of the requested sandbox or task."""
 

@@ -29,7 +29,7 @@ class Conditions:
 
     first: int
     """The number of the first free placeholder."""
-    parts: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)  # the conditions, with placeholders
     values: list[Any] = field(default_factory=list)
 
     def add(self, template: str, *values: Any) -> None:

@@ -35,6 +35,7 @@ class ProviderError(SignInError):
 class ProviderConfiguration:
     """What the provider publishes about itself."""
 
+    # The URLs of its endpoints:
     authorization: str
     token: str
     keys: str
