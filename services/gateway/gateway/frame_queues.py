@@ -10,7 +10,7 @@ from gateway.stream_reader import EventFrame
 QUEUE_EVENTS: Final = 1000
 """Maximum number of events that wait for one client. A client that reads too slowly is disconnected."""
 QUEUE_BYTES: Final = 8 * 1024 * 1024
-"""Maximum characters of the documents that wait for one client (bytes, if they are ASCII). An event may have 256 KiB."""
+"""Maximum characters of the documents that wait for one client (bytes, if ASCII only). An event may have 256 KiB."""
 FEED_BYTES: Final = 32 * 1024 * 1024
 """Maximum characters of the documents that wait for all clients of a project together, and maximum bytes of the stored
 events that these clients read at the same time."""
@@ -25,7 +25,7 @@ class FrameQueue:
     def __init__(self, entity: str | None, begin: int, max_events: int = QUEUE_EVENTS) -> None:
         self.begin = begin
         self.entity = entity
-        self.size = 0
+        self.size = 0  # characters of the waiting documents
         self.overflowed = False
         self.on_overflow: Callable[[], object] | None = None
         self._max_events = max_events

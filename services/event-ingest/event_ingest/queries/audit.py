@@ -130,9 +130,9 @@ async def audit_events(database: Database, bus: Bus, request: GetAudit, project:
     """Whether all published events are stored. `unstored` and `dead` count the whole herd, as projects share streams.
 
     The stream is read before the database. So an event that was in the stream but not stored counts as unstored, and a
-    gap counts as missing only if it is still there afterwards. Ended tasks stay for `task_days` days (0:
-    forever). Raises `ContractError` if the broker or the database is unavailable, and (`not_found`) for a sandbox of
-    which nothing is stored.
+    gap counts as missing only if it is still there afterwards. Ended tasks stay for `task_days` days; 0 means forever.
+    Raises `ContractError` if the broker or the database is unavailable, and (`not_found`) for a sandbox of which
+    nothing is stored.
     """
     unstored = await count_unstored(bus)
     snapshot = await read_snapshot(database, request, project)
