@@ -102,8 +102,8 @@ def _pairs(first: Mapping[KeyT, ValueT], second: Mapping[KeyT, ValueT]) -> list[
 def _file_row(path: str, first: ComparedFile | None, second: ComparedFile | None) -> FileRow:
     has_same_content = None
     if first is not None and second is not None:
-        deleted = [one.change_type == "deleted" for one in (first, second)]
-        digests = [one.content_sha256 for one in (first, second)]
+        deleted = [file.change_type == "deleted" for file in (first, second)]
+        digests = [file.content_sha256 for file in (first, second)]
         if any(deleted):
             has_same_content = all(deleted)
         elif None not in digests:

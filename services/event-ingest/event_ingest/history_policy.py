@@ -72,7 +72,7 @@ def first_due_at(
 ) -> datetime | None:
     """When the first of these projects does not need its events of a day any more. None means never."""
     due = (due_at(day, [policy.of(project)], not_before) for project in projects)
-    return min((one for one in due if one is not None), default=None)
+    return min((due_time for due_time in due if due_time is not None), default=None)
 
 
 def contents_due_at(
@@ -112,7 +112,7 @@ def expired_projects(
     day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime, now: datetime
 ) -> frozenset[str]:
     """The projects that do not need their events of a day any more; empty if none needs them: the day is dropped."""
-    expired = {one for one in contents.projects if _is_expired(day, policy.of(one), not_before, now)}
+    expired = {project for project in contents.projects if _is_expired(day, policy.of(project), not_before, now)}
     return frozenset(expired) if expired != contents.projects else frozenset()
 
 
@@ -134,7 +134,7 @@ def next_reduction(
         for name, number in policy.type_days.items()
         if name not in removed_types.get(day, ())
     )
-    return min((one for one in due if one is not None), default=None)
+    return min((due_time for due_time in due if due_time is not None), default=None)
 
 
 def _is_expired(day: date, days: int, not_before: datetime, now: datetime) -> bool:
@@ -166,9 +166,9 @@ def next_drop(
 
     Days that were not examined have the general retention.
     """
-    others = set(days) - {one.day for one in examined}
+    others = set(days) - {examined_day.day for examined_day in examined}
     first = due_at(min(others), [policy.days], not_before) if others else None
-    due_times = [one.due_at for one in examined if not one.held]
+    due_times = [examined_day.due_at for examined_day in examined if not examined_day.held]
     return min((due for due in (*due_times, first) if due is not None), default=None)
 
 

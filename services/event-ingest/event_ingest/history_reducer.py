@@ -125,7 +125,7 @@ class HistoryReducer:
     async def run_once(self, connection: Connection, now: datetime) -> None:
         """Reduce the days that are due at `now`, or at the database's time if that is earlier."""
         now = min(now, await connection.fetchval("select now()"))
-        days = {one.day for one in await read_partitions(connection) if one.day is not None}
+        days = {partition.day for partition in await read_partitions(connection) if partition.day is not None}
         reductions = await find_reductions(connection, days, self._policy, now)
         if self._archive is not None:
             self._archive.days_to_reduce = frozenset(reduction.day for reduction in reductions)

@@ -192,11 +192,11 @@ class HistoryRetention:
         for name in await set_autovacuum(connection):
             _log.info("autovacuum settings of partition changed", partition=name)
         partitions = await read_partitions(connection)
-        days = {one.day for one in partitions if one.day is not None}
+        days = {partition.day for partition in partitions if partition.day is not None}
         examined = await examine_days(connection, days, self._policy, now)
         due = next_drop(days, examined, self._policy, await read_not_before(connection))
         self._measure(partitions, examined, due, now)
-        due_days = [one.day for one in examined if one.may_be_dropped(now)]
+        due_days = [examined_day.day for examined_day in examined if examined_day.may_be_dropped(now)]
         for day in due_days:
             await self._drop(connection, day, now)
         if self._archive is None:
@@ -207,10 +207,13 @@ class HistoryRetention:
     def _measure(
         self, partitions: Sequence[Partition], examined: Sequence[ExaminedDay], due: datetime | None, now: datetime
     ) -> None:
-        days = {one.day for one in partitions if one.day is not None}
-        self._meters.set("sandherd_history_bytes", sum(one.bytes for one in partitions))
+        days = {partition.day for partition in partitions if partition.day is not None}
+        self._meters.set("sandherd_history_bytes", sum(partition.bytes for partition in partitions))
         self._meters.set("sandherd_history_days_ahead", days_ahead(days, now.astimezone(UTC).date()))
-        self._meters.set("sandherd_history_held_days", sum(one.is_due(now) and one.held for one in examined))
+        self._meters.set(
+            "sandherd_history_held_days",
+            sum(examined_day.is_due(now) and examined_day.held for examined_day in examined),
+        )
         if due is None:
             self._meters.hide("sandherd_history_next_drop_seconds")
         else:

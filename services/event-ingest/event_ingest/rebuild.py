@@ -89,7 +89,9 @@ async def _rebuild(connection: Connection, pair: Pair) -> bool:
 
 async def _replace(connection: Connection, pair: Pair) -> bool:
     examined = await examine_entities(connection, {pair})
-    if not all(is_complete(examined.stored, examined.counted, one) for one in {pair} | examined.related):
+    if not all(
+        is_complete(examined.stored, examined.counted, related_pair) for related_pair in {pair} | examined.related
+    ):
         return False
     for table in TABLES:
         await _replace_rows(connection, table, examined, pair)

@@ -211,7 +211,7 @@ def snippet_of(text: str, tokens: Sequence[str]) -> tuple[str, list[TextMatch]]:
     first = pattern.search(text)
     start = max(0, first.start() - _MAX_CHARACTERS_BEFORE) if first else 0
     snippet = text[start : start + SNIPPET]
-    matches = [TextMatch(start=one.start(), end=one.end()) for one in pattern.finditer(snippet)]
+    matches = [TextMatch(start=match.start(), end=match.end()) for match in pattern.finditer(snippet)]
     return snippet, matches[:_MAX_MATCHES]
 
 

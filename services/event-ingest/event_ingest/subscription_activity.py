@@ -89,5 +89,5 @@ def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> SubscriptionRead
 
 def largest_lags(readings: Iterable[SubscriptionReading]) -> list[SubscriptionReading]:
     """The subscriptions that are measured: those with the largest lags. Of equal lags, the longest unread is first."""
-    ordered = sorted(readings, key=lambda one: (-one.lag, one.last_read_at, one.project, one.name))
+    ordered = sorted(readings, key=lambda reading: (-reading.lag, reading.last_read_at, reading.project, reading.name))
     return ordered[:MAX_MEASURED]

@@ -83,12 +83,14 @@ class SubscriptionWatch:
                 return infos
 
     def _set_gauges(self, readings: list[SubscriptionReading], now: datetime) -> None:
-        measured = [({"project": one.project, "subscription": one.name}, one) for one in largest_lags(readings)]
+        measured = [
+            ({"project": reading.project, "subscription": reading.name}, reading) for reading in largest_lags(readings)
+        ]
         meters = self._service.meters
-        meters.replace("sandherd_subscription_lag_messages", [(labels, one.lag) for labels, one in measured])
+        meters.replace("sandherd_subscription_lag_messages", [(labels, reading.lag) for labels, reading in measured])
         meters.replace(
             "sandherd_subscription_unread_seconds",
-            [(labels, max(0.0, (now - one.last_read_at).total_seconds())) for labels, one in measured],
+            [(labels, max(0.0, (now - reading.last_read_at).total_seconds())) for labels, reading in measured],
         )
 
     async def _warn(self, reading: SubscriptionReading, now: datetime) -> None:

@@ -80,7 +80,7 @@ async def create_segments(connection: Connection, now: datetime, minimum: int = 
     await _drop(connection, (await read_segments(connection)).invalid)
     for day in sorted({(now.astimezone(UTC) - MAX_LATENESS).date(), now.astimezone(UTC).date()}, reverse=True):
         segments = await read_segments(connection)
-        segments_of_day = [one for one in segments.valid if one.partition == partition_name(day)]
+        segments_of_day = [segment for segment in segments.valid if segment.partition == partition_name(day)]
         if (new := await _due_segment(connection, day, segments_of_day, now, minimum)) is not None:
             await connection.execute(new.statement)
             _log.info("partition index created", index=new.name)
@@ -112,15 +112,15 @@ async def _newest_id(connection: Connection, partition: str, now: datetime) -> U
 async def _useless_segments(connection: Connection) -> list[WordSegment]:
     """The segments that were merged into others, and those of days that have their complete index of words."""
     segments = (await read_segments(connection)).valid
-    complete = {name for name in {one.partition for one in segments} if await has_term_index(connection, name)}
-    return redundant_segments(segments) + [one for one in segments if one.partition in complete]
+    complete = {name for name in {segment.partition for segment in segments} if await has_term_index(connection, name)}
+    return redundant_segments(segments) + [segment for segment in segments if segment.partition in complete]
 
 
 async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None:
-    for one in dict.fromkeys(segments):
-        if not await _is_indexed_now(connection, one.partition):
-            await connection.execute(f"drop index concurrently if exists {one.name}")
-            _log.info("partition index dropped", index=one.name)
+    for segment in dict.fromkeys(segments):
+        if not await _is_indexed_now(connection, segment.partition):
+            await connection.execute(f"drop index concurrently if exists {segment.name}")
+            _log.info("partition index dropped", index=segment.name)
 
 
 async def _is_indexed_now(connection: Connection, partition: str) -> bool:

@@ -50,7 +50,7 @@ class WordSegment:
     @property
     def name(self) -> str:
         """The name of its index: at most 63 characters."""
-        first, end = (f"{milliseconds_of(one):012x}" for one in (self.first, self.end))
+        first, end = (f"{milliseconds_of(id_):012x}" for id_ in (self.first, self.end))
         return f"{self.partition}_words_{first}_{end}_{self.events}"
 
     @property
@@ -97,13 +97,13 @@ def id_ranges(segments: Sequence[WordSegment], start: UUID | None, before: UUID 
     top = _LAST_ID if before is None else before  # ids from `top` on are in the ranges so far
     while start is None or start < top:
         range_end = None if top == _LAST_ID else top
-        covering = [one for one in segments if one.first < top <= one.end]
+        covering = [segment for segment in segments if segment.first < top <= segment.end]
         if covering:
-            widest = min(covering, key=lambda one: one.first)
+            widest = min(covering, key=lambda segment: segment.first)
             yield IdRange(widest.first, range_end, widest)
             top = widest.first
         else:
-            floor = max((one.end for one in segments if one.end < top), default=start)
+            floor = max((segment.end for segment in segments if segment.end < top), default=start)
             yield IdRange(floor, range_end, None)
             if floor is None:
                 return
@@ -112,9 +112,9 @@ def id_ranges(segments: Sequence[WordSegment], start: UUID | None, before: UUID 
 
 def indexed_until(segments: Sequence[WordSegment], start: UUID) -> UUID:
     """The first id from `start` on that is in no segment."""
-    for one in sorted(segments, key=lambda one: one.first):
-        if one.first <= start < one.end:
-            start = one.end
+    for segment in sorted(segments, key=lambda segment: segment.first):
+        if segment.first <= start < segment.end:
+            start = segment.end
     return start
 
 
@@ -123,7 +123,7 @@ def merge(segments: Sequence[WordSegment], new: WordSegment) -> WordSegment:
 
     It includes the preceding segments that are smaller, and those of the same size if there are `MERGE_SIZE` with it.
     """
-    preceding = sorted((one for one in segments if one.end <= new.first), key=lambda one: one.first)
+    preceding = sorted((segment for segment in segments if segment.end <= new.first), key=lambda segment: segment.first)
     while preceding:
         count = 0  # the number of preceding segments to include
         while count < len(preceding) and _size(preceding[-1 - count]) == _size(new):
@@ -132,16 +132,18 @@ def merge(segments: Sequence[WordSegment], new: WordSegment) -> WordSegment:
             count = 1
         elif count < MERGE_SIZE - 1:
             break
-        for one in preceding[-count:]:
-            new = WordSegment(new.partition, min(one.first, new.first), new.end, new.events + one.events)
+        for segment in preceding[-count:]:
+            new = WordSegment(new.partition, min(segment.first, new.first), new.end, new.events + segment.events)
         del preceding[-count:]
     return new
 
 
 def redundant_segments(segments: Sequence[WordSegment]) -> list[WordSegment]:
     """The segments whose ids are all in another segment: a merge has replaced them."""
-    ordered = sorted(segments, key=lambda one: (one.first.int, -one.end.int, one.events))
-    return [one for index, one in enumerate(ordered) if any(other.contains(one) for other in ordered[:index])]
+    ordered = sorted(segments, key=lambda segment: (segment.first.int, -segment.end.int, segment.events))
+    return [
+        segment for index, segment in enumerate(ordered) if any(other.contains(segment) for other in ordered[:index])
+    ]
 
 
 def _size(segment: WordSegment) -> int:

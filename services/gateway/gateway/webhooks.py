@@ -51,9 +51,15 @@ class PayloadPaths:
 _CHECK_OBJECTS: Final = ("check_run", "check_suite", "workflow_run")  # each has the result of a check
 _GITHUB: Final = PayloadPaths(
     urls=("repository.clone_url", "repository.html_url"),
-    numbers=("pull_request.number", *(f"{one}.pull_requests.number" for one in _CHECK_OBJECTS)),
+    numbers=("pull_request.number", *(f"{name}.pull_requests.number" for name in _CHECK_OBJECTS)),
     branches=("pull_request.head.ref", "check_suite.head_branch", "workflow_run.head_branch", "branches.name"),
-    commits=("pull_request.head.sha", *(f"{one}.head_sha" for one in _CHECK_OBJECTS), "sha", "commit.sha", "commit.id"),
+    commits=(
+        "pull_request.head.sha",
+        *(f"{name}.head_sha" for name in _CHECK_OBJECTS),
+        "sha",
+        "commit.sha",
+        "commit.id",
+    ),
     delivery=("x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"),
 )
 _GITLAB: Final = PayloadPaths(
@@ -100,7 +106,7 @@ def _is_signed(headers: Mapping[str, str], body: bytes, secret: str, now: dateti
         return False
     expected = signature(secret, identifier, timestamp, body)
     presented = headers.get("webhook-signature", "").encode().split(b" ")[:16]
-    return any(hmac.compare_digest(one, expected.encode()) for one in presented)
+    return any(hmac.compare_digest(candidate, expected.encode()) for candidate in presented)
 
 
 def secret_of(folder: Path | None, name: str) -> str:
@@ -121,7 +127,7 @@ def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
     paths = PATHS_BY_FORGE[forge]
     urls = [url for url in _texts_at(payload, paths.urls) if _URL.fullmatch(url)]
     # `type` excludes booleans. Larger numbers are not exact in JSON.
-    numbers = [one for one in _values_at(payload, paths.numbers) if type(one) is int and 0 < one < 2**53]
+    numbers = [number for number in _values_at(payload, paths.numbers) if type(number) is int and 0 < number < 2**53]
     branches = [name for name in _texts_at(payload, paths.branches) if _BRANCH.fullmatch(name)]
     commits = [name for name in _texts_at(payload, paths.commits) if _COMMIT.fullmatch(name)]
     if not urls or not (numbers or branches or commits):
@@ -138,22 +144,22 @@ def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
 
 
 def _texts_at(payload: Any, paths: tuple[str, ...]) -> list[str]:
-    return [one for one in _values_at(payload, paths) if isinstance(one, str)]
+    return [value for value in _values_at(payload, paths) if isinstance(value, str)]
 
 
 def _values_at(payload: Any, paths: tuple[str, ...]) -> list[Any]:
     """The texts and numbers at these paths, without repetitions, at most 50 of each path."""
     unique: dict[Any, None] = {}
     for path in paths:
-        values = (one for one in _values(payload, path.split(".")) if type(one) in (str, int))
+        values = (value for value in _values(payload, path.split(".")) if type(value) in (str, int))
         unique |= dict.fromkeys(islice(values, _MAX_VALUES))
     return list(unique)
 
 
 def _values(node: Any, path: list[str]) -> Iterator[Any]:
     if isinstance(node, list):
-        for one in node[:_MAX_VALUES]:
-            yield from _values(one, path)
+        for item in node[:_MAX_VALUES]:
+            yield from _values(item, path)
     elif not path:
         yield node
     elif isinstance(node, dict) and path[0] in node:

@@ -87,7 +87,7 @@ async def show_status(
         restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
         ended_at: datetime | None = await connection.fetchval(_OLDEST_TASK)
         stored: Any = await connection.fetchrow(_ARTIFACTS) if artifacts else None
-    days_with_partition = {one.day for one in partitions if one.day is not None}
+    days_with_partition = {partition.day for partition in partitions if partition.day is not None}
     return HistoryStatus(
         days=policy.days,
         project_days=[ProjectDays(project=name, days=count) for name, count in sorted(policy.project_days.items())],
@@ -95,11 +95,11 @@ async def show_status(
         task_days=policy.task_days,
         next_task_at=None if ended_at is None else expires_at(ended_at, policy),
         not_before=not_before,
-        next_drop_at=min((one.due_at for one in days if one.due_at is not None and not one.held), default=None),
+        next_drop_at=min((day.due_at for day in days if day.due_at is not None and not day.held), default=None),
         next_reduction_at=min(
-            (one.next_reduction_at for one in days if one.next_reduction_at is not None and not one.held), default=None
+            (day.next_reduction_at for day in days if day.next_reduction_at is not None and not day.held), default=None
         ),
-        bytes=sum(one.bytes for one in partitions),
+        bytes=sum(partition.bytes for partition in partitions),
         days_ahead=days_ahead(days_with_partition, datetime.now(UTC).date()),
         partitions=days,
         holds=[HistoryHold(**row) for row in holds],
@@ -131,12 +131,12 @@ async def _with_reductions(
     """The days, with what was removed from each, and when more will be removed."""
     reductions: Mapping[Any, Any] = {row["day"]: dict(row) for row in await connection.fetch(_REDUCTIONS)}
     updated = []
-    for one in days:
-        reduction_row = reductions.get(one.day, {})
+    for day in days:
+        reduction_row = reductions.get(day.day, {})
         types: Collection[str] = reduction_row.get("removed_types", ())
-        due = None if one.day is None else next_reduction([one.day], {one.day: types}, policy, not_before)
-        due = min((at for at in (due, one.next_reduction_at) if at is not None), default=None)
-        updated.append(one.model_copy(update={**reduction_row, "next_reduction_at": due}))
+        due = None if day.day is None else next_reduction([day.day], {day.day: types}, policy, not_before)
+        due = min((at for at in (due, day.next_reduction_at) if at is not None), default=None)
+        updated.append(day.model_copy(update={**reduction_row, "next_reduction_at": due}))
     return updated
 
 

@@ -128,7 +128,7 @@ def _quick_condition(alternatives: Sequence[Sequence[str]]) -> str:
     conditions = ["(" + " and ".join(_CONTAINS for _ in tokens) + ")" for tokens in alternatives]
     letters = {letter for tokens in alternatives for token in tokens for letter in token}
     hidden = [_ESCAPE, *(_CAPITALS[letter] for letter in sorted(letters & _CAPITALS.keys()))]
-    patterns = ", ".join(f"'%{one}%'" for one in hidden)
+    patterns = ", ".join(f"'%{pattern}%'" for pattern in hidden)
     return f"({' or '.join([*conditions, _LIKE.format(patterns)])})"
 
 
@@ -162,8 +162,14 @@ def _parts_before(partition: Any, before: UUID | None) -> list[_Part]:
     day = parse_day(name)
     ranges = id_ranges(segments, bounds(day)[0] if day else None, before)
     return [
-        _Part(name, str(one.before or ""), one.first, indexed=one.segment is not None, segment=one.segment)
-        for one in ranges
+        _Part(
+            name,
+            str(id_range.before or ""),
+            id_range.first,
+            indexed=id_range.segment is not None,
+            segment=id_range.segment,
+        )
+        for id_range in ranges
     ]
 
 

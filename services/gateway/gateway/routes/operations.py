@@ -21,7 +21,7 @@ from sandherd.contracts.requests.diagnostics import Examination, Examine
 from sandherd.contracts.subjects import Principal
 
 router: Final = APIRouter(tags=["operation"])
-_EXAMINATIONS: Final = tuple(one for one in EXAMINATIONS if one.answered_by != Principal.GATEWAY)
+_EXAMINATIONS: Final = tuple(request for request in EXAMINATIONS if request.answered_by != Principal.GATEWAY)
 _REQUEUE_SECONDS: Final = 10.0
 """How long the service of a dead letter may take, in seconds: less than the deadline of an exchange."""
 AuditQuery: Any = part_of(GetAudit, "AuditQuery", without=frozenset())
@@ -102,7 +102,10 @@ async def health(session: ReadSession) -> HerdHealth:
     """The health of the services behind the gateway."""
     examinations = await asyncio.gather(*(_request_examination(session, request) for request in _EXAMINATIONS))
     services = {request.answered_by: one for request, one in zip(_EXAMINATIONS, examinations, strict=True)}
-    healthy = all(one is not None and all(part.problem is None for part in one.parts) for one in examinations)
+    healthy = all(
+        examination is not None and all(part.problem is None for part in examination.parts)
+        for examination in examinations
+    )
     return HerdHealth(services=services, healthy=healthy)
 
 

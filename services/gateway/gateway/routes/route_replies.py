@@ -73,7 +73,7 @@ def check_match(if_match: str | None, view: BaseModel) -> None:
 
 
 def _has_tag(header: str, tag: str) -> bool:
-    tags = [one.strip().removeprefix("W/") for one in header.split(",")]
+    tags = [part.strip().removeprefix("W/") for part in header.split(",")]
     return tag in tags or "*" in tags
 
 
