@@ -181,7 +181,7 @@ class Database:
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
         """A connection for a request. Requests that read much use a `heavy` connection, from a separate small pool.
 
-        Raises `ContractError` (`unavailable`) when the database is unavailable or too slow.
+        Raises `ContractError`: `unavailable` for a missing or slow database, `invalid_field` for an invalid value.
         """
         try:
             async with self._connection(lambda: self._heavy_pool if heavy else self._read_pool) as connection:

@@ -27,7 +27,7 @@ _TYPES: Final = {
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is that of a page, which needs no token: every path outside the API."""
+    """Whether a path is that of a page, which needs no token: every path except `/healthz` and those of the API."""
     return not path.startswith("/api/") and path not in {"/api", "/healthz"}
 
 
