@@ -213,7 +213,7 @@ def test_members_that_leave_are_in_no_index() -> None:
     postings = [value._members for name, value in vars(index).items() if hasattr(value, "_members")]
     assert not any(postings)
     assert not index.members
-    assert not index._alike
+    assert not index._similar_titles
 
 
 def test_ignored_files_and_plain_paths() -> None:
