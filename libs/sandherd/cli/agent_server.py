@@ -10,8 +10,8 @@ async def show(herd: Herd, sandbox: str, output: Format, *, key: bool) -> int:
     found = await herd.agent_server(sandbox, with_key=key)
     facts = found.model_dump(mode="json", exclude=set() if key else {"key", "headers"}, exclude_none=True)
     if output.is_json:
-        console.document(output, facts)
+        console.print_document(output, facts)
     else:
         headers = facts.pop("headers", {})
-        console.facts(facts | {f"header {name}": value for name, value in headers.items()})
+        console.print_facts(facts | {f"header {name}": value for name, value in headers.items()})
     return 0 if found.state == "ready" else 1

@@ -28,7 +28,7 @@ async def show_list(herd: Herd, name: str, output: Format) -> int:
     if not found:
         await (herd.task(whose["task"]) if "task" in whose else herd.sandbox(whose["sandbox"]))
     rows: list[list[object]] = [[one.name, one.kind, one.size, one.event, one.field, one.time] for one in found]
-    console.answer(output, {"artifacts": [_document(one) for one in found]}, HEADER, rows)
+    console.print_list(output, {"artifacts": [_document(one) for one in found]}, HEADER, rows)
     return 0
 
 

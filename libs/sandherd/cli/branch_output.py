@@ -73,7 +73,7 @@ def fetch(name: str, into: str, output: Format) -> Work:
             found = await herd.fetch_branch(view.id, into, on_progress=bar.move)
         if output.is_json:
             document = {"branch": found.branch, "commit": found.commit, "repository": str(found.repository)}
-            console.document(output, document | {"previous": found.previous, "changed": found.changed})
+            console.print_document(output, document | {"previous": found.previous, "changed": found.changed})
         elif output is Format.NAME:
             write_text(found.branch)
         else:
@@ -164,11 +164,11 @@ def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
 
 def _show_one(view: BranchView, output: Format) -> None:
     if output.is_json:
-        console.document(output, view)
+        console.print_document(output, view)
     elif output is Format.NAME:
         write_text(view.id)
     else:
-        console.facts(branches.facts_of(view))
+        console.print_facts(branches.facts_of(view))
         _write_lines(branches.next_steps(view))
 
 

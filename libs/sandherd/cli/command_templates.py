@@ -36,7 +36,7 @@ def show_list(  # noqa: PLR0913  # the parts of a list, and the options of its c
 
     `watch` names domains of events: after each event of these domains the list is shown again, until an interrupt.
     """
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.cli.stderr import print_error
 
     if watch:
@@ -51,7 +51,7 @@ def show_list(  # noqa: PLR0913  # the parts of a list, and the options of its c
         named = {key: items, "next_cursor": found.next_cursor}
         document = named | {"from": found.origin} if hasattr(found, "origin") else named
         rows = [row(item) for item in items]
-        answer(output, document, header, rows, name=name or (lambda row: str(row[0])))
+        print_list(output, document, header, rows, name=name or (lambda row: str(row[0])))
         if found.next_cursor is not None and not output.shows_truncation:
             print_error(f"there are more {key}: continue with --cursor {found.next_cursor}, or set a higher --limit")
         return 0
@@ -70,18 +70,18 @@ def show_one(  # the parts of an item, and the options of its command
     show: Callable[["Herd", Any], Awaitable[None]] | None = None,
 ) -> int:
     """Show one item with all its fields; `show` prints it as text, by default as a table. `key` is its name's field."""
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
 
     async def work(herd: "Herd") -> int:
         found = await find(herd)
         if output.is_json:
-            document(output, found)
+            print_document(output, found)
         elif output is Format.NAME:
             write_text(str(getattr(found, key)))
         elif show is not None:
             await show(herd, found)
         else:
-            facts(dict(found))
+            print_facts(dict(found))
         return 0
 
     return _talk(ctx, work, project=project, create=create)
@@ -96,7 +96,7 @@ def send_command(
     """
     from sandherd.cli.herd_session import target_state
     from sandherd.cli.name_prefixes import full_name, live_sandbox_of, with_task_remedy
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.errors import HerdError
 
     verb, kind, start = target
@@ -110,7 +110,7 @@ def send_command(
             raise await with_task_remedy(herd, name, error) from None
         output = options["output"]
         if output.is_json:
-            document(output, {kind: name, "asked": verb, "was": state})
+            print_document(output, {kind: name, "asked": verb, "was": state})
         else:
             write_text(f"requested to {verb} {name} (state: {state or 'unknown, its services are unavailable'})")
         return 0
@@ -130,12 +130,12 @@ def show_change(
     activity: str = "waiting until it has taken effect",
 ) -> int:
     """Make a change, wait until it has taken effect, and show the new state. Raises `HerdError` if it is refused."""
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
 
     async def work(herd: "Herd") -> int:
         view = await change(herd)
         if output.is_json:
-            document(output, view)
+            print_document(output, view)
         else:
             write_text(describe(view))
         return 0

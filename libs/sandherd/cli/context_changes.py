@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.cli.options import Format
-from sandherd.cli.render.console import document
+from sandherd.cli.render.console import print_document
 from sandherd.cli.stderr import print_error
 from sandherd.client.context import holder
 from sandherd.client.errors import HerdError, checked_name
@@ -50,7 +50,7 @@ def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContex
         changed = act(read_contexts(file))
         write_contexts(file, changed)
     if output.is_json:
-        document(output, {"context": name, "current": changed.current})
+        print_document(output, {"context": name, "current": changed.current})
     else:
         write_text(done)
     return 0

@@ -80,7 +80,7 @@ def _standard_input() -> bytes:
 
 def _show_name(started: Execution, output: Format) -> int:
     if output.is_json:
-        console.document(output, {"sandbox": started.sandbox, "exec": started.name})
+        console.print_document(output, {"sandbox": started.sandbox, "exec": started.name})
     else:
         write_text(started.name)
     return 0
@@ -96,7 +96,7 @@ async def _show_output(started: Execution, output: Format) -> int:
             writer.write(piece)
     assert started.state is not None
     if output.is_json:
-        console.document(output, _document(started.state, pieces))
+        console.print_document(output, _document(started.state, pieces))
     else:
         _print_problem(started.state)
     return exit_status(started.state)
@@ -132,7 +132,7 @@ def _print_problem(state: ExecState) -> None:
 
 def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format) -> int:
     if output.is_json:
-        console.document(output, _document(state, pieces))
+        console.print_document(output, _document(state, pieces))
         return _status_so_far(state)
     writer = _Writer()
     for piece in pieces:
@@ -148,7 +148,7 @@ def _status_so_far(state: ExecState) -> int:
 
 def _show_state(state: ExecState, output: Format) -> int:
     if output.is_json:
-        console.document(output, _document(state, []))
+        console.print_document(output, _document(state, []))
     else:
         sent = f"{state.exec}: signal sent; see its state with --status"
         write_text(sent if state.state == "running" else _state_line(state))

@@ -161,7 +161,7 @@ def replace_file(out: Any, local: Path, mode: int) -> None:
 def show_result(output: Format, place: str, size: int, sha256: str, *, folder: bool = False, **more: int) -> int:
     """Show what was copied. The size of a folder is the size of its archive. Returns the exit status."""
     if output.is_json:
-        console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
+        console.print_document(output, {"path": place, "size": size, "sha256": sha256, **more})
     else:
         what = "a folder, as an archive of " if folder else ""
         write_text(f"{place}: {what}{pluralize(size, 'byte')}, SHA-256 {sha256[:16]}…")
@@ -174,7 +174,7 @@ def entries(place: str, output: Format, *, recursive: bool) -> Work:
 
     async def work(herd: Herd) -> int:
         found = await herd.files(await sandbox_of(herd, folder.sandbox), folder.path, recursive=recursive)
-        console.answer(output, found, HEADER, [_row(entry) for entry in found.entries], name=path_of)
+        console.print_list(output, found, HEADER, [_row(entry) for entry in found.entries], name=path_of)
         if found.truncated and not output.shows_truncation:
             print_error(f"only the first {pluralize(len(found.entries), 'entry is', 'entries are')} shown")
         return 0

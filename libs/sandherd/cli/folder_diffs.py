@@ -76,7 +76,7 @@ def show(patch: IO[bytes], name: str, output: Format, *, kind: str = "task", com
     """
     if output.is_json:
         text = _document(patch, f"{command} {name}").decode(errors="replace")
-        console.document(output, {kind: name, "diff": text})
+        console.print_document(output, {kind: name, "diff": text})
     elif sys.stdout.isatty():
         _show_on_terminal(patch)
     else:

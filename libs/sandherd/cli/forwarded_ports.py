@@ -9,7 +9,7 @@ from typing import Final
 from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
-from sandherd.cli.render.console import line
+from sandherd.cli.render.console import print_line
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -80,7 +80,7 @@ async def _wait_for_end(herd: Herd, sandbox: str) -> None:
 
 def _show(sandbox: str, local: int, remote: int, output: Format) -> None:
     if output.is_json:
-        line({"sandbox": sandbox, "local": local, "remote": remote})
+        print_line({"sandbox": sandbox, "local": local, "remote": remote})
     else:
         write_text(f"127.0.0.1:{local} -> {sandbox}:{remote}", flush=True)
 

@@ -74,7 +74,7 @@ def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wa
         wanted = await with_limits(herd, spec, limits)
         view = await herd.create(wanted, sandbox=name, wait=wait, timeout=timeout)
         if output.is_json:
-            console.document(output, view or {"sandbox": name})
+            console.print_document(output, view or {"sandbox": name})
         else:
             write_text(name)
         return 0
@@ -103,7 +103,7 @@ def prune(output: Format, *, now: bool) -> Work:
     async def work(herd: Herd) -> int:
         found = await herd.prune(now=now)
         if output.is_json:
-            console.document(output, found)
+            console.print_document(output, found)
         else:
             _print_pruned(found)
         return 0
@@ -114,12 +114,12 @@ def prune(output: Format, *, now: bool) -> Work:
 def _print_pruned(prune_result: "PruneResult") -> None:
     facts = {"present": prune_result.present, "records": prune_result.records}
     facts |= {"orphans": len(prune_result.orphans), "lost": len(prune_result.lost)}
-    console.facts(facts)
+    console.print_facts(facts)
     if prune_result.orphans:
         write_text()
         rows = [
             [orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in prune_result.orphans
         ]
-        console.table(ORPHANS, rows)
+        console.print_table(ORPHANS, rows)
     for name in prune_result.lost:
         write_text(f"{name} is lost: its attempt fails")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.cli.options import Format
-from sandherd.cli.render.console import line
+from sandherd.cli.render.console import print_line
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.client.terminal_text import has_reader, write_text
@@ -39,7 +39,7 @@ async def show(context: Context, service: str, output: Format, *, follow: bool, 
         )
     async for text in _lines(stack.PartLog(home, service), lines, follow=follow):
         if output.is_json:
-            line({"service": service, "line": text} | _record(text))
+            print_line({"service": service, "line": text} | _record(text))
         else:
             write_text(text, flush=follow)
     return 0

@@ -30,7 +30,7 @@ def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Wor
             _write_cast(cast, shown, sandbox, speed)
         elif output.is_json:
             for one in shown:
-                console.line({"time": one.time, "kind": one.kind, "text": one.text})
+                console.print_line({"time": one.time, "kind": one.kind, "text": one.text})
         else:
             await _play(shown, speed)
         return 0
@@ -79,7 +79,7 @@ def versions(name: str, path: str | None, number: int | None, output: Format) ->
         if path is not None and not found:
             message, remedy = f"the sandbox has not changed a file {path!r}", f"see `sandherd files {name} --versions`"
             raise HerdError.of(Code.NOT_FOUND, message, field="path", remedy=remedy)
-        console.answer(output, {"versions": found}, VERSIONS, [version_row(one) for one in found])
+        console.print_list(output, {"versions": found}, VERSIONS, [version_row(one) for one in found])
         return 0
 
     return work
@@ -88,7 +88,7 @@ def versions(name: str, path: str | None, number: int | None, output: Format) ->
 async def _show_version(herd: Herd, sandbox: str, path: str, number: int, output: Format) -> int:
     found = await herd.file_version(sandbox, path, number)
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, found)
         return 0
     if found.content is None:
         print_error("its content can't be restored from the history; this is the change")

@@ -92,7 +92,7 @@ def _show_submitted(batch_tasks: Sequence[BatchTask], outcomes: Sequence[TaskOut
         for one in batch_tasks
     ]
     rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in batch_tasks]
-    console.answer(output, {"batch": batch_tasks[0].batch, "tasks": document}, BATCH_HEADER, rows, name=_task_of)
+    console.print_list(output, {"batch": batch_tasks[0].batch, "tasks": document}, BATCH_HEADER, rows, name=_task_of)
     if output in {Format.TABLE, Format.WIDE}:
         write_text(f"batch  {batch_tasks[0].batch}")
 
@@ -141,7 +141,7 @@ def _conclude(
     }
     rows = [[one.task, one.state, one.name, one.attempt, one.error] for one in outcomes]
     shown = {name: value for name, value in document.items() if value is not None}
-    console.answer(output, shown, OUTCOME_HEADER, rows)
+    console.print_list(output, shown, OUTCOME_HEADER, rows)
     if batch and output in {Format.TABLE, Format.WIDE}:
         write_text(f"batch  {batch}")
     if ended < len(outcomes):
@@ -158,7 +158,7 @@ def cancel_all(labels: Mapping[str, str], reason: str, output: Format) -> Work:
         cancelled = [task for task in found if task not in failed]
         if output.is_json:
             errors = [{"task": task, "error": error} for task, error in failed.items()]
-            console.document(output, {"cancelled": cancelled, "failed": errors})
+            console.print_document(output, {"cancelled": cancelled, "failed": errors})
         elif output is Format.NAME:
             for task in cancelled:
                 write_text(task)

@@ -52,7 +52,7 @@ def files(start: str, output: Format) -> Work:
             await herd.fetch_result(task, file)
             entries = sorted(_entries(file), key=path_in_entry)
         rows = [[entry[name] for name in ("kind", "mode", "size", "modified_at", "path")] for entry in entries]
-        console.answer(output, {"entries": entries}, HEADER, rows, name=path_of)
+        console.print_list(output, {"entries": entries}, HEADER, rows, name=path_of)
         return 0
 
     return work

@@ -73,7 +73,7 @@ async def run(
     if not again:
         await herd.submit(task, task=name)
     if output.is_json:
-        console.document(output, {"task": name})
+        console.print_document(output, {"task": name})
     else:
         write_text(name)
     return 0
@@ -171,7 +171,7 @@ def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
 def show_delivery(delivery: "MessageOutcome", output: Format) -> int:
     """Show the outcome of a message. Returns 0 if the agent has it, else 1."""
     if output.is_json:
-        console.document(
+        console.print_document(
             output,
             {
                 "message": delivery.message,

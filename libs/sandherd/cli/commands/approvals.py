@@ -140,7 +140,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.login_name import login_name
     from sandherd.cli.name_prefixes import live_sandbox_of
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client import approvals
 
     approvals.answer(
@@ -153,7 +153,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
         found = await approvals.send_answer(herd.connection, command, timeout)
         if output.is_json:
             delivery = {"message": found.message, "state": found.state, "delivery_ms": found.delivery_ms}
-            document(output, {"sandbox": name, "approval_id": approval, "granted": granted} | delivery)
+            print_document(output, {"sandbox": name, "approval_id": approval, "granted": granted} | delivery)
         else:
             write_text(f"{approval} of {name} is {'granted' if granted else 'denied'}, delivered to the agent")
         return 0

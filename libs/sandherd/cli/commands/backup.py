@@ -105,11 +105,11 @@ def reread(ctx: typer.Context, *, identity: Keys = None, output: Output = Format
     import asyncio
 
     from sandherd.admin.backup import read_again
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     context = _context_of(ctx)
     count = asyncio.run(read_again(context, identity or context.home / "identity"))
-    answer(output, {"events": count}, ("EVENTS",), [(str(count),)])
+    print_list(output, {"events": count}, ("EVENTS",), [(str(count),)])
     return 0
 
 
@@ -138,6 +138,6 @@ def _restored_rows(done: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _show(output: Format, done: Sequence[tuple[str, str]]) -> None:
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
-    answer(output, [{"stream": name, "state": state} for name, state in done], ("STREAM", "STATE"), done)
+    print_list(output, [{"stream": name, "state": state} for name, state in done], ("STREAM", "STATE"), done)

@@ -146,7 +146,7 @@ def _no_limit() -> Exception:
 
 def _show(budget_list: "BudgetList", output: Format) -> int:
     from sandherd.cli.render.budgets import HEADER, rows
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
-    answer(output, budget_list, HEADER, rows(budget_list.budgets), name=lambda row: str(row[1]))
+    print_list(output, budget_list, HEADER, rows(budget_list.budgets), name=lambda row: str(row[1]))
     return 0

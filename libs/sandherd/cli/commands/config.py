@@ -25,11 +25,11 @@ def show_config(ctx: typer.Context, project: Project = None, output: Output = Fo
     The source is parameter, environment, yaml (the settings file, which is in the first line), context (of the stack or
     a named one), or default.
     """
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     rows = _effective(ctx, project)
     document = [dict(zip(("setting", "variable", "value", "source"), row, strict=True)) for row in rows]
-    answer(output, document, HEADER, rows)
+    print_list(output, document, HEADER, rows)
     return 0
 
 

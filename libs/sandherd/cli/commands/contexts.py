@@ -32,7 +32,7 @@ Name = Annotated[
 @app.command("list", epilog=example("sandherd context list", "sandherd context list -o json"))
 def list_contexts(output: Output = Format.TABLE) -> int:
     """List the contexts, and show which one is current."""
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.client.named_contexts import contexts_file, read_contexts
 
     known = read_contexts(contexts_file())
@@ -41,7 +41,7 @@ def list_contexts(output: Output = Format.TABLE) -> int:
         (one["context"], "yes" if one["current"] else "", one["nats_url"], one.get("project"), one["credentials"])
         for one in found
     ]
-    answer(output, {"contexts": found, "current": known.current}, HEADER, rows)
+    print_list(output, {"contexts": found, "current": known.current}, HEADER, rows)
     return 0
 
 
@@ -49,19 +49,19 @@ def list_contexts(output: Output = Format.TABLE) -> int:
 def show_context(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """Show the herd that commands use with these options and this environment, and the source of each value."""
     from sandherd.cli.herd_session import command_context
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
     from sandherd.client.named_contexts import LOCAL
 
     found = command_context(ctx)
     values = {"nats_url": found.nats_url, "project": found.project, "credentials": found.credentials, "ca": found.ca}
     shown = {name: str(value) for name, value in values.items() if value is not None}
     if output.is_json:
-        document(output, {"context": found.name or LOCAL, **shown, "sources": dict(found.sources)})
+        print_document(output, {"context": found.name or LOCAL, **shown, "sources": dict(found.sources)})
     elif output is Format.NAME:
         write_text(found.name or LOCAL)
     else:
         sources = {name: f"{value}  ({found.sources.get(name, 'context')})" for name, value in shown.items()}
-        facts({"context": found.name or LOCAL, **sources})
+        print_facts({"context": found.name or LOCAL, **sources})
     return 0
 
 

@@ -60,15 +60,17 @@ def list_dead(
 def show_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show one dead letter, with its payload."""
     from sandherd.cli.herd_session import run_as_operator
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
 
     async def work(herd: "Herd") -> int:
         letter = await herd.dead_letter(number)
         if output.is_json:
-            document(output, letter)
+            print_document(output, letter)
             return 0
         reason = letter.reason
-        facts(dict(letter) | {"reason": reason.code, "field": reason.field, "why": reason.message, "payload": None})
+        print_facts(
+            dict(letter) | {"reason": reason.code, "field": reason.field, "why": reason.message, "payload": None}
+        )
         write_text(f"\n{letter.payload or ''}")
         return 0
 
@@ -79,13 +81,13 @@ def show_dead(ctx: typer.Context, number: Number, project: Project = None, outpu
 def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """Make the service retry a dead letter. If that succeeds, the dead letter is deleted."""
     from sandherd.cli.herd_session import run_as_operator
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.cli.stderr import print_error
 
     async def work(herd: "Herd") -> int:
         found = await herd.requeue(number)
         if output.is_json:
-            document(output, found)
+            print_document(output, found)
         elif found.outcome == "done":
             write_text(f"dead letter {number} is handled")
         if found.outcome == "done":

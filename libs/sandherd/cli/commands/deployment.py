@@ -56,7 +56,7 @@ def init_identity(
 
     from sandherd.admin.deployment import creating
     from sandherd.bus.identity.deployment import Deployment, Ports
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.client.errors import checked_name
 
     projects = [checked_name(name, "project") for name in project or ["default"]]
@@ -65,7 +65,7 @@ def init_identity(
         made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
     document = [{"path": str(directory / folder), "state": str(state)} for folder, state in made.items()]
     rows = [(str(directory / folder), _SHOWN.get(state, str(state))) for folder, state in made.items()]
-    answer(output, document, ("PATH", "STATE"), rows)
+    print_list(output, document, ("PATH", "STATE"), rows)
     return 0
 
 
@@ -81,12 +81,12 @@ def push_identity(
 
     from sandherd.admin.deployment import push_accounts
     from sandherd.cli.herd_session import command_context
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
     names = asyncio.run(push_accounts(command_context(ctx).nats_url, directory, wait))
-    answer(output, [{"account": name} for name in names], ("ACCOUNT",), [(name,) for name in names])
+    print_list(output, [{"account": name} for name in names], ("ACCOUNT",), [(name,) for name in names])
     return 0
 
 
@@ -115,7 +115,7 @@ def provision(
 
     from sandherd.admin.deployment import access_of, access_with_keys, set_up
     from sandherd.cli.herd_session import command_context
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
@@ -124,5 +124,5 @@ def provision(
     done = asyncio.run(set_up(context, access, replicas, wait))
     document = [{"thing": one.thing, "state": str(one.did)} for one in done]
     rows = [(one.thing, _SHOWN.get(one.did, str(one.did))) for one in done]
-    answer(output, document, ("THING", "STATE"), rows)
+    print_list(output, document, ("THING", "STATE"), rows)
     return 0

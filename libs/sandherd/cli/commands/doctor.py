@@ -32,7 +32,7 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
 
     from sandherd.cli.herd_session import command_context
     from sandherd.cli.home_option import with_home
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.cli.status_line import StatusLine
     from sandherd.client.doctor.check import CheckState
     from sandherd.telemetry import logs
@@ -43,7 +43,7 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     home = (ctx.find_object(HerdLocation) or HerdLocation()).home
     checks = [replace(c, remedy=with_home(c.remedy, home)) if c.remedy else c for c in checks]
     document = [{"check": c.name, "state": c.state, "found": c.found, "remedy": c.remedy} for c in checks]
-    answer(
+    print_list(
         output,
         document,
         HEADER,

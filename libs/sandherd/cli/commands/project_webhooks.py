@@ -69,11 +69,11 @@ def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = 
     events that were deleted from the stream before they could be sent.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
         found = await herd.webhooks()
-        answer(output, found, HEADER, [_row(one) for one in found.webhooks])
+        print_list(output, found, HEADER, [_row(one) for one in found.webhooks])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -87,13 +87,13 @@ def show_webhook(ctx: typer.Context, name: Name, project: Project = None, output
 def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Send a signed document of the type `webhook.test` once. The exit status is 1 if it is not accepted."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.terminal_text import write_text
 
     async def work(herd: "Herd") -> int:
         found: WebhookTested = await herd.test_webhook(name)
         if output.is_json:
-            document(output, found)
+            print_document(output, found)
         else:
             write_text(f"{'accepted' if found.accepted else 'not accepted'}: {found.reason}")
         return 0 if found.accepted else 1

@@ -128,11 +128,11 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
 def list_schedules(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's schedules, with their next due time and the outcome of the last due time."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
         found = await herd.schedules()
-        answer(output, found, HEADER, [_row(one) for one in found.schedules])
+        print_list(output, found, HEADER, [_row(one) for one in found.schedules])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -142,13 +142,13 @@ def list_schedules(ctx: typer.Context, project: Project = None, output: Output =
 def show_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show a schedule: its policies, next due times, unfinished tasks, and the outcomes of the last due times."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.terminal_text import write_text
 
     async def work(herd: "Herd") -> int:
         found = await herd.schedule(name)
         if output.is_json:
-            document(output, found)
+            print_document(output, found)
         elif output is Format.NAME:
             write_text(found.name)
         else:
@@ -207,16 +207,16 @@ def _row(view: "ScheduleView") -> list[object]:
 
 
 def _show(view: "ScheduleView", *, wide: bool) -> None:
-    from sandherd.cli.render.console import cell, facts, table
+    from sandherd.cli.render.console import cell, print_facts, print_table
     from sandherd.client.terminal_text import write_text
     from sandherd.contracts.durations import duration_text
 
     omitted = {"next_times", "running", "runs", "task", "catch_up_seconds"}
     shown = {name.replace("_", " "): value for name, value in dict(view).items() if name not in omitted}
     shown |= {"catch up": f"within {duration_text(view.catch_up_seconds)} of the due time"}
-    facts(shown | {"next": ", ".join(map(cell, view.next_times)), "running": ", ".join(view.running)})
+    print_facts(shown | {"next": ", ".join(map(cell, view.next_times)), "running": ", ".join(view.running)})
     write_text()
-    table(RUN_HEADER, _run_rows(view.runs), wide=wide)
+    print_table(RUN_HEADER, _run_rows(view.runs), wide=wide)
 
 
 def _run_rows(runs: "Sequence[ScheduleRun]") -> list[list[object]]:

@@ -75,11 +75,11 @@ def list_secrets(ctx: typer.Context, project: Project = None, output: Output = F
     TASKS is the number of unfinished tasks that use the secret. A secret that is not READABLE has to be set again.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
         found = await herd.secrets()
-        answer(output, found, HEADER, [_row(one) for one in found.secrets])
+        print_list(output, found, HEADER, [_row(one) for one in found.secrets])
         return 0
 
     return run_with_herd(ctx, work, project=project)

@@ -51,7 +51,7 @@ def open_(  # one parameter per option
     """
     from sandherd.cli.herd_session import command_context, run_with_herd
     from sandherd.cli.name_prefixes import sandbox_view
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.terminal_text import write_text
 
     context = command_context(ctx, project=project)
@@ -61,7 +61,7 @@ def open_(  # one parameter per option
         new = await herd.create_code(checked_role(role), user=_user(context))
         link = f"{_address(context, url or new.view.url)}/sign-in#{urlencode({'code': new.text, 'next': page})}"
         if output.is_json:
-            document(output, {"url": link, "expires_at": new.view.expires_at})
+            print_document(output, {"url": link, "expires_at": new.view.expires_at})
         elif show or not _open_browser(context.home, link):
             write_text(link)
         return 0

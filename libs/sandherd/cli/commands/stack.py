@@ -103,12 +103,12 @@ def _show(
 ) -> int:
     from sandherd.cli.home_option import with_home
     from sandherd.cli.local_stack import plain_status
-    from sandherd.cli.render.console import document, table
+    from sandherd.cli.render.console import print_document, print_table
     from sandherd.cli.stderr import print_error
 
     if output.is_json:
         pending = {} if approvals is None else {"pending_approvals": approvals}
-        document(output, plain_status(stack_status) | pending)
+        print_document(output, plain_status(stack_status) | pending)
     elif output is Format.NAME:
         for part in stack_status.parts:
             write_text(part.name)
@@ -120,7 +120,7 @@ def _show(
         if stack_status.api_url is not None and stack_status.parts:
             write_text(f"HTTP API  {stack_status.api_url}")
         if stack_status.parts:
-            table(HEADER, [_row(part) for part in stack_status.parts])
+            print_table(HEADER, [_row(part) for part in stack_status.parts])
         if approvals:
             write_text(
                 f"agents wait for an answer to {pluralize(approvals, 'approval')}; see `sandherd approvals list`"
@@ -132,11 +132,11 @@ def _show(
 
 
 def _show_end(shutdown_result: "ShutdownResult", output: Format) -> int:
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.cli.stderr import print_error
 
     if output.is_json:
-        document(
+        print_document(
             output,
             {
                 "home": str(shutdown_result.home),

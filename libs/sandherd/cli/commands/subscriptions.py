@@ -101,11 +101,11 @@ def list_subscriptions(ctx: typer.Context, project: Project = None, output: Outp
     of the broker. NOT ACKNOWLEDGED includes events that a reader has returned: the next reader gets them first.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
         found = await herd.subscriptions()
-        answer(output, found, HEADER, [_row(one) for one in found.subscriptions])
+        print_list(output, found, HEADER, [_row(one) for one in found.subscriptions])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -115,12 +115,12 @@ def list_subscriptions(ctx: typer.Context, project: Project = None, output: Outp
 def delete_subscription(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Delete a subscription and its position."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
 
     async def work(herd: "Herd") -> int:
         found = await with_commands(herd.unsubscribe(name))
         if output.is_json:
-            document(output, found)
+            print_document(output, found)
         else:
             write_text(
                 f"subscription {name} is deleted; {pluralize(found.waiting, 'event was', 'events were')} waiting"

@@ -82,11 +82,11 @@ def create_token(  # one parameter per option
 def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's access tokens and the sessions of browsers, without their texts."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
         found = await herd.tokens()
-        answer(output, found, HEADER, [_row(one) for one in found.tokens])
+        print_list(output, found, HEADER, [_row(one) for one in found.tokens])
         return 0
 
     return run_with_herd(ctx, work, project=project)

@@ -44,7 +44,7 @@ def secret(*, output: NamelessOutput = Format.TABLE) -> int:
     if output.is_json:
         from sandherd.cli.render import console
 
-        console.document(output, {"secret": created})
+        console.print_document(output, {"secret": created})
     else:
         write_text(created)
     return 0
@@ -115,7 +115,7 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
 
     sender = Sender(checked_url(url, private=private), private=private)
     secrets_in(secret_file)
-    report = (lambda text: console.line({"problem": text})) if output.is_json else print_error
+    report = (lambda text: console.print_line({"problem": text})) if output.is_json else print_error
     limits = DeliveryLimits(timedelta(seconds=age), timedelta(seconds=failing))
 
     async def work(herd: "Herd") -> int:

@@ -43,7 +43,7 @@ async def show(herd: Herd, output: Format) -> int:
     """Request the catalogue, and show it."""
     found = await herd.catalogue()
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, found)
     elif output is Format.NAME:
         for one in found.runtimes:
             write_text(one.runtime)
@@ -54,7 +54,7 @@ async def show(herd: Herd, output: Format) -> int:
 
 def print_catalogue(catalogue: Catalogue, *, wide: bool = False) -> None:
     """Print the catalogue as tables and lines."""
-    console.table(RUNTIMES, [_row(one) for one in catalogue.runtimes], wide=wide)
+    console.print_table(RUNTIMES, [_row(one) for one in catalogue.runtimes], wide=wide)
     for one in catalogue.runtimes:
         if one.plugin:
             write_text(f"\n{one.runtime}: a plugin, from {one.plugin}")
@@ -63,13 +63,13 @@ def print_catalogue(catalogue: Catalogue, *, wide: bool = False) -> None:
     if catalogue.profiles:
         write_text()
         kinds = sorted(catalogue.profiles.items())
-        console.table(
+        console.print_table(
             PROFILES,
             [[name, one.runtime, _network(one), one.warm, _limits(one.limits)] for name, one in kinds],
             wide=wide,
         )
     write_text()
-    console.facts(
+    console.print_facts(
         {
             **{f"network {mode}": REACHABLE[mode] for mode in _modes(catalogue)},
             "harnesses": ", ".join(catalogue.harnesses),

@@ -27,11 +27,11 @@ SideT = TypeVar("SideT")
 def show_comparison(comparison: Comparison, output: Format) -> None:
     """Show two sandboxes side by side."""
     if output.is_json:
-        console.document(output, comparison)
+        console.print_document(output, comparison)
         return
     wide = output is Format.WIDE
     first, second = _facts(comparison.first), _facts(comparison.second)
-    console.table(_TOTALS, [[name, first[name], second[name]] for name in first], wide=wide)
+    console.print_table(_TOTALS, [[name, first[name], second[name]] for name in first], wide=wide)
     tables: list[tuple[str, list[list[object]]]] = [
         ("TYPE", [[row.type, row.first, row.second] for row in comparison.types]),
         ("TOOL", [_row(row.tool, row.first, row.second, _tool) for row in comparison.tools]),
@@ -42,7 +42,7 @@ def show_comparison(comparison: Comparison, output: Format) -> None:
         if rows:
             write_text("")
             header = (name, "FIRST", "SECOND", *(["SAME"] if name == "FILE" else []))
-            console.table(header, rows, wide=wide)
+            console.print_table(header, rows, wide=wide)
     if comparison.cut:
         print_error("not all rows are shown: a reply can't have more")
 
@@ -86,7 +86,7 @@ def _file(file: ComparedFile) -> str:
 def show_hits(hits: Sequence[SearchHit], output: Format) -> None:
     """Show the hits of a search: a line with time, entity, kind and type, and the snippet below it, matches in bold."""
     if output.is_json:
-        console.answer(output, {"hits": hits}, (), [])
+        console.print_list(output, {"hits": hits}, (), [])
         return
     if not hits:
         write_text("none")

@@ -27,7 +27,7 @@ def show(groups: Sequence[Facts]) -> None:
     for number, group in enumerate(shown):
         if number:
             write_text("")
-        console.facts(group, width=width)
+        console.print_facts(group, width=width)
 
 
 def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]:

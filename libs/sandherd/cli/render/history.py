@@ -60,7 +60,7 @@ async def follow_events(herd: Herd, event_filter: "EventFilter", output: Format)
 def show(event: Event, output: Format, paint: Paint) -> None:
     """Show one event."""
     if output.is_json:
-        console.line(event)
+        console.print_line(event)
         return
     for text in format_event(event, paint):
         write_text(text, flush=True)
@@ -80,7 +80,7 @@ async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
     if not pages[-1].total_events:
         await herd.sandbox(sandbox)
     if output.is_json:
-        console.document(output, _joined(pages))
+        console.print_document(output, _joined(pages))
         return 0
     for text in render_timeline(pages, Paint.for_screen()):
         write_text(text)
@@ -115,7 +115,7 @@ async def show_output(herd: Herd, sandbox: str, output: Format, *, follow: bool,
     async for chunk in herd.output(sandbox, follow=follow):
         shown += 1
         if output.is_json:
-            console.line(chunk)
+            console.print_line(chunk)
         elif raw:
             write_exactly(chunk.text.encode("utf-8", "replace"))
         else:
@@ -133,7 +133,7 @@ async def audit(herd: Herd, name: str | None, output: Format) -> int:
     if name is not None and not found.sources:
         await (herd.sandbox(name) if kind_of(name) == "sandbox" else herd.task(name))
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, found)
     elif output is Format.NAME:
         for one in found.sources:
             write_text(one.source)
@@ -148,7 +148,7 @@ async def audit(herd: Herd, name: str | None, output: Format) -> int:
 def _print_audit(found: "Audit") -> None:
     if found.sources:
         header = ("SOURCE", "STORED", "HIGHEST", "MISSING", "GAPS", "CONFLICTS", "CLOSED")
-        console.table(
+        console.print_table(
             header,
             [
                 [one.source, one.stored, one.highest, one.missing, _gaps(one.gaps), one.conflicts, one.closed]
@@ -156,7 +156,7 @@ def _print_audit(found: "Audit") -> None:
             ],
         )
         write_text()
-    console.facts(
+    console.print_facts(
         {
             "sources": found.source_count,
             "events": found.event_count,

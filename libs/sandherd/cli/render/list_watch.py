@@ -100,7 +100,7 @@ class ChangedItems:
         found = {f"{item.project}.{getattr(item, 'task', '')}.{getattr(item, 'sandbox', '')}": item for item in items}
         for name, item in found.items():
             if self._shown.get(name) != item:
-                console.line(item)
+                console.print_line(item)
         self._shown = {**self._shown, **found}
 
 
@@ -113,7 +113,7 @@ def show_screen(title: str | None, header: Sequence[str | Column], rows: list[li
     shown = rows[:height]
     while len(console.table_lines(header, shown, wide=wide)) > height + 1 and len(shown) > 1:
         del shown[-1]
-    console.table(header, shown, wide=wide)
+    console.print_table(header, shown, wide=wide)
     if len(shown) < len(rows):
         write_text(f"… and {len(rows) - len(shown)} more")
     flush_output()

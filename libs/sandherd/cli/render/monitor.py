@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sandherd.cli.render import budgets
-from sandherd.cli.render.console import table
+from sandherd.cli.render.console import print_table
 from sandherd.cli.render.details import show
 from sandherd.cli.render.table import Column
 from sandherd.client.terminal_text import write_text
@@ -86,4 +86,4 @@ def _cited(evidence: Sequence[str]) -> str:
 def _section(title: str, header: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> None:
     if rows:
         write_text(f"\n{title}")
-        table(header, rows)
+        print_table(header, rows)

@@ -34,7 +34,7 @@ def show_report(output: Format) -> Work:
     async def work(herd: Herd) -> int:
         report = await herd.monitor_report()
         if output.is_json:
-            console.document(output, report)
+            console.print_document(output, report)
         else:
             _show(report, wide=output is Format.WIDE)
         return 0
@@ -46,14 +46,14 @@ def _show(report: MonitorReport, *, wide: bool) -> None:
     for index, project in enumerate(report.projects):
         if index:
             write_text("")
-        console.facts(_facts(project))
+        console.print_facts(_facts(project))
         for title, header, rows in _tables(project):
             if rows:
                 write_text(f"\n{title}")
-                console.table(header, rows, wide=wide)
+                console.print_table(header, rows, wide=wide)
     if report.budgets:
         write_text("\nbudgets of the herd")
-        console.table(budgets.HEADER, budgets.rows(report.budgets), wide=wide)
+        console.print_table(budgets.HEADER, budgets.rows(report.budgets), wide=wide)
     if any(project.budgets is None for project in report.projects):
         write_text(_BUDGETS_UNREAD)
     if report.mode == "off":

@@ -56,7 +56,7 @@ def show_overview(output: Format, *, once: bool) -> Work:
 
 
 def _show_once(overview: Overview, output: Format) -> None:
-    console.answer(output, overview, TOP_HEADER, _rows(overview))
+    console.print_list(output, overview, TOP_HEADER, _rows(overview))
     if output in {Format.TABLE, Format.WIDE}:
         write_text(summary(overview))
     if overview.more and not output.shows_truncation:
@@ -100,7 +100,7 @@ def show_costs(usage_list: UsageList, by: str, output: Format) -> None:
     if not rows and output in {Format.TABLE, Format.WIDE}:
         write_text(console.UNMETERED)
         return
-    console.answer(output, _document(usage_list, by), header, [*rows, *total])
+    console.print_list(output, _document(usage_list, by), header, [*rows, *total])
     if usage_list.group_count > len(usage_list.groups) and not output.shows_truncation:
         print_error(
             f"there are {pluralize(usage_list.group_count, 'group')}; set a higher --limit; the total is of all"

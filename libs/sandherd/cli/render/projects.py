@@ -34,7 +34,7 @@ def show_projects(output: Format) -> Work:
         costs = await _costs(herd)
         known = costs or {}
         document = {"projects": [_document(view, {"cost_micro_usd": known.get(view.project)}) for view in found]}
-        console.answer(output, document, HEADER, [_row(view, costs) for view in found])
+        console.print_list(output, document, HEADER, [_row(view, costs) for view in found])
         return 0
 
     return work
@@ -49,11 +49,11 @@ def show_project(name: str, output: Format) -> Work:
         total, today = await _costs(herd) or {}, await _costs(herd, midnight) or {}
         costs = {"cost_micro_usd": total.get(name), "cost_today_micro_usd": today.get(name)}
         if output.is_json:
-            console.document(output, _document(view, costs))
+            console.print_document(output, _document(view, costs))
         elif output is Format.NAME:
             write_text(view.project)
         else:
-            console.facts(project_facts(view, costs))
+            console.print_facts(project_facts(view, costs))
         return 0
 
     return work

@@ -57,10 +57,10 @@ def show_replay(
 
 def _show(report: ReplayReport, output: Format) -> None:
     if output.is_json:
-        console.document(output, report)
+        console.print_document(output, report)
         return
     wide = output is Format.WIDE
-    console.facts({"events": report.events, "unreadable lines": report.unreadable, "sandboxes": report.sandboxes})
+    console.print_facts({"events": report.events, "unreadable lines": report.unreadable, "sandboxes": report.sandboxes})
     for title, header, rows in (
         ("findings", _FINDINGS, _findings(report.findings)),
         ("interventions", _INTERVENTIONS, _interventions(report.interventions)),
@@ -68,7 +68,7 @@ def _show(report: ReplayReport, output: Format) -> None:
         ("recorded interventions", _INTERVENTIONS, _interventions(report.recorded_interventions)),
     ):
         write_text(f"\n{title}")
-        console.table(header, rows, wide=wide)
+        console.print_table(header, rows, wide=wide)
     for name, failures in report.failed_rules.items():
         write_text(f"rule failed for {name}: {'; '.join(failures)}")
     if report.quality is not None:
@@ -89,10 +89,10 @@ def _show_quality(quality: ReplayQuality, *, wide: bool) -> None:
         (one.rule, one.sessions, one.found, one.false_alarms, _delay(one.delay_turns), ", ".join(one.missed))
         for one in quality.rules
     ]
-    console.table(_RULES, rows, wide=wide)
+    console.print_table(_RULES, rows, wide=wide)
     recall = None if quality.recall is None else f"{quality.recall:.3f}"
     rate = quality.false_alarms_per_healthy
-    console.facts(
+    console.print_facts(
         {
             "recall": recall,
             "healthy sessions": quality.healthy,

@@ -27,9 +27,9 @@ HOLDS: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
 def show_status(history_status: HistoryStatus, output: Format) -> None:
     """Show the retention, and tables of the days, the holds, the problems of the archive and the restores."""
     if output not in {Format.TABLE, Format.WIDE}:
-        console.answer(output, history_status, DAYS, ())
+        console.print_list(output, history_status, DAYS, ())
         return
-    console.facts(
+    console.print_facts(
         {
             "events stay": "forever" if not history_status.days else f"{history_status.days} days",
             "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in history_status.project_days),
@@ -45,14 +45,14 @@ def show_status(history_status: HistoryStatus, output: Format) -> None:
             "artifacts": _artifacts(history_status.artifacts),
         }
     )
-    console.table(DAYS, [_day(one) for one in history_status.partitions], wide=output is Format.WIDE)
+    console.print_table(DAYS, [_day(one) for one in history_status.partitions], wide=output is Format.WIDE)
     if history_status.holds:
-        console.table(HOLDS, [_hold(one) for one in history_status.holds], wide=output is Format.WIDE)
+        console.print_table(HOLDS, [_hold(one) for one in history_status.holds], wide=output is Format.WIDE)
     if history_status.archive_problems:
         problems = [(one.day, one.since, one.problem) for one in history_status.archive_problems]
-        console.table(PROBLEMS, problems, wide=output is Format.WIDE)
+        console.print_table(PROBLEMS, problems, wide=output is Format.WIDE)
     if history_status.restores:
-        console.table(RESTORES, [_restore(one) for one in history_status.restores], wide=output is Format.WIDE)
+        console.print_table(RESTORES, [_restore(one) for one in history_status.restores], wide=output is Format.WIDE)
 
 
 def show_archives(archived_days: Sequence[ArchivedEvents], output: Format) -> None:
@@ -60,15 +60,15 @@ def show_archives(archived_days: Sequence[ArchivedEvents], output: Format) -> No
     rows = [
         (one.day, one.project, one.events, binary_size(one.bytes), one.files, one.archived_at) for one in archived_days
     ]
-    console.answer(output, list(archived_days), ARCHIVES, rows)
+    console.print_list(output, list(archived_days), ARCHIVES, rows)
 
 
 def show_restore(history_restore: HistoryRestore, output: Format) -> int:
     """Show the restored day, or why it is not restored. Returns 0 if it is restored, else 1."""
     if output in {Format.JSON, Format.JSONL}:
-        console.answer(output, history_restore, RESTORES, ())
+        console.print_list(output, history_restore, RESTORES, ())
     elif history_restore.problem is None:
-        console.answer(output, history_restore, RESTORES, [_restore(history_restore)])
+        console.print_list(output, history_restore, RESTORES, [_restore(history_restore)])
     else:
         print_error(f"{history_restore.day} is not restored: {history_restore.problem}")
     return 0 if history_restore.problem is None else 1
@@ -76,14 +76,14 @@ def show_restore(history_restore: HistoryRestore, output: Format) -> int:
 
 def show_hold(history_hold: HistoryHold, output: Format) -> None:
     """Show a hold."""
-    console.answer(output, history_hold, HOLDS, [_hold(history_hold)])
+    console.print_list(output, history_hold, HOLDS, [_hold(history_hold)])
 
 
 def show_release(project: str, task: str | None, *, released: bool, output: Format) -> int:
     """Show whether a hold was released. Returns 0 if so, else 1, as there was none."""
     subject = f"task {task} of project {project}" if task else f"project {project}"
     if output in {Format.JSON, Format.JSONL}:
-        console.answer(output, {"project": project, "task": task, "released": released}, (), ())
+        console.print_list(output, {"project": project, "task": task, "released": released}, (), ())
     elif released:
         write_text(f"{subject} is not held any more")
     else:

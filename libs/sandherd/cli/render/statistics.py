@@ -25,22 +25,22 @@ def bucket_of(seconds: int) -> int:
 def show_project(project_overview: ProjectOverview, output: Format) -> None:
     """Show the state of a project."""
     if output.is_json:
-        console.document(output, project_overview)
+        console.print_document(output, project_overview)
         return
     wide = output is Format.WIDE
-    console.facts({"tasks": _states(project_overview.tasks), "sandboxes": _states(project_overview.sandboxes)})
+    console.print_facts({"tasks": _states(project_overview.tasks), "sandboxes": _states(project_overview.sandboxes)})
     if project_overview.needs:
         write_text("")
         rows = [
             (one.kind, one.task, one.approval_id or one.sandbox, one.since, one.text) for one in project_overview.needs
         ]
-        console.table(_NEEDS, rows, wide=wide)
+        console.print_table(_NEEDS, rows, wide=wide)
     if project_overview.need_count > len(project_overview.needs):
         print_error(
             f"{pluralize(project_overview.need_count, 'need')}, of which {len(project_overview.needs)} are shown"
         )
     write_text("")
-    console.table(_RATES, [_rate(one) for one in project_overview.buckets], wide=wide)
+    console.print_table(_RATES, [_rate(one) for one in project_overview.buckets], wide=wide)
 
 
 def _states(states: Mapping[str, int]) -> str:
@@ -61,7 +61,7 @@ def show_statistics(statistics_list: StatisticsList, by: str, output: Format) ->
         "by": by,
         **statistics_list.model_dump(exclude_none=True, include={"since", "group_count", "total", "groups"}),
     }
-    console.answer(output, document, header, [*rows, *total])
+    console.print_list(output, document, header, [*rows, *total])
     if statistics_list.group_count > len(statistics_list.groups) and not output.shows_truncation:
         print_error(
             f"there are {pluralize(statistics_list.group_count, 'group')}; set a higher --limit; the total is of all"

@@ -20,12 +20,12 @@ async def show(herd: Herd, name: str | None, output: Format) -> int:
     sandbox = None if name is None else await full_name(herd, name)
     found = _joined([page async for page in herd.verify_history(sandbox)])
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, found)
     else:
         if found.differences:
-            console.table(_COLUMNS, [_row(one) for one in found.differences])
+            console.print_table(_COLUMNS, [_row(one) for one in found.differences])
             write_text()
-        console.facts(
+        console.print_facts(
             {"compared": found.entities, "incomplete": found.incomplete, "differences": found.difference_count}
         )
     if found.difference_count:
