@@ -107,9 +107,9 @@ def test_errors_name_the_option(options: dict[str, Any], option: str) -> None:
 def test_other_files_to_begin_with_are_refused() -> None:
     """A folder, an earlier task's session, and files that are too large for a spec."""
     for more in (
-        {"directory": Path(), "earlier": None, "uploads": True},
-        {"directory": None, "earlier": ResumeSource(task="task-one"), "uploads": False},
-        {"directory": None, "earlier": None, "uploads": True},
+        {"directory": Path(), "resume": None, "uploads": True},
+        {"directory": None, "resume": ResumeSource(task="task-one"), "uploads": False},
+        {"directory": None, "resume": None, "uploads": True},
     ):
         refuse_other_trees(None, **more)
         with pytest.raises(HerdError):

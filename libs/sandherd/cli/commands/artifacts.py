@@ -15,7 +15,7 @@ _TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
 _ARTIFACT = "art-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 
-def _safe(name: str) -> str:
+def _checked_artifact(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "artifact")
@@ -43,7 +43,7 @@ def list_artifacts(
 )
 def get(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An artifact's name.", callback=_safe)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An artifact's name.", callback=_checked_artifact)],
     *,
     target: Annotated[
         str,

@@ -69,12 +69,14 @@ def create_credential(
     path = file or context.home / "creds" / f"{_default_name(role, context)}.creds"
     if not replace:
         _check_new(path)
-    made = _mint(context, role, path, identity or context.home / "identity", seconds(life, "--life") if life else None)
-    known = {"role": role.value, "project": made.project, "file": str(path), "expires_at": made.expires_at}
+    credential = _mint(
+        context, role, path, identity or context.home / "identity", seconds(life, "--life") if life else None
+    )
+    facts = {"role": role.value, "project": credential.project, "file": str(path), "expires_at": credential.expires_at}
     if output.is_json:
-        print_document(output, known)
+        print_document(output, facts)
     else:
-        print_facts(known)
+        print_facts(facts)
     return 0
 
 
@@ -102,12 +104,17 @@ def revoke_credential(
 
     logs.configure("client", "critical")
     context = command_context(ctx)
-    who = asyncio.run(revoke_user(context.nats_url, identity or context.home / "identity", file, wait))
-    known = {"name": who.name, "role": who.principal.value, "project": who.project, "public_key": who.public_key}
+    revoked = asyncio.run(revoke_user(context.nats_url, identity or context.home / "identity", file, wait))
+    facts = {
+        "name": revoked.name,
+        "role": revoked.principal.value,
+        "project": revoked.project,
+        "public_key": revoked.public_key,
+    }
     if output.is_json:
-        print_document(output, known)
+        print_document(output, facts)
     else:
-        print_facts(known)
+        print_facts(facts)
     return 0
 
 

@@ -10,8 +10,8 @@ from sandherd.cli.parse.durations import ONE_MINUTE, Wait
 
 app = group("Keys and credentials of a deployment: init, push.", "sandherd identity init ./identity")
 PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
-_SHOWN = {"kept": "unchanged"}
-"""The words in tables for states with another word in JSON."""
+_STATE_TEXTS = {"kept": "unchanged"}
+"""The texts in tables of states that have another text in JSON."""
 Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port of the broker for clients.")]
 WebsocketPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for WebSocket clients.")]
 MonitorPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for the broker's own metrics.")]
@@ -62,9 +62,9 @@ def init_identity(
     projects = [checked_name(name, "project") for name in project or ["default"]]
     ports = Ports(nats=port, websocket=websocket_port, monitor=monitor_port)
     with creating(directory):
-        made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
-    document = [{"path": str(directory / folder), "state": str(state)} for folder, state in made.items()]
-    rows = [(str(directory / folder), _SHOWN.get(state, str(state))) for folder, state in made.items()]
+        states = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
+    document = [{"path": str(directory / folder), "state": str(state)} for folder, state in states.items()]
+    rows = [(str(directory / folder), _STATE_TEXTS.get(state, str(state))) for folder, state in states.items()]
     print_list(output, document, ("PATH", "STATE"), rows)
     return 0
 
@@ -121,8 +121,8 @@ def provision(
     logs.configure("client", "critical")
     context = command_context(ctx)
     access = access_with_keys(identity) if identity else access_of(context.credentials, datetime.now(UTC))
-    done = asyncio.run(set_up(context, access, replicas, wait))
-    document = [{"thing": one.thing, "state": str(one.did)} for one in done]
-    rows = [(one.thing, _SHOWN.get(one.did, str(one.did))) for one in done]
+    changes = asyncio.run(set_up(context, access, replicas, wait))
+    document = [{"thing": change.thing, "state": str(change.did)} for change in changes]
+    rows = [(change.thing, _STATE_TEXTS.get(change.did, str(change.did))) for change in changes]
     print_list(output, document, ("THING", "STATE"), rows)
     return 0

@@ -57,12 +57,12 @@ def events(  # one parameter per option
     from sandherd.cli.parse.event_filter import event_filter
     from sandherd.cli.render import history
 
-    wanted = event_filter(name, kinds or [], since)
+    filters = event_filter(name, kinds or [], since)
     show = history.follow_events if follow else history.show_events
 
     async def work(herd: "Herd") -> int:
-        full = replace(wanted, name=await full_name(herd, wanted.name, wanted.kind))
-        return await show(herd, full, output)
+        resolved = replace(filters, name=await full_name(herd, filters.name, filters.kind))
+        return await show(herd, resolved, output)
 
     return run_with_herd(ctx, work, project=project)
 

@@ -114,8 +114,8 @@ def cp(
 
     if stream_copy.is_stream(source, target):
         return stream_copy.copy(lambda work: run_with_herd(ctx, work, project=project), source, target, output)
-    of_task = task_results.copy(source, target, output, recursive=recursive, with_git=with_git)
-    work = of_task or file_copy.copy(source, target, output, recursive=recursive, with_git=with_git)
+    task_copy = task_results.copy(source, target, output, recursive=recursive, with_git=with_git)
+    work = task_copy or file_copy.copy(source, target, output, recursive=recursive, with_git=with_git)
     return run_with_herd(ctx, work, project=project)
 
 
@@ -188,5 +188,5 @@ def agent_server(
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_named
 
-    shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, key=key))
-    return run_with_herd(ctx, shown, project=project)
+    work = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, key=key))
+    return run_with_herd(ctx, work, project=project)

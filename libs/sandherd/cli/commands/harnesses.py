@@ -45,12 +45,12 @@ def install_harness(
     rows = []
     for number, kind in enumerate(kinds, 1):
         lock = lock_of(kind)
-        present = is_installed(kind, directory, lock) and not again
+        is_current = is_installed(kind, directory, lock) and not again
         python = directory / kind / "bin" / "python"
-        if not present:
+        if not is_current:
             with StatusLine(f"downloading and installing {kind} ({number} of {len(kinds)})"):
                 python = install(kind, directory, lock)
-        rows.append((kind, "was installed" if present else "installed", str(python)))
+        rows.append((kind, "was installed" if is_current else "installed", str(python)))
     print_list(output, _document(rows), HEADER, rows)
     return 0
 
@@ -74,8 +74,8 @@ def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 def _directory(ctx: typer.Context) -> Path:
     from sandherd.cli.herd_session import command_context
 
-    here = command_context(ctx)
-    return here.toolchains or here.home / "toolchains"
+    context = command_context(ctx)
+    return context.toolchains or context.home / "toolchains"
 
 
 def _checked_directory(ctx: typer.Context) -> Path:

@@ -124,7 +124,7 @@ def archives(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
     from sandherd.cli.render.retention import show_archives
 
     async def work(herd: "Herd") -> int:
-        show_archives([one async for one in herd.history_archives()], output)
+        show_archives([day async for day in herd.history_archives()], output)
         return 0
 
     return run_as_operator(ctx, work)
@@ -161,7 +161,7 @@ def restore(
     """Load a day from the archive into the history, and wait until it is complete.
 
     The digests of its files are verified first. Events that are in the history already are not loaded twice. If this
-    command is interrupted, event-ingest continues to restore the day. The exit status is 1 if that is not possible.
+    command is interrupted, event-ingest continues to restore the day. The exit status is 1 if this is not possible.
     """
     from datetime import date
 

@@ -137,8 +137,8 @@ def sandbox_logs(
     from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.runtime_log import show
 
-    shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
-    return run_with_herd(ctx, shown, project=project)
+    show_log = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
+    return run_with_herd(ctx, show_log, project=project)
 
 
 @app.command("create", epilog=example("sandherd sandboxes create --ttl 2h", "sandherd sandboxes create --no-wait"))
@@ -180,9 +180,9 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
             ttl=ttl,
             files=file or [],
             env=env or [],
-            secret=secret_env or [],
-            named=secret or [],
-            server=agent_server,
+            secret_env=secret_env or [],
+            secret_references=secret or [],
+            agent_server=agent_server,
         )
     except InvalidFieldError as error:
         return _refuse(ctx, error, ttl, project)
@@ -249,16 +249,16 @@ def extend_sandbox(
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import cell
 
-    longer = seconds(by, "TIME")
+    lifetime_seconds = seconds(by, "TIME")
 
     async def extend(herd: "Herd", name: str) -> "SandboxView":
         from sandherd.client.errors import InvalidFieldError
         from sandherd.client.tasks.preflight import too_long
 
         try:
-            return await herd.extend(name, longer)
+            return await herd.extend(name, lifetime_seconds)
         except InvalidFieldError:  # the contract's limit is higher than that of this herd
-            raise too_long(longer, (await herd.catalogue()).max_ttl_seconds, "seconds", "TIME") from None
+            raise too_long(lifetime_seconds, (await herd.catalogue()).max_ttl_seconds, "seconds", "TIME") from None
 
     return show_change(
         ctx,

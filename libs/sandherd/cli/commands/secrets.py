@@ -16,7 +16,7 @@ app = group("Named secrets of a project: set, list, delete.", "sandherd secrets 
 HEADER = ("NAME", "CREATED", "UPDATED", "BY", "TASKS", "READABLE")
 
 
-def _checked(name: str) -> str:
+def _checked_secret(name: str) -> str:
     from sandherd.client.named_secrets import checked_secret_name
 
     return checked_secret_name(name)
@@ -24,7 +24,9 @@ def _checked(name: str) -> str:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Letters, digits, _ and -.", callback=_checked, autocompletion=secret_names),
+    typer.Argument(
+        metavar="NAME", help="Letters, digits, _ and -.", callback=_checked_secret, autocompletion=secret_names
+    ),
 ]
 
 

@@ -73,15 +73,15 @@ def _address(context: "Context", url: str | None) -> str:
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
-    found = url or _local_address(context)
-    if found is None or not found.startswith(("http://", "https://")):
+    address = url or _local_address(context)
+    if address is None or not address.startswith(("http://", "https://")):
         raise HerdError.of(
             Code.INVALID_FIELD,
             "the address of the gateway is unknown",
             field="url",
             remedy="name it with --url, or set SANDHERD_GATEWAY_URL",
         )
-    return found.removesuffix("/").removesuffix("/api/v1")
+    return address.removesuffix("/").removesuffix("/api/v1")
 
 
 def _local_address(context: "Context") -> str | None:

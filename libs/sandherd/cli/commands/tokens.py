@@ -18,13 +18,13 @@ HEADER = ("NAME", "KIND", "ROLE", "CREATED", "EXPIRES", "BY")
 _DEFAULT_LIFETIME = DefaultDuration(90 * 86_400)
 
 
-def _checked(name: str) -> str:
+def _checked_token(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "token")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.", callback=_checked)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.", callback=_checked_token)]
 
 
 def checked_role(value: str) -> "AccessRole":
@@ -86,7 +86,7 @@ def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Fo
 
     async def work(herd: "Herd") -> int:
         found = await herd.tokens()
-        print_list(output, found, HEADER, [_row(one) for one in found.tokens])
+        print_list(output, found, HEADER, [_row(view) for view in found.tokens])
         return 0
 
     return run_with_herd(ctx, work, project=project)

@@ -22,7 +22,7 @@ app = group(
 add_to(app)
 
 
-def _safe(name: str) -> str:
+def _checked_name(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
@@ -57,7 +57,7 @@ def secret(*, output: NamelessOutput = Format.TABLE) -> int:
 def deliver(  # noqa: PLR0913  # one parameter for each option
     ctx: typer.Context,
     subscription: Annotated[
-        str, typer.Argument(metavar="NAME", callback=_safe, help="The durable subscription to deliver.")
+        str, typer.Argument(metavar="NAME", callback=_checked_name, help="The durable subscription to deliver.")
     ],
     url: Annotated[str, typer.Argument(metavar="URL", help="Address of the receiver, with https.")],
     *,

@@ -19,7 +19,7 @@ from sandherd.contracts.requests import GroupUsage, Usage, UsageList
 from sandherd.plurals import pluralize
 
 REFRESH_SECONDS: Final = 5.0
-"""The interval in seconds at which the table is shown again without a change, because ages grow."""
+"""The interval in seconds at which the table is shown again without a change, because the ages in it grow."""
 TOP_HEADER: Final = (
     "TASK",
     "STATE",
@@ -31,25 +31,25 @@ TOP_HEADER: Final = (
     Column("NEEDS", below=True),
     Column("TEXT", 5, cut=True),
 )
-_DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
+_EVENT_DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
 
 
 def show_overview(output: Format, *, once: bool) -> Work:
-    """The work of showing the unfinished tasks: on a terminal until an interrupt, else or with `once` only once."""
+    """The work of showing the unfinished tasks: on a terminal until an interrupt, else or with `once` one time."""
     live = not once and output in {Format.TABLE, Format.WIDE} and sys.stdout.isatty()
 
     async def work(herd: Herd) -> int:
         async def show() -> None:
-            found = await herd.overview()
+            overview = await herd.overview()
             if live:
-                show_screen(summary(found), TOP_HEADER, _rows(found), wide=output is Format.WIDE)
+                show_screen(summary(overview), TOP_HEADER, _rows(overview), wide=output is Format.WIDE)
             else:
-                _show_once(found, output)
+                _show_once(overview, output)
 
         if not live:
             await show()
             return 0
-        await at_each_change(herd, _DOMAINS, show, every=REFRESH_SECONDS)
+        await at_each_change(herd, _EVENT_DOMAINS, show, interval_seconds=REFRESH_SECONDS)
         return 0
 
     return work
@@ -103,7 +103,7 @@ def show_costs(usage_list: UsageList, by: str, output: Format) -> None:
     console.print_list(output, _document(usage_list, by), header, [*rows, *total])
     if usage_list.group_count > len(usage_list.groups) and not output.shows_truncation:
         print_error(
-            f"there are {pluralize(usage_list.group_count, 'group')}; set a higher --limit; the total is of all"
+            f"there are {pluralize(usage_list.group_count, 'group')}; set a higher --limit; the total is for all groups"
         )
 
 

@@ -42,17 +42,19 @@ def show_status(history_status: HistoryStatus, output: Format) -> None:
             "no drop before": history_status.not_before,
             "days ahead": history_status.days_ahead,
             "archive": history_status.archive or "none: dropped events are deleted",
-            "artifacts": _artifacts(history_status.artifacts),
+            "artifacts": _artifacts_text(history_status.artifacts),
         }
     )
-    console.print_table(DAYS, [_day(one) for one in history_status.partitions], wide=output is Format.WIDE)
+    console.print_table(DAYS, [_day_row(one) for one in history_status.partitions], wide=output is Format.WIDE)
     if history_status.holds:
-        console.print_table(HOLDS, [_hold(one) for one in history_status.holds], wide=output is Format.WIDE)
+        console.print_table(HOLDS, [_hold_row(one) for one in history_status.holds], wide=output is Format.WIDE)
     if history_status.archive_problems:
         problems = [(one.day, one.since, one.problem) for one in history_status.archive_problems]
         console.print_table(PROBLEMS, problems, wide=output is Format.WIDE)
     if history_status.restores:
-        console.print_table(RESTORES, [_restore(one) for one in history_status.restores], wide=output is Format.WIDE)
+        console.print_table(
+            RESTORES, [_restore_row(one) for one in history_status.restores], wide=output is Format.WIDE
+        )
 
 
 def show_archives(archived_days: Sequence[ArchivedEvents], output: Format) -> None:
@@ -68,7 +70,7 @@ def show_restore(history_restore: HistoryRestore, output: Format) -> int:
     if output in {Format.JSON, Format.JSONL}:
         console.print_list(output, history_restore, RESTORES, ())
     elif history_restore.problem is None:
-        console.print_list(output, history_restore, RESTORES, [_restore(history_restore)])
+        console.print_list(output, history_restore, RESTORES, [_restore_row(history_restore)])
     else:
         print_error(f"{history_restore.day} is not restored: {history_restore.problem}")
     return 0 if history_restore.problem is None else 1
@@ -76,11 +78,11 @@ def show_restore(history_restore: HistoryRestore, output: Format) -> int:
 
 def show_hold(history_hold: HistoryHold, output: Format) -> None:
     """Show a hold."""
-    console.print_list(output, history_hold, HOLDS, [_hold(history_hold)])
+    console.print_list(output, history_hold, HOLDS, [_hold_row(history_hold)])
 
 
 def show_release(project: str, task: str | None, *, released: bool, output: Format) -> int:
-    """Show whether a hold was released. Returns 0 if so, else 1, as there was none."""
+    """Show whether a hold was released. Returns 0 if it was, or 1 if there was none."""
     subject = f"task {task} of project {project}" if task else f"project {project}"
     if output in {Format.JSON, Format.JSONL}:
         console.print_list(output, {"project": project, "task": task, "released": released}, (), ())
@@ -91,7 +93,7 @@ def show_release(project: str, task: str | None, *, released: bool, output: Form
     return 0 if released else 1
 
 
-def _artifacts(artifact_store_status: ArtifactStoreStatus | None) -> str:
+def _artifacts_text(artifact_store_status: ArtifactStoreStatus | None) -> str:
     if artifact_store_status is None:
         return "in their stream only, for at most 7 days"
     parts = [
@@ -106,7 +108,7 @@ def _artifacts(artifact_store_status: ArtifactStoreStatus | None) -> str:
     return ", ".join(parts) + (f" ({artifact_store_status.problem})" if artifact_store_status.problem else "")
 
 
-def _day(history_day: HistoryDay) -> Sequence[object]:
+def _day_row(history_day: HistoryDay) -> Sequence[object]:
     held = "yes" if history_day.held else None
     return (
         *(history_day.day or "none", history_day.events, binary_size(history_day.bytes), history_day.due_at, held),
@@ -114,7 +116,7 @@ def _day(history_day: HistoryDay) -> Sequence[object]:
     )
 
 
-def _restore(history_restore: HistoryRestore) -> Sequence[object]:
+def _restore_row(history_restore: HistoryRestore) -> Sequence[object]:
     return (
         history_restore.day,
         history_restore.project or "all",
@@ -126,5 +128,5 @@ def _restore(history_restore: HistoryRestore) -> Sequence[object]:
     )
 
 
-def _hold(history_hold: HistoryHold) -> Sequence[object]:
+def _hold_row(history_hold: HistoryHold) -> Sequence[object]:
     return (history_hold.project, history_hold.task, history_hold.held_at, history_hold.held_by, history_hold.reason)
