@@ -18,7 +18,8 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED
 
 _CHECK_SECONDS: Final = 5.0
-_LAST_PORT: Final = 65_535
+"""The interval in seconds at which the state of the sandbox is requested."""
+_MAX_PORT: Final = 65_535
 
 
 @dataclass(frozen=True)
@@ -90,4 +91,4 @@ def _report(error: HerdError) -> None:
 
 
 def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= len(str(_LAST_PORT)) and 0 < int(text) <= _LAST_PORT
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_PORT)) and 0 < int(text) <= _MAX_PORT

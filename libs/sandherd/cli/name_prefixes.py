@@ -17,10 +17,11 @@ from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 
 Kind = Literal["task", "sandbox"]
-PAGE: Final = 1000
-PAGES: Final = 10
+PAGE_SIZE: Final = 1000
+"""Names in a page."""
+MAX_PAGES: Final = 10
 """Maximum number of pages of the live state, and of the history, that are searched for a name."""
-_SHOWN: Final = 5
+_MAX_LISTED: Final = 5
 _GENERATED_NAME: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{26}")
 """A name that `new_name` has generated. Users and programs may choose other names."""
 _COMPLETABLE_BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{6,25}")
@@ -47,7 +48,7 @@ async def full_name(herd: Herd, name: str, kind: Kind | None = None) -> str:
         return name
     kind = kind or kind_of(name)
     try:
-        return await _completed(herd, name, kind, short=short)
+        return await _complete(herd, name, kind, short=short)
     except HerdError as error:
         if error.problem.code is Code.INVALID_FIELD:
             raise
@@ -76,12 +77,12 @@ async def with_task_remedy(herd: Herd, name: str, error: HerdError) -> HerdError
     if kind_of(name) == "sandbox":
         return await _with_task_of_sandbox(herd, name, error) if "no task" in error.problem.message else error
     try:
-        found = (await herd.tasks(limit=1, labels={NAME_LABEL: name})).items
+        tasks = (await herd.tasks(limit=1, labels={NAME_LABEL: name})).items
     except HerdError:  # the first error is the one that matters
         return error
-    if not found:
+    if not tasks:
         return error
-    return _with_remedy(error, f"{name} is the name in its file of {found[0].task}: use that name")
+    return _with_remedy(error, f"{name} is the name in its file of {tasks[0].task}: use that name")
 
 
 async def _with_task_of_sandbox(herd: Herd, sandbox: str, error: HerdError) -> HerdError:
@@ -150,7 +151,7 @@ async def sandbox_view(herd: Herd, name: str) -> SandboxView:
     return await herd.sandbox(await sandbox_of(herd, name))
 
 
-def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
+def with_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
     """A function that calls `act` with the sandbox of this name, or of the task of this name."""
 
     async def act_on_sandbox(herd: Herd) -> T:
@@ -159,7 +160,7 @@ def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callab
     return act_on_sandbox
 
 
-def live_sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
+def with_live_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
     """A function that calls `act` with the live sandbox of this name, or of the task of this name."""
 
     async def act_on_sandbox(herd: Herd) -> T:
@@ -168,7 +169,7 @@ def live_sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> C
     return act_on_sandbox
 
 
-async def _completed(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
+async def _complete(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
     try:
         await (herd.task(name) if kind == "task" else herd.sandbox(name))
     except HerdError as error:
@@ -191,12 +192,12 @@ async def _matches(herd: Herd, name: str, kind: Kind, *, past: bool) -> list[str
 async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncIterator[str]:
     """Names of the live state or of the history, newest first. Raises `HerdError` if there are more than searched."""
     cursor: str | None = None
-    for _ in range(PAGES):
+    for _ in range(MAX_PAGES):
         if kind == "task":
-            tasks = await herd.tasks(limit=PAGE, cursor=cursor, past=past)
+            tasks = await herd.tasks(limit=PAGE_SIZE, cursor=cursor, past=past)
             names, cursor = [view.task for view in tasks.items], tasks.next_cursor
         else:
-            sandboxes = await herd.sandboxes(limit=PAGE, cursor=cursor, past=past)
+            sandboxes = await herd.sandboxes(limit=PAGE_SIZE, cursor=cursor, past=past)
             names, cursor = [view.sandbox for view in sandboxes.items], sandboxes.next_cursor
         for found in names:
             yield found
@@ -211,7 +212,9 @@ async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncItera
 
 
 def _ambiguous(name: str, kind: Kind, matches: list[str], *, short: bool) -> HerdError:
-    shown = ", ".join(matches[:_SHOWN]) + (f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else "")
+    shown = ", ".join(matches[:_MAX_LISTED]) + (
+        f" and {len(matches) - _MAX_LISTED} more" if len(matches) > _MAX_LISTED else ""
+    )
     if short:
         problem = f"{name} is too short to stand for a {kind}; these begin with it: {shown}"
         return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="copy the name of one of these")

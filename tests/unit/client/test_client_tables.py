@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from sandherd.cli.commands import doctor, sandboxes, schedules, stack, tasks
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.cli.options import Format
 from sandherd.cli.render import catalogue, console, overview
 from sandherd.cli.render.table import Column, cell_width, lines
@@ -180,13 +180,13 @@ def test_times_in_json_are_those_of_models(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` shows it and ends."""
-    assert status_of(["--version"]) == 0
+    assert run_command(["--version"]) == 0
     assert capsys.readouterr().out.startswith("sandherd 0.")
 
 
 def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
     """`version` shows what `--version` shows, as `help` does for `--help`."""
-    assert status_of(["version"]) == 0
+    assert run_command(["version"]) == 0
     assert capsys.readouterr().out.startswith("sandherd 0.")
 
 
@@ -196,9 +196,9 @@ def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> Non
 def test_help_can_be_requested_in_other_ways(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`-h` and `help` show what `--help` shows."""
     path = [word for word in words if word not in {"-h", "help"}]
-    assert status_of(words) == 0
+    assert run_command(words) == 0
     shown = capsys.readouterr().out
-    assert status_of([*path, "--help"]) == 0
+    assert run_command([*path, "--help"]) == 0
     assert shown == capsys.readouterr().out
 
 

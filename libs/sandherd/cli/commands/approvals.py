@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandherd.cli.command_templates import show_list
-from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, example, group, safe_sandbox
+from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, checked_sandbox, example, group
 from sandherd.cli.parse.durations import HALF_A_MINUTE, WaitTime
 from sandherd.cli.render.table import Column
 from sandherd.client.terminal_text import write_text
@@ -52,7 +52,7 @@ def list_approvals(  # one parameter per option
             "--sandbox",
             metavar="SANDBOX|TASK",
             help="Only for this sandbox, or for the live or last sandbox of this task.",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
         ),
     ] = None,
     state: Annotated[

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.completion import all_names
-from sandherd.cli.options import Format, Output, Project, SandboxOrTask, example, group, safe_sandbox
+from sandherd.cli.options import Format, Output, Project, SandboxOrTask, checked_sandbox, example, group
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -55,7 +55,7 @@ def get(
             "--of",
             metavar="SANDBOX|TASK",
             help="Search only events of this sandbox or task.",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
             autocompletion=all_names,
         ),
     ] = None,
@@ -71,6 +71,6 @@ def get(
     from sandherd.cli.herd_session import run_with_herd
 
     async def work(herd: "Herd") -> int:
-        return await artifact_output.write_one(herd, name, target, owner)
+        return await artifact_output.write_artifact(herd, name, target, owner)
 
     return run_with_herd(ctx, work, project=project)

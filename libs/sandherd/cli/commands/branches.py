@@ -174,7 +174,7 @@ def open_pull_request(  # one parameter per option
     from sandherd.cli.herd_session import run_with_herd
 
     return run_with_herd(
-        ctx, pull_request_output.open_one(branch, output, ready=ready, timeout=timeout), project=project
+        ctx, pull_request_output.open_pull_request(branch, output, ready=ready, timeout=timeout), project=project
     )
 
 

@@ -117,14 +117,14 @@ def transcript(
     As JSON, one entry per line. `sandherd events` has all events.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.name_prefixes import sandbox_named
+    from sandherd.cli.name_prefixes import with_sandbox
     from sandherd.cli.render import transcript as rendering
 
     async def show(herd: "Herd", name: str) -> int:
         await rendering.show(herd.transcript(name, thoughts=thoughts, results=results), output)
         return 0
 
-    return run_with_herd(ctx, sandbox_named(sandbox, show), project=project)
+    return run_with_herd(ctx, with_sandbox(sandbox, show), project=project)
 
 
 def compare(

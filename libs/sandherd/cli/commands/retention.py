@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.completion import all_names, project_names
-from sandherd.cli.options import Format, NamelessOutput, Project, example, group, safe_sandbox
+from sandherd.cli.options import Format, NamelessOutput, Project, checked_sandbox, example, group
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -166,7 +166,7 @@ def restore(
     from datetime import date
 
     from sandherd.cli.herd_session import command_context, run_as_operator
-    from sandherd.cli.history_restore import wait_restored
+    from sandherd.cli.history_restore import wait_until_restored
     from sandherd.cli.render.retention import show_restore
     from sandherd.client.context import holder
 
@@ -175,7 +175,7 @@ def restore(
 
     async def work(herd: "Herd") -> int:
         requested = await herd.restore_history(date.fromisoformat(day), days=days, by=by)
-        return show_restore(await wait_restored(herd, requested), output)
+        return show_restore(await wait_until_restored(herd, requested), output)
 
     return run_as_operator(ctx, work, project=project, create=True)
 
@@ -188,7 +188,7 @@ def verify(
         typer.Argument(
             metavar="[SANDBOX]",
             help="One sandbox, with its task [default: all of the project].",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
             autocompletion=all_names,
         ),
     ] = None,

@@ -285,12 +285,12 @@ def run(  # noqa: PLR0913  # one parameter per option
         others = {"name": name, "resume": resumed_task, "dir": work, "project": project, "create": create}
         default = repository is not None and repository.is_default
         unsupported = {"repo PATH (name its URL)": local, "base, --ticket and others without --repo": default}
-        return capture.take(task, limits, **others, **unsupported)
+        return capture.store(task, limits, **others, **unsupported)
     uploads = _repository_to_upload(repository) or work
     return run_with_herd(
         ctx,
         lambda herd: task_submission.run(
-            herd, task, output, name=name, follow=follow, limits=limits, earlier=resumed_task, work=uploads
+            herd, task, output, name=name, follow=follow, limits=limits, resume=resumed_task, uploads=uploads
         ),
         project=project,
         create=create,

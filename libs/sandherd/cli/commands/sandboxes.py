@@ -134,10 +134,10 @@ def sandbox_logs(
     It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows the output of the agent.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.name_prefixes import sandbox_named
+    from sandherd.cli.name_prefixes import with_sandbox
     from sandherd.cli.runtime_log import show
 
-    show_log = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
+    show_log = with_sandbox(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
     return run_with_herd(ctx, show_log, project=project)
 
 
@@ -217,9 +217,9 @@ def pause_sandbox(
     Its time to live and the time limits of its task keep running.
     """
     from sandherd.cli.command_templates import show_change
-    from sandherd.cli.name_prefixes import live_sandbox_named
+    from sandherd.cli.name_prefixes import with_live_sandbox
 
-    pause = live_sandbox_named(sandbox, lambda herd, name: herd.pause(name, reason=reason))
+    pause = with_live_sandbox(sandbox, lambda herd, name: herd.pause(name, reason=reason))
     return show_change(ctx, pause, _state_text("paused"), project=project, output=output)
 
 
@@ -229,9 +229,9 @@ def resume_sandbox(
 ) -> int:
     """Resume a paused sandbox, and wait until it runs."""
     from sandherd.cli.command_templates import show_change
-    from sandherd.cli.name_prefixes import live_sandbox_named
+    from sandherd.cli.name_prefixes import with_live_sandbox
 
-    resume = live_sandbox_named(sandbox, lambda herd, name: herd.resume(name))
+    resume = with_live_sandbox(sandbox, lambda herd, name: herd.resume(name))
     return show_change(ctx, resume, _state_text("running"), project=project, output=output)
 
 
@@ -245,7 +245,7 @@ def extend_sandbox(
 ) -> int:
     """Set the expiry of a sandbox to this time from now, unless it expires later anyway."""
     from sandherd.cli.command_templates import show_change
-    from sandherd.cli.name_prefixes import live_sandbox_named
+    from sandherd.cli.name_prefixes import with_live_sandbox
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import cell
 
@@ -262,7 +262,7 @@ def extend_sandbox(
 
     return show_change(
         ctx,
-        live_sandbox_named(sandbox, extend),
+        with_live_sandbox(sandbox, extend),
         lambda view: f"{view.sandbox} may live until {cell(view.expires_at)}",
         project=project,
         output=output,

@@ -40,7 +40,7 @@ def logs(
 
     A document has the text of a line of the log; if that is JSON, `record` has its fields.
 
-    With --follow it continues until it is interrupted. For a herd elsewhere, use `kubectl logs` or
+    With --follow it continues until it is interrupted. For a herd no_logs_error, use `kubectl logs` or
     `docker compose logs`.
     """
     import asyncio
@@ -53,5 +53,5 @@ def logs(
     try:
         local_stack()
     except HerdError as error:  # only the client is installed
-        raise service_logs.elsewhere(error.problem.message) from None
+        raise service_logs.no_logs_error(error.problem.message) from None
     return asyncio.run(service_logs.show(command_context(ctx), service, output, follow=follow, lines=lines))

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import typer
 
 from sandherd.cli.commands.tokens import Role, checked_role
-from sandherd.cli.options import Format, NamelessOutput, Project, example, safe_sandbox
+from sandherd.cli.options import Format, NamelessOutput, Project, checked_sandbox, example
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def open_(  # one parameter per option
         typer.Argument(
             metavar="SANDBOX|TASK",
             help="Open the page of this sandbox, or of this task's sandbox [default: the page of the herd].",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
         ),
     ] = None,
     *,
