@@ -83,7 +83,7 @@ async def test_broker_stores_again_after_exhausted_memory(folder: Path) -> None:
     """At the limit of its address space or control group it is restarted, the cause is named, and nothing is lost."""
     async with guarded_broker(folder / "h") as found:
         (keeper,) = found.keepers
-        found.broker.child.started = lambda: record(folder / "h", keeper)
+        found.broker.child.on_start = lambda: record(folder / "h", keeper)
         for limit, cause in ((limit_address_space, "out of memory"), (memory_cgroup, "perhaps by the kernel")):
             while await ended_by_another_fault(found, limit):
                 pass
