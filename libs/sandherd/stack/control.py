@@ -115,8 +115,8 @@ async def up(
     if supervisor is None:
         _refuse_without_space(layout, servers)
         supervisor = start_supervisor(layout, servers, _environment(layout, config, environ))
-    elif wait and (lacking := shortages(measure_home(layout.path))):
-        raise DiskTooSmallError("; ".join(lacking))
+    elif wait and (problems := shortages(measure_home(layout.path))):
+        raise DiskTooSmallError("; ".join(problems))
     if not wait:
         return await status(home)
     try:
@@ -243,5 +243,5 @@ async def _wait_until_started(home: Home, supervisor: ProcessRecord, servers: in
 def _failure(home: Home, servers: int) -> StackFailedError:
     """The error that states why the supervisor has ended."""
     reported = why_ended(home)
-    lacking = refused_for_space(home.path, servers, reported)
-    return DiskTooSmallError(lacking) if lacking else StackFailedError(reported)
+    space_error = refused_for_space(home.path, servers, reported)
+    return DiskTooSmallError(space_error) if space_error else StackFailedError(reported)

@@ -58,11 +58,11 @@ class BaseImage:
 
         If the image has no suitable Python, it is a version to download.
         """
-        pythons = self._suitable_pythons(oldest) or _at_least(MINORS, oldest)
+        pythons = self._suitable_pythons(oldest) or _from_oldest(MINORS, oldest)
         return PythonPlatform(MINOR if MINOR in pythons else pythons[0], self.libc, self.machine)
 
     def _suitable_pythons(self, oldest: str) -> tuple[str, ...]:
-        return _at_least(self.pythons, oldest)
+        return _from_oldest(self.pythons, oldest)
 
 
 def inspect_base(docker: Docker, image: str, platform: str | None) -> BaseImage:
@@ -91,7 +91,7 @@ def download_options(kind: PythonPlatform) -> list[str]:
     return ["--python", sys.executable, "--python-version", kind.minor, "--python-platform", platform]
 
 
-def _at_least(minors: tuple[str, ...], oldest: str) -> tuple[str, ...]:
+def _from_oldest(minors: tuple[str, ...], oldest: str) -> tuple[str, ...]:
     return tuple(minor for minor in minors if MINORS.index(minor) >= MINORS.index(oldest))
 
 
