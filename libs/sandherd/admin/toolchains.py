@@ -143,13 +143,13 @@ def _stats(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _replace(new_environment: Path, target: Path) -> None:
-    old = _create(f".{target.name}-old-", target.parent)
+    old_environment = _create(f".{target.name}-old-", target.parent)
     try:
         if target.exists():
-            target.rename(old / target.name)
+            target.rename(old_environment / target.name)
         new_environment.rename(target)
     finally:
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old_environment, ignore_errors=True)
 
 
 def _python_for(kind: str, environ: Mapping[str, str]) -> str:

@@ -113,31 +113,31 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
     negated = glob[at : at + 1] in {b"!", b"^"}
     at += negated
     members: set[int] = set()
-    before: int | None = None
+    range_start: int | None = None
     first = True
     while first or glob[at : at + 1] != b"]":
         first = False
-        added, before, at = _member(glob, at, before)
+        added, range_start, at = _member(glob, at, range_start)
         members |= added
     chosen = (set(range(256)) - members if negated else members) - {ord("/")}
     return b"[%b]" % b"".join(map(_byte_expression, sorted(chosen))) if chosen else b"(?!)", at + 1
 
 
-def _member(glob: bytes, at: int, before: int | None) -> tuple[set[int], int | None, int]:
+def _member(glob: bytes, at: int, range_start: int | None) -> tuple[set[int], int | None, int]:
     """The bytes of one member of a set, the possible start of a range after it, and the position of the next member."""
-    one = _byte(glob, at)
-    if one == ord("-") and before and glob[at + 1 : at + 2] not in {b"", b"]"}:
+    byte = _byte(glob, at)
+    if byte == ord("-") and range_start and glob[at + 1 : at + 2] not in {b"", b"]"}:
         end, at = _unescape(glob, at + 1)
-        return set(range(before, end + 1)), None, at
-    if one == ord("[") and glob[at + 1 : at + 2] == b":":
+        return set(range(range_start, end + 1)), None, at
+    if byte == ord("[") and glob[at + 1 : at + 2] == b":":
         closing = glob.find(b"]", at + 2)
         if closing < 0:
             raise _NoMatchError
         if closing > at + 2 and glob[closing - 1 : closing] == b":":
             return _class_members(glob[at + 2 : closing - 1]), None, closing + 1
-        return {one}, one, at + 1
-    one, at = _unescape(glob, at)
-    return {one}, one, at
+        return {byte}, byte, at + 1
+    byte, at = _unescape(glob, at)
+    return {byte}, byte, at
 
 
 def _class_members(name: bytes) -> set[int]:

@@ -83,14 +83,14 @@ class IgnoreRules:
 
     def read(self, root: Path, directory: str, names: Collection[str]) -> bool:
         """Read the rules of a directory, whose entries are `names`. Returns whether the rules have changed."""
-        before = self._scopes.get(directory)
+        old_scope = self._scopes.get(directory)
         if _GITIGNORE not in names and GIT not in names:
             self._scopes.pop(directory, None)
-            return before is not None and self._update_git_directories(before, _Scope())
+            return old_scope is not None and self._update_git_directories(old_scope, _Scope())
         exclude_file = self._exclude_file(root, root / directory / GIT) if GIT in names else None
         gitignore, git = root / directory / _GITIGNORE, root / directory / GIT
         stamps = (_stamp(gitignore), _stamp(git), _stamp(exclude_file) if exclude_file else None)
-        if before is not None and before.stamps == stamps:
+        if old_scope is not None and old_scope.stamps == stamps:
             return False
         self._scopes[directory] = scope = _Scope(
             stamps,
@@ -99,7 +99,7 @@ class IgnoreRules:
             (GitignoreRules(content(exclude_file) if exclude_file else b""), self._user),
             _git_dir(root, exclude_file),
         )
-        return self._update_git_directories(before, scope)
+        return self._update_git_directories(old_scope, scope)
 
     def _exclude_file(self, root: Path, git: Path) -> Path | None:
         """The path of a repository's exclude file; None if it is outside the tree, where a worker must not read."""
@@ -115,8 +115,8 @@ class IgnoreRules:
     def _may_read(self, root: Path, path: Path) -> bool:
         return not self._confined or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
-    def _update_git_directories(self, before: _Scope | None, after: _Scope) -> bool:
-        if (before is not None and before.git_dir) or after.git_dir:
+    def _update_git_directories(self, old_scope: _Scope | None, new_scope: _Scope) -> bool:
+        if (old_scope is not None and old_scope.git_dir) or new_scope.git_dir:
             self._git_dirs = frozenset(scope.git_dir for scope in self._scopes.values() if scope.git_dir)
         return True
 

@@ -176,8 +176,8 @@ def build_for(arguments: Sequence[str]) -> typer.Typer:
 
     The subcommand is known if it is the first argument, or the first after options and their values.
     """
-    named = named_command(arguments)
-    return build(named[:1], complete=False) if named else build()
+    command_words = named_command(arguments)
+    return build(command_words[:1], complete=False) if command_words else build()
 
 
 def named_command(arguments: Sequence[str]) -> list[str]:
@@ -188,4 +188,4 @@ def named_command(arguments: Sequence[str]) -> list[str]:
     if not rest or rest[0] not in COMMANDS:
         return []
     is_group = COMMANDS[rest[0]].epilog is None
-    return [word for word in rest[: 2 if is_group else 1] if not word.startswith("-")]
+    return [argument for argument in rest[: 2 if is_group else 1] if not argument.startswith("-")]

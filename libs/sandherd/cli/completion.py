@@ -71,10 +71,10 @@ def context_names(_ctx: typer.Context, incomplete: str) -> list[str]:
     from sandherd.client.named_contexts import LOCAL, contexts_file, read_contexts
 
     try:
-        known = sorted(read_contexts(contexts_file()).contexts)
+        names = sorted(read_contexts(contexts_file()).contexts)
     except HerdError:
-        known = []
-    return [name for name in [*known, LOCAL] if name.startswith(incomplete)]
+        names = []
+    return [name for name in [*names, LOCAL] if name.startswith(incomplete)]
 
 
 def part_names(ctx: typer.Context, incomplete: str) -> list[str]:

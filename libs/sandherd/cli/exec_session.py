@@ -109,8 +109,8 @@ class _Writer:
     """Writes the output of a command: unchanged to a pipe or a file, without control sequences to a terminal."""
 
     def __init__(self) -> None:
-        new = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": new("replace"), "stderr": new("replace")}
+        new_decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": new_decoder("replace"), "stderr": new_decoder("replace")}
         self._colours = Paint.for_screen().on
 
     def write(self, piece: ExecOutput) -> None:
@@ -153,8 +153,8 @@ def _show_state(state: ExecState, output: Format) -> int:
     if output.is_json:
         console.print_document(output, _document(state, []))
     else:
-        sent = f"{state.exec}: signal sent; see its state with --status"
-        write_text(sent if state.state == "running" else _state_line(state))
+        signal_text = f"{state.exec}: signal sent; see its state with --status"
+        write_text(signal_text if state.state == "running" else _state_line(state))
     return 0
 
 

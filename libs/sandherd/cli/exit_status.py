@@ -77,8 +77,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _call(arguments: Sequence[str]) -> object:
     """Call the command, and return its result. Raises its errors, also the one for which typer ends the process."""
-    if (named := completion_option(arguments)) is not None:
-        handle_completion_option(*named)
+    if (shell_option := completion_option(arguments)) is not None:
+        handle_completion_option(*shell_option)
         return None
     app = build_for(arguments)
     try:
@@ -112,9 +112,9 @@ def _one_line(error: typer.TyperException) -> str:
     if (
         message.startswith(_UNKNOWN_COMMAND_MESSAGE)
         and not message.endswith("?")
-        and (named := _synonyms(message, context))
+        and (suggestions := _synonyms(message, context))
     ):
-        message = f"{message}. Did you mean {named}?"
+        message = f"{message}. Did you mean {suggestions}?"
     return f"{message} See `{command} --help`" if message.endswith("?") else f"{message}; see `{command} --help`"
 
 

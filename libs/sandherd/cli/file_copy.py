@@ -92,9 +92,9 @@ async def _upload(herd: Herd, local: Path, remote: SandboxPath, output: Format) 
     remote = replace(remote, sandbox=await sandbox_of(herd, remote.sandbox))
     path = await _target_path(herd, local, remote)
     with ProgressBar(str(local)) as bar:
-        written = await herd.upload(remote.sandbox, local, path, on_progress=bar.move)
+        summary = await herd.upload(remote.sandbox, local, path, on_progress=bar.move)
     target = f"{remote.sandbox}:{path}"
-    return show_result(output, target, written.size, written.sha256, folder=local.is_dir(), files=written.files)
+    return show_result(output, target, summary.size, summary.sha256, folder=local.is_dir(), files=summary.files)
 
 
 async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
@@ -140,10 +140,10 @@ def warn_about_links(links: Sequence[tuple[str, str]]) -> None:
     """Print one line about links that were not created here, because they may lead out of the folder."""
     if not links:
         return
-    shown = ", ".join(visible_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_LISTED_LINKS])
+    listed = ", ".join(visible_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_LISTED_LINKS])
     more = f" and {len(links) - _MAX_LISTED_LINKS} more" if len(links) > _MAX_LISTED_LINKS else ""
-    what = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
-    print_error(f"left out {what} out of the folder: {shown}{more}")
+    subject = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
+    print_error(f"left out {subject} out of the folder: {listed}{more}")
 
 
 def replace_file(out: Any, local: Path, mode: int) -> None:
@@ -158,10 +158,10 @@ def replace_file(out: Any, local: Path, mode: int) -> None:
     Path(spare).replace(local)
 
 
-def show_result(output: Format, path: str, size: int, sha256: str, *, folder: bool = False, **more: int) -> int:
+def show_result(output: Format, path: str, size: int, sha256: str, *, folder: bool = False, **fields: int) -> int:
     """Show what was copied. The size of a folder is the size of its archive. Returns the exit status."""
     if output.is_json:
-        console.print_document(output, {"path": path, "size": size, "sha256": sha256, **more})
+        console.print_document(output, {"path": path, "size": size, "sha256": sha256, **fields})
     else:
         prefix = "a folder, as an archive of " if folder else ""
         write_text(f"{path}: {prefix}{pluralize(size, 'byte')}, SHA-256 {sha256[:16]}…")

@@ -32,8 +32,8 @@ class PortPair:
 
 def port_pair(text: str) -> PortPair:
     """Parse `REMOTE`, `LOCAL:REMOTE` or `:REMOTE`. Raises `HerdError`."""
-    before, colon, remote = text.rpartition(":")
-    local = before or "0" if colon else remote
+    local_text, colon, remote = text.rpartition(":")
+    local = local_text or "0" if colon else remote
     if not (_is_port(remote) and (_is_port(local) or local == "0")):
         raise HerdError.of(
             Code.INVALID_FIELD,

@@ -93,9 +93,9 @@ class GitFilter:
         """Print one line with the paths that were left out, if there are any."""
         if not self._left_out:
             return
-        shown = ", ".join(visible_line(path[:200]) for path in list(self._left_out)[:_MAX_LISTED])
+        listed = ", ".join(visible_line(path[:200]) for path in list(self._left_out)[:_MAX_LISTED])
         more = f" and {len(self._left_out) - _MAX_LISTED} more" if len(self._left_out) > _MAX_LISTED else ""
-        print_error(f"left out {shown}{more}: git here would run the programs that it names; --with-git copies it")
+        print_error(f"left out {listed}{more}: git here would run the programs that it names; --with-git copies it")
 
 
 def _names(folder: Path) -> list[str]:

@@ -47,10 +47,12 @@ async def upload_each(herd: Herd, repositories: Mapping[str, LocalRepository]) -
     for task, repository in repositories.items():
         tasks.setdefault((repository.top, repository.base, repository.commit), []).append(task)
     uploaded: dict[str, Repository] = {}
-    for first, *others in tasks.values():
-        uploaded[first] = await upload(herd, SHARED_BUNDLES if others else first, repositories[first])
-        bundle = uploaded[first].bundle
-        uploaded |= {task: of_bundle(repositories[task], bundle) for task in others if bundle is not None}
+    for first_task, *other_tasks in tasks.values():
+        uploaded[first_task] = await upload(
+            herd, SHARED_BUNDLES if other_tasks else first_task, repositories[first_task]
+        )
+        bundle = uploaded[first_task].bundle
+        uploaded |= {task: of_bundle(repositories[task], bundle) for task in other_tasks if bundle is not None}
     return uploaded
 
 

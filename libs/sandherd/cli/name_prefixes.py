@@ -130,10 +130,10 @@ async def live_sandbox_of(herd: Herd, name: str) -> str:
         return sandbox
     view = await herd.sandbox(sandbox)
     if view.state in SANDBOX_ENDED:
-        why = view.error or view.reason
+        reason = view.error or view.reason
         raise HerdError.of(
             Code.CONFLICT,
-            f"{sandbox}, the last sandbox of {name}, is {view.state}" + (f": {why}" if why else ""),
+            f"{sandbox}, the last sandbox of {name}, is {view.state}" + (f": {reason}" if reason else ""),
             field="sandbox",
             remedy=f"see `sandherd tasks get {name}`",
         )
@@ -186,7 +186,7 @@ async def _complete(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
 async def _matches(herd: Herd, name: str, kind: Kind, *, past: bool) -> list[str]:
     """Generated names of the live state or of the history that begin with `name`."""
     names = _names(herd, name, kind, past=past)
-    return [found async for found in names if found.startswith(name) and _GENERATED_NAME.fullmatch(found)]
+    return [match async for match in names if match.startswith(name) and _GENERATED_NAME.fullmatch(match)]
 
 
 async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncIterator[str]:
@@ -199,8 +199,8 @@ async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncItera
         else:
             sandboxes = await herd.sandboxes(limit=PAGE_SIZE, cursor=cursor, past=past)
             names, cursor = [view.sandbox for view in sandboxes.items], sandboxes.next_cursor
-        for found in names:
-            yield found
+        for entity_name in names:
+            yield entity_name
         if cursor is None:
             return
     raise HerdError.of(
@@ -212,11 +212,11 @@ async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncItera
 
 
 def _ambiguous(name: str, kind: Kind, matches: list[str], *, short: bool) -> HerdError:
-    shown = ", ".join(matches[:_MAX_LISTED]) + (
+    listed = ", ".join(matches[:_MAX_LISTED]) + (
         f" and {len(matches) - _MAX_LISTED} more" if len(matches) > _MAX_LISTED else ""
     )
     if short:
-        problem = f"{name} is too short to stand for a {kind}; these begin with it: {shown}"
+        problem = f"{name} is too short to stand for a {kind}; these begin with it: {listed}"
         return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="copy the name of one of these")
-    problem = f"several names begin with {name}: {shown}"
+    problem = f"several names begin with {name}: {listed}"
     return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="give more of its letters")

@@ -23,8 +23,8 @@ Replay = Callable[[Iterable[bytes], "Settings", bytes | None], "ReplayReport"]
 
 def installed_replay() -> Replay:
     """The replay function of the monitor. Raises `HerdError` if the monitor is not installed here."""
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        replay: Replay = entry.load()
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        replay: Replay = entry_point.load()
         return replay
     raise HerdError.of(
         Code.UNAVAILABLE,

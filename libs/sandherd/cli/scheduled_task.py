@@ -29,10 +29,10 @@ class RunCapture:
     unsupported_option: str = ""
     """The first given option that the task of a schedule can't have."""
 
-    def store(self, task: TaskSpec, limits: Mapping[str, float], **others: object) -> int:
-        """Store the task of `run`. `others` has the values of the options that a schedule can't have. Returns 0."""
+    def store(self, task: TaskSpec, limits: Mapping[str, float], **unsupported: object) -> int:
+        """Store the task of `run`. `unsupported` has the values of options that a schedule can't have. Returns 0."""
         self.task, self.limits = task, limits
-        self.unsupported_option = next((f"--{option}" for option, value in others.items() if value), "")
+        self.unsupported_option = next((f"--{option}" for option, value in unsupported.items() if value), "")
         return 0
 
 

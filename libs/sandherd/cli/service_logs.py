@@ -64,9 +64,9 @@ def _check_local(context: Context, stack_url: str | None, names: list[str]) -> N
         raise no_logs_error(f"no local stack was started in {context.home}")
 
 
-def no_logs_error(why: str) -> HerdError:
+def no_logs_error(reason: str) -> HerdError:
     """The error for a herd whose services are not on this machine."""
-    return HerdError.of(Code.UNAVAILABLE, f"{why}: there are no logs of its services here", remedy=_LOGS_REMEDY)
+    return HerdError.of(Code.UNAVAILABLE, f"{reason}: there are no logs of its services here", remedy=_LOGS_REMEDY)
 
 
 async def _lines(log: "stack.PartLog", lines: int, *, follow: bool) -> AsyncIterator[str]:

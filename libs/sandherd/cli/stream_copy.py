@@ -52,8 +52,8 @@ def copy(run_work: Callable[[Work], int], source: str, target: str, output: Form
 async def _upload(herd: Herd, file: IO[bytes], remote: SandboxPath, output: Format) -> int:
     sandbox = await sandbox_of(herd, remote.sandbox)
     with ProgressBar("standard input") as bar:
-        written = await herd.upload(sandbox, file, remote.path, on_progress=bar.move)
-    return show_result(output, f"{sandbox}:{remote.path}", written.size, written.sha256)
+        summary = await herd.upload(sandbox, file, remote.path, on_progress=bar.move)
+    return show_result(output, f"{sandbox}:{remote.path}", summary.size, summary.sha256)
 
 
 def _read_input(file: IO[bytes]) -> None:

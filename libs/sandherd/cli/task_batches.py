@@ -102,12 +102,12 @@ def _task_of(row: Sequence[object]) -> str:
 def _report_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     """Report the tasks that were rejected or not accepted in time. Returns 1 if a task was rejected, else 0."""
     rejected = [outcome for outcome in outcomes if outcome.state == REJECTED]
-    waiting = sum(outcome.state == UNKNOWN for outcome in outcomes)
+    not_accepted = sum(outcome.state == UNKNOWN for outcome in outcomes)
     for outcome in rejected:
         print_error(f"{outcome.task} was rejected: {outcome.error}")
-    if waiting:
+    if not_accepted:
         print_error(
-            f"the spawner has not accepted {pluralize(waiting, 'task')} yet; all are stored; see `sandherd doctor`"
+            f"the spawner has not accepted {pluralize(not_accepted, 'task')} yet; all are stored; see `sandherd doctor`"
         )
     return 1 if rejected else 0
 
@@ -137,7 +137,7 @@ def _show_outcomes(
         "timed_out": ended < len(outcomes),
         "tasks": outcomes,
     }
-    rows = [[one.task, one.state, one.name, one.attempt, one.error] for one in outcomes]
+    rows = [[outcome.task, outcome.state, outcome.name, outcome.attempt, outcome.error] for outcome in outcomes]
     set_fields = {name: value for name, value in document.items() if value is not None}
     console.print_list(output, set_fields, OUTCOME_HEADER, rows)
     if batch and output in {Format.TABLE, Format.WIDE}:

@@ -87,7 +87,7 @@ def _has_files(uploads: "WorkSource | LocalRepository | RepositorySource") -> bo
 async def _with_full_names(herd: Herd, task: TaskSpec, resume: "ResumeSource | None") -> TaskSpec:
     """The task with the full names of its dependencies, and of the task that it resumes. Raises `HerdError`."""
     if task.depends_on:
-        names = [await full_name(herd, one, "task") for one in task.depends_on]
+        names = [await full_name(herd, dependency, "task") for dependency in task.depends_on]
         await require_dependencies(herd, names)
         task = task.model_copy(update={"depends_on": tuple(names)})
     if resume is None:
@@ -156,14 +156,14 @@ async def _follow_until_ended(herd: Herd, name: str, task: TaskSpec, output: For
     return status
 
 
-def _exit_status(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
+def _exit_status(name: str, last_event: Event | None, sandboxes: Sequence[str]) -> int:
     """The exit status for the task's last event. Raises `HerdError` if the task was refused."""
-    if last is not None and last.type == _COMPLETED_TYPE:
+    if last_event is not None and last_event.type == _COMPLETED_TYPE:
         return 0
-    if last is not None and last.type in TASK_REFUSED:
-        raise refused(last)
+    if last_event is not None and last_event.type in TASK_REFUSED:
+        raise refused(last_event)
     where = f"sandherd trajectory {sandboxes[-1]}" if sandboxes else f"sandherd events {name}"
-    state = last.type.removeprefix("task.") if last is not None else "ended with unknown outcome"
+    state = last_event.type.removeprefix("task.") if last_event is not None else "ended with unknown outcome"
     print_error(f"{name} {state}; see `{where}`")
     return 1
 
@@ -187,7 +187,7 @@ def show_delivery(delivery: "MessageOutcome", output: Format) -> int:
         write_text(f"{delivery.message}: delivered{took}, and the agent has it")
     if delivery.state is MessageState.ACKNOWLEDGED:
         return 0
-    why = delivery.reason or "not acknowledged in time"
+    reason = delivery.reason or "not acknowledged in time"
     remedy = NAME_REMEDY if delivery.code == Code.NOT_FOUND else f"see `sandherd sandboxes get {delivery.sandbox}`"
-    print_error(f"{delivery.message} is {delivery.state}: {why}; {remedy}")
+    print_error(f"{delivery.message} is {delivery.state}: {reason}; {remedy}")
     return 1

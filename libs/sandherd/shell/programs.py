@@ -47,7 +47,7 @@ def programs_of(tool_input: Mapping[str, Any]) -> list[RunProgram]:
     command = next((tool_input[name] for name in _FIELDS if tool_input.get(name)), None)
     if isinstance(command, str):
         return list(islice(_programs_of_script(command, _MAX_DEPTH), MAX_PROGRAMS))
-    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+    if isinstance(command, list) and all(isinstance(argument, str) for argument in command):
         fits = sum(map(len, command)) <= MAX_CHARS
         return list(islice(_started_programs(RunProgram(tuple(command)), _MAX_DEPTH), MAX_PROGRAMS)) if fits else []
     return []

@@ -123,8 +123,8 @@ class NatsServer:
 
     async def _start(self) -> None:
         make_directory(self._ports)
-        for old in self._ports.iterdir():
-            old.unlink()
+        for old_file in self._ports.iterdir():
+            old_file.unlink()
         self._replace_config(self._write_config())
         self.child.start()
         await self.child.until(self._read_port, _READY_SECONDS, "nats-server")

@@ -50,8 +50,8 @@ def cause_of_status(status: int | None, written: str, oom_kills: int) -> str | N
         return KILLED
     # A Go program prints its error first, and then a stack trace for each goroutine.
     fatal = [line for line in written.splitlines() if line.startswith(("fatal error:", "runtime:"))]
-    last = [line for line in written.splitlines() if line.strip()][-1:]
-    causes = (cause_of(line) for line in (*fatal, *last))
+    last_line = [line for line in written.splitlines() if line.strip()][-1:]
+    causes = (cause_of(line) for line in (*fatal, *last_line))
     first_cause = next((cause for cause in causes if cause), None)
     return _TEXTS[first_cause] if first_cause else None
 

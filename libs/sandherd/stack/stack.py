@@ -199,20 +199,20 @@ class Stack:
 
     async def _wait_ready(self, seconds: float) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
-        while waiting := await self.unready():
+        while unready := await self.unready():
             if asyncio.get_running_loop().time() > deadline:
-                raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._waiting_text(waiting)}")
+                raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._problems_text(unready)}")
             if failed_parts := [
                 name for name, monitor in self._monitors.items() if monitor.restarts >= _MAX_STARTS - 1
             ]:
                 problems = dict.fromkeys(failed_parts, f"ended {_MAX_STARTS} times")
-                raise ChildFailedError(f"can't start:\n{self._waiting_text(problems)}")
+                raise ChildFailedError(f"can't start:\n{self._problems_text(problems)}")
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _waiting_text(self, waiting: Mapping[str, str]) -> str:
+    def _problems_text(self, problems: Mapping[str, str]) -> str:
         return "\n".join(
             f"{name}: {detail}\n{cause_in(self._monitors[name].part.child.last_lines(5))}"
-            for name, detail in waiting.items()
+            for name, detail in problems.items()
         )
 
     def _http(self, name: str) -> str | None:

@@ -35,15 +35,16 @@ def list_contexts(output: Output = Format.TABLE) -> int:
     from sandherd.cli.render.console import print_list
     from sandherd.client.named_contexts import contexts_file, read_contexts
 
-    stored = read_contexts(contexts_file())
+    named_contexts = read_contexts(contexts_file())
     documents = [
-        _facts(name, context, current=name == stored.current) for name, context in sorted(stored.contexts.items())
+        _facts(name, context, current=name == named_contexts.current)
+        for name, context in sorted(named_contexts.contexts.items())
     ]
     rows = [
         (item["context"], "yes" if item["current"] else "", item["nats_url"], item.get("project"), item["credentials"])
         for item in documents
     ]
-    print_list(output, {"contexts": documents, "current": stored.current}, HEADER, rows)
+    print_list(output, {"contexts": documents, "current": named_contexts.current}, HEADER, rows)
     return 0
 
 

@@ -136,7 +136,7 @@ def delete_webhook(ctx: typer.Context, name: Name, project: Project = None, outp
     return show_change(
         ctx,
         lambda herd: herd.delete_webhook(name),
-        lambda found: f"webhook {found.name} is deleted",
+        lambda webhook: f"webhook {webhook.name} is deleted",
         project=project,
         output=output,
     )

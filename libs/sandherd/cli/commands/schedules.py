@@ -174,7 +174,7 @@ def resume_schedule(ctx: typer.Context, name: Name, project: Project = None, out
 def trigger_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Start a task of a schedule now, and print its name. The overlap policy and a pause are ignored."""
     return show_change(
-        ctx, lambda herd: herd.trigger_schedule(name), lambda found: str(found.task), project=project, output=output
+        ctx, lambda herd: herd.trigger_schedule(name), lambda view: str(view.task), project=project, output=output
     )
 
 
@@ -184,7 +184,7 @@ def delete_schedule(ctx: typer.Context, name: Name, project: Project = None, out
     return show_change(
         ctx,
         lambda herd: herd.delete_schedule(name),
-        lambda found: f"schedule {found.name} is deleted",
+        lambda view: f"schedule {view.name} is deleted",
         project=project,
         output=output,
     )

@@ -80,8 +80,8 @@ def list_secrets(ctx: typer.Context, project: Project = None, output: Output = F
     from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
-        found = await herd.secrets()
-        print_list(output, found, HEADER, [_row(one) for one in found.secrets])
+        secrets = await herd.secrets()
+        print_list(output, secrets, HEADER, [_row(view) for view in secrets.secrets])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -106,7 +106,7 @@ def delete_secret(
     return show_change(
         ctx,
         lambda herd: herd.delete_secret(name, force=force),
-        lambda found: f"secret {found.name} is deleted",
+        lambda view: f"secret {view.name} is deleted",
         project=project,
         output=output,
     )

@@ -184,5 +184,5 @@ def _problem(stack_status: "StackStatus") -> str:
     if stack_status.phase == "unsupervised":
         return "the supervisor of the stack was killed; `sandherd up` starts a new one, and agents keep running"
     not_ready = [part.name for part in stack_status.parts if not part.ready]
-    what = f"{', '.join(not_ready)} not ready" if not_ready else f"the stack is {stack_status.phase}"
-    return f"{what}; see the logs in {stack_status.home / 'logs'}, and check with `sandherd doctor`"
+    problem = f"{', '.join(not_ready)} not ready" if not_ready else f"the stack is {stack_status.phase}"
+    return f"{problem}; see the logs in {stack_status.home / 'logs'}, and check with `sandherd doctor`"

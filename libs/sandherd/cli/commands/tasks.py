@@ -245,5 +245,5 @@ def _row(task: "TaskView") -> list[object]:
     # For an ended task only the number of attempts is shown: it has no next attempt.
     attempts = attempt if task.state in TASK_ENDED else f"{attempt}/{task.max_attempts}"
     name, batch = task.labels.get(NAME_LABEL), task.labels.get(BATCH_LABEL)
-    named, times = [task.task, task.state, name], [task.priority, attempts, task.sandbox, task.submitted_at]
-    return [*named, *times, task.waits_for, batch, text]
+    names, times = [task.task, task.state, name], [task.priority, attempts, task.sandbox, task.submitted_at]
+    return [*names, *times, task.waits_for, batch, text]

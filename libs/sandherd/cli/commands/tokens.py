@@ -85,8 +85,8 @@ def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Fo
     from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
-        found = await herd.tokens()
-        print_list(output, found, HEADER, [_row(view) for view in found.tokens])
+        tokens = await herd.tokens()
+        print_list(output, tokens, HEADER, [_row(view) for view in tokens.tokens])
         return 0
 
     return run_with_herd(ctx, work, project=project)

@@ -84,8 +84,8 @@ def check_credential(bearer: Bearer, path: Path, now: datetime) -> Check:
             "credential", CheckState.WRONG, f"{name}, expired at {bearer.expires_at:%Y-%m-%d %H:%M} UTC", remedy
         )
     state = CheckState.WARNING if bearer.expires_at - now < _EXPIRY_WARNING else CheckState.RIGHT
-    found = f"{name}, until {bearer.expires_at:%Y-%m-%d %H:%M} UTC"
-    return Check("credential", state, found, remedy if state is CheckState.WARNING else None)
+    text = f"{name}, until {bearer.expires_at:%Y-%m-%d %H:%M} UTC"
+    return Check("credential", state, text, remedy if state is CheckState.WARNING else None)
 
 
 def check_service(name: str, address: str, body: str, *, ready: bool) -> Check:
@@ -100,12 +100,12 @@ def check_service(name: str, address: str, body: str, *, ready: bool) -> Check:
 
 def check_skew(skew: timedelta) -> Check:
     """Whether the clocks of this machine and of a service agree. HTTP dates have a resolution of one second."""
-    found = f"differs from the clock of the services by {abs(skew.total_seconds()):.0f} s"
+    text = f"differs from the clock of the services by {abs(skew.total_seconds()):.0f} s"
     if abs(skew) <= timedelta(seconds=1):
         return Check("clock", CheckState.RIGHT, "agrees with the clock of the services to the second")
     if abs(skew) > MAX_SKEW:
-        return Check("clock", CheckState.WRONG, found, "set the clock of this machine")
-    return Check("clock", CheckState.RIGHT, found)
+        return Check("clock", CheckState.WRONG, text, "set the clock of this machine")
+    return Check("clock", CheckState.RIGHT, text)
 
 
 def check_disks(home: Path) -> list[Check]:
@@ -132,9 +132,9 @@ def check_unpublished(home: Path) -> list[Check]:
         return [Check("unsaid", CheckState.UNKNOWN, f"{quarantine}: {error.strerror}")]
     if not count:
         return [Check("unsaid", CheckState.RIGHT, "no unpublished events")]
-    found = f"{count} ended sandbox{'es' if count > 1 else ''} with unpublished events, in {quarantine}"
+    text = f"{count} ended sandbox{'es' if count > 1 else ''} with unpublished events, in {quarantine}"
     remedy = "retried every 10 minutes; see the end of run/*/log in each folder; deleting a folder discards its events"
-    return [Check("unsaid", CheckState.WARNING, found, remedy)]
+    return [Check("unsaid", CheckState.WARNING, text, remedy)]
 
 
 async def _check_over_broker(context: Context, now: datetime, replied: set[str]) -> AsyncIterator[Check]:

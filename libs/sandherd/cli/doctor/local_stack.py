@@ -24,8 +24,8 @@ def is_local_stack(context: Context) -> bool:
 
 def check_identity(home: Path) -> list[Check]:
     """A failed check if the keys of the herd in this home are missing; else empty."""
-    found = lost_identity(home)
-    return [Check("identity", CheckState.WRONG, found, lost_identity_remedy(home))] if found else []
+    problem = lost_identity(home)
+    return [Check("identity", CheckState.WRONG, problem, lost_identity_remedy(home))] if problem else []
 
 
 def check_processes(home: Path) -> list[Check]:
@@ -45,7 +45,9 @@ def check_exits(home: Path) -> list[Check]:
     processes = (read_state(home) or {}).get("processes", {})
     problems = {name: process.get("problem") for name, process in processes.items()}
     return [
-        Check(f"process {name}", CheckState.WARNING, found, _EXIT_REMEDY) for name, found in problems.items() if found
+        Check(f"process {name}", CheckState.WARNING, problem, _EXIT_REMEDY)
+        for name, problem in problems.items()
+        if problem
     ]
 
 
@@ -60,5 +62,5 @@ def read_state(home: Path) -> dict[str, Any] | None:
 
 def _runs(process: dict[str, Any]) -> bool:
     """Whether the recorded process runs. Its mark excludes a later process with the same process id."""
-    found = find(int(process.get("pid") or 0))
-    return found is not None and found.mark == process.get("mark") and found.alive()
+    running = find(int(process.get("pid") or 0))
+    return running is not None and running.mark == process.get("mark") and running.alive()

@@ -53,10 +53,10 @@ def _matching_types(name: str) -> list[str]:
     if name in EVENTS:
         return [name]
     domain = name.removesuffix("*").removesuffix(".")
-    matches = [known for known in EVENTS if known.startswith(f"{domain}.")]
+    matches = [event_type for event_type in EVENTS if event_type.startswith(f"{domain}.")]
     if matches:
         return matches
-    domains = {known.partition(".")[0]: None for known in EVENTS}
+    domains = {event_type.partition(".")[0]: None for event_type in EVENTS}
     close = get_close_matches(name, [*domains, *EVENTS], n=1)
     remedy = (
         f"did you mean {close[0]}?"

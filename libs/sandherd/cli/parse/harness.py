@@ -53,8 +53,8 @@ def _approvals(approvals: Any, ask: Sequence[str], deny: Sequence[str]) -> dict[
     verdicts = dict.fromkeys(ask, "ask") | dict.fromkeys(deny, "deny")
     if not verdicts:
         return None
-    rest = approvals if isinstance(approvals, dict) else {}
-    return {**rest, "tools": {**rest.get("tools", {}), **verdicts}}
+    other_fields = approvals if isinstance(approvals, dict) else {}
+    return {**other_fields, "tools": {**other_fields.get("tools", {}), **verdicts}}
 
 
 def _fields(assignments: Sequence[str]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ async def retry_with_secrets(herd: Herd, task: str, values: Mapping[str, str]) -
 
 def missing_secrets(view: TaskView, now: datetime) -> list[str]:
     """Names of the secret variables whose values a retry needs because they are not stored."""
-    stored = view.secrets_until is not None and now < view.secrets_until
-    return [] if stored or view.state not in _RETRYABLE else list(view.secret_env)
+    is_stored = view.secrets_until is not None and now < view.secrets_until
+    return [] if is_stored or view.state not in _RETRYABLE else list(view.secret_env)
 
 
 async def read_value(name: str, file: Path | None) -> str:

@@ -21,18 +21,18 @@ def split(files: Sequence[Path], folder: Path | None) -> tuple[list[Path], WorkS
         raise HerdError.of(Code.INVALID_FIELD, f"--dir {folder} {problem}", field="dir", remedy=remedy)
     if folder is None and _are_small_texts(files):
         return list(files), WorkSource()
-    named: dict[str, Path] = {}
+    files_by_name: dict[str, Path] = {}
     for path in files:
         name = name_in_tree(path)
-        if name in named:
+        if name in files_by_name:
             raise HerdError.of(
                 Code.INVALID_FIELD,
                 f"two files are named {name}",
                 field="files",
                 remedy="give one of them another name",
             )
-        named[name] = path
-    return [], WorkSource(folder, named)
+        files_by_name[name] = path
+    return [], WorkSource(folder, files_by_name)
 
 
 def _are_small_texts(files: Sequence[Path]) -> bool:

@@ -28,12 +28,12 @@ def _row(line: BudgetLine) -> Sequence[object]:
         return None if amount is None else amount_in_table(line.budget, amount)
 
     # A `+` means that more was used, because not every harness reports its usage.
-    used = f"{text(line.used)}{'' if line.metered else '+'}" if line.used or line.metered else UNMETERED
+    used_text = f"{text(line.used)}{'' if line.metered else '+'}" if line.used or line.metered else UNMETERED
     state = "exceeded" if line.exceeded_at else "warned" if line.warned_at else None
     share = None if line.share is None else f"{line.share:.0%}{'' if line.metered else '+'}"
     granted = text(line.granted) if line.granted else None
     name = line.task or line.project or "herd"
-    return (line.scope, name, line.window, line.budget, used, text(line.limit), share, granted, state)
+    return (line.scope, name, line.window, line.budget, used_text, text(line.limit), share, granted, state)
 
 
 def amount_in_table(kind: BudgetKind, amount: int) -> str:

@@ -106,8 +106,10 @@ def _network_mode(profile: Profile) -> str | None:
 
 
 def _network_modes(catalogue: Catalogue) -> list[str]:
-    used = {view.network for view in catalogue.runtimes} | {_network_mode(view) for view in catalogue.profiles.values()}
-    return [mode for mode in REACHABLE if mode in used]
+    used_modes = {view.network for view in catalogue.runtimes} | {
+        _network_mode(view) for view in catalogue.profiles.values()
+    }
+    return [mode for mode in REACHABLE if mode in used_modes]
 
 
 def _limits_text(limits: SandboxLimits | None) -> str | None:

@@ -70,9 +70,9 @@ def print_facts(pairs: Mapping[str, object], *, width: int = 0) -> None:
 
     The column of names has at least `width` characters.
     """
-    known = {name: cell(value) for name, value in _with_money(pairs).items() if not _is_empty(value)}
-    width, terminal = max(width, *(len(name) for name in known)) if known else width, _terminal_width()
-    for name, value in known.items():
+    texts = {name: cell(value) for name, value in _with_money(pairs).items() if not _is_empty(value)}
+    width, terminal = max(width, *(len(name) for name in texts)) if texts else width, _terminal_width()
+    for name, value in texts.items():
         parts = [value] if terminal is None else wrapped_whole(value, terminal - width - GAP)
         for number, part in enumerate(parts):
             write_text(f"{'' if number else name:<{width}}  {part}")

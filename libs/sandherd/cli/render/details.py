@@ -22,9 +22,9 @@ _MAX_LABEL_LENGTH: Final = 24
 
 def show(groups: Sequence[Facts]) -> None:
     """Print groups of facts, separated by empty lines. Groups without values are omitted."""
-    shown = [group for group in groups if any(value not in (None, "", [], {}, ()) for value in group.values())]
-    width = max(len(label) for group in shown for label in group)
-    for number, group in enumerate(shown):
+    shown_groups = [group for group in groups if any(value not in (None, "", [], {}, ()) for value in group.values())]
+    width = max(len(label) for group in shown_groups for label in group)
+    for number, group in enumerate(shown_groups):
         if number:
             write_text("")
         console.print_facts(group, width=width)

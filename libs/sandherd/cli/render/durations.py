@@ -11,10 +11,10 @@ def span(time: timedelta) -> str:
 
     A negative duration, which differing clocks can cause, is `0s`.
     """
-    left = max(0, int(time.total_seconds()))
+    remaining = max(0, int(time.total_seconds()))
     parts = []
     for unit, seconds in _UNIT_SECONDS:
-        number, left = divmod(left, seconds)
+        number, remaining = divmod(remaining, seconds)
         parts.append((number, unit))
     first = next((at for at, (number, _) in enumerate(parts) if number), len(parts) - 1)
     return " ".join(f"{number}{unit}" for number, unit in parts[first : first + 2] if number or unit == "s")

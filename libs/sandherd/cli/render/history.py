@@ -139,8 +139,8 @@ async def audit(herd: Herd, name: str | None, output: Format) -> int:
     if output.is_json:
         console.print_document(output, result)
     elif output is Format.NAME:
-        for one in result.sources:
-            write_text(one.source)
+        for source in result.sources:
+            write_text(source.source)
     else:
         _print_audit(result)
     faults = audit_faults(result)
@@ -155,8 +155,16 @@ def _print_audit(result: "Audit") -> None:
         console.print_table(
             header,
             [
-                [one.source, one.stored, one.highest, one.missing, _gaps(one.gaps), one.conflicts, one.closed]
-                for one in result.sources
+                [
+                    source.source,
+                    source.stored,
+                    source.highest,
+                    source.missing,
+                    _gaps(source.gaps),
+                    source.conflicts,
+                    source.closed,
+                ]
+                for source in result.sources
             ],
         )
         write_text()

@@ -115,10 +115,10 @@ def show_screen(title: str | None, header: Sequence[str | Column], rows: list[li
     clear_screen()
     if title is not None:
         write_text(title)
-    shown = rows[:height]
-    while len(console.table_lines(header, shown, wide=wide)) > height + 1 and len(shown) > 1:
-        del shown[-1]
-    console.print_table(header, shown, wide=wide)
-    if len(shown) < len(rows):
-        write_text(f"… and {len(rows) - len(shown)} more")
+    visible_rows = rows[:height]
+    while len(console.table_lines(header, visible_rows, wide=wide)) > height + 1 and len(visible_rows) > 1:
+        del visible_rows[-1]
+    console.print_table(header, visible_rows, wide=wide)
+    if len(visible_rows) < len(rows):
+        write_text(f"… and {len(rows) - len(visible_rows)} more")
     flush_output()

@@ -108,10 +108,10 @@ def _finding_row(view: HindranceView) -> list[object]:
     about = view.file_path or ", ".join(view.paths)
     if view.similarity is not None:
         about = f"similarity {view.similarity:.2f}"
-    done = [
+    actions = [
         name
         for name, at in (("informed", view.informed_at), ("asked", view.notified_at), ("paused", view.paused_at))
         if at is not None
     ]
     kind = f"{view.kind} ({view.severity or view.cause})" if view.severity or view.cause else view.kind
-    return [kind, view.sandbox, view.other, about, view.since, ", ".join(done)]
+    return [kind, view.sandbox, view.other, about, view.since, ", ".join(actions)]

@@ -68,8 +68,8 @@ def summary(overview: Overview) -> str:
     needing = sum(view.needs is not None for view in overview.tasks)
     costs = [view.cost_micro_usd for view in overview.tasks if view.cost_micro_usd is not None]
     spent = console.money(sum(costs)) if costs or not overview.tasks else "unknown"
-    tasks, waiting = pluralize(len(overview.tasks), "unfinished task"), pluralize(needing, "needs", "need")
-    return f"{tasks}, {waiting} a user, cost so far {spent}"
+    tasks_text, needs_text = pluralize(len(overview.tasks), "unfinished task"), pluralize(needing, "needs", "need")
+    return f"{tasks_text}, {needs_text} a user, cost so far {spent}"
 
 
 def _rows(overview: Overview) -> list[list[object]]:

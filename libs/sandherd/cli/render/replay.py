@@ -76,18 +76,31 @@ def _show(report: ReplayReport, output: Format) -> None:
 
 
 def _finding_rows(replayed_findings: Sequence[ReplayedFinding]) -> list[Sequence[object]]:
-    return [(one.sandbox, one.rule, one.step, one.turn, one.count or None, one.summary) for one in replayed_findings]
+    return [
+        (finding.sandbox, finding.rule, finding.step, finding.turn, finding.count or None, finding.summary)
+        for finding in replayed_findings
+    ]
 
 
 def _intervention_rows(replayed_interventions: Sequence[ReplayedIntervention]) -> list[Sequence[object]]:
-    return [(one.sandbox, one.rule, one.step, one.turn, one.outcome) for one in replayed_interventions]
+    return [
+        (intervention.sandbox, intervention.rule, intervention.step, intervention.turn, intervention.outcome)
+        for intervention in replayed_interventions
+    ]
 
 
 def _show_quality(quality: ReplayQuality, *, wide: bool) -> None:
     write_text("\nquality")
     rows = [
-        (one.rule, one.sessions, one.found, one.false_alarms, _delay_text(one.delay_turns), ", ".join(one.missed))
-        for one in quality.rules
+        (
+            rule_quality.rule,
+            rule_quality.sessions,
+            rule_quality.found,
+            rule_quality.false_alarms,
+            _delay_text(rule_quality.delay_turns),
+            ", ".join(rule_quality.missed),
+        )
+        for rule_quality in quality.rules
     ]
     console.print_table(_RULES_HEADER, rows, wide=wide)
     recall = None if quality.recall is None else f"{quality.recall:.3f}"

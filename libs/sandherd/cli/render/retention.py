@@ -32,8 +32,10 @@ def show_status(history_status: HistoryStatus, output: Format) -> None:
     console.print_facts(
         {
             "events stay": "forever" if not history_status.days else f"{history_status.days} days",
-            "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in history_status.project_days),
-            "of types": ", ".join(f"{one.type} {one.days}" for one in history_status.type_days),
+            "of projects": ", ".join(
+                f"{item.project} {item.days or 'forever'}" for item in history_status.project_days
+            ),
+            "of types": ", ".join(f"{item.type} {item.days}" for item in history_status.type_days),
             "ended tasks stay": f"{history_status.task_days} days" if history_status.task_days else "forever",
             "next task": history_status.next_task_at,
             "size": binary_size(history_status.bytes),
@@ -45,22 +47,22 @@ def show_status(history_status: HistoryStatus, output: Format) -> None:
             "artifacts": _artifacts_text(history_status.artifacts),
         }
     )
-    console.print_table(DAYS, [_day_row(one) for one in history_status.partitions], wide=output is Format.WIDE)
+    console.print_table(DAYS, [_day_row(day) for day in history_status.partitions], wide=output is Format.WIDE)
     if history_status.holds:
-        console.print_table(HOLDS, [_hold_row(one) for one in history_status.holds], wide=output is Format.WIDE)
+        console.print_table(HOLDS, [_hold_row(hold) for hold in history_status.holds], wide=output is Format.WIDE)
     if history_status.archive_problems:
-        problems = [(one.day, one.since, one.problem) for one in history_status.archive_problems]
+        problems = [(item.day, item.since, item.problem) for item in history_status.archive_problems]
         console.print_table(PROBLEMS, problems, wide=output is Format.WIDE)
     if history_status.restores:
         console.print_table(
-            RESTORES, [_restore_row(one) for one in history_status.restores], wide=output is Format.WIDE
+            RESTORES, [_restore_row(restore) for restore in history_status.restores], wide=output is Format.WIDE
         )
 
 
 def show_archives(archived_days: Sequence[ArchivedEvents], output: Format) -> None:
     """Show the days in the archive."""
     rows = [
-        (one.day, one.project, one.events, binary_size(one.bytes), one.files, one.archived_at) for one in archived_days
+        (day.day, day.project, day.events, binary_size(day.bytes), day.files, day.archived_at) for day in archived_days
     ]
     console.print_list(output, list(archived_days), ARCHIVES, rows)
 
@@ -109,9 +111,9 @@ def _artifacts_text(artifact_store_status: ArtifactStoreStatus | None) -> str:
 
 
 def _day_row(history_day: HistoryDay) -> Sequence[object]:
-    held = "yes" if history_day.held else None
+    held_text = "yes" if history_day.held else None
     return (
-        *(history_day.day or "none", history_day.events, binary_size(history_day.bytes), history_day.due_at, held),
+        *(history_day.day or "none", history_day.events, binary_size(history_day.bytes), history_day.due_at, held_text),
         *(history_day.removed or None, history_day.next_reduction_at),
     )
 

@@ -34,7 +34,8 @@ def show_project(project_overview: ProjectOverview, output: Format) -> None:
     if project_overview.needs:
         write_text("")
         rows = [
-            (one.kind, one.task, one.approval_id or one.sandbox, one.since, one.text) for one in project_overview.needs
+            (need.kind, need.task, need.approval_id or need.sandbox, need.since, need.text)
+            for need in project_overview.needs
         ]
         console.print_table(_NEEDS_HEADER, rows, wide=wide)
     if project_overview.need_count > len(project_overview.needs):
@@ -42,7 +43,7 @@ def show_project(project_overview: ProjectOverview, output: Format) -> None:
             f"{pluralize(project_overview.need_count, 'need')}, of which {len(project_overview.needs)} are shown"
         )
     write_text("")
-    console.print_table(_RATES_HEADER, [_rate_row(one) for one in project_overview.buckets], wide=wide)
+    console.print_table(_RATES_HEADER, [_rate_row(bucket) for bucket in project_overview.buckets], wide=wide)
 
 
 def _states_text(states: Mapping[str, int]) -> str:

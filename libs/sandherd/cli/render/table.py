@@ -79,13 +79,13 @@ def _columns_with_values(
     columns: Sequence[Column], rows: Sequence[Sequence[str]]
 ) -> tuple[list[Column], Sequence[Sequence[str]]]:
     """The first column and the columns with a value in any row, and their cells."""
-    used = [at for at in range(len(columns)) if not at or any(row[at] not in _EMPTY for row in rows)]
-    return [columns[at] for at in used], [[row[at] for at in used] for row in rows]
+    shown_columns = [at for at in range(len(columns)) if not at or any(row[at] not in _EMPTY for row in rows)]
+    return [columns[at] for at in shown_columns], [[row[at] for at in shown_columns] for row in rows]
 
 
 def _spilled_columns(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> list[int]:
     """The indexes of the columns whose cell in this row is too wide, and is shown below the row."""
-    return [at for at, one in enumerate(columns) if one.spills and cell_width(row[at]) > widths[at]]
+    return [at for at, column in enumerate(columns) if column.spills and cell_width(row[at]) > widths[at]]
 
 
 def _columns_below(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
@@ -143,12 +143,12 @@ def _fitted_widths(
     while _total_width([minima[at] for at in shown]) > width and any(columns[at].rank for at in shown):
         shown.remove(max(shown, key=lambda at: columns[at].rank))
     widths = [minima[at] if at in shown else 0 for at in range(len(columns))]
-    left = width - _total_width([widths[at] for at in shown])
+    remaining = width - _total_width([widths[at] for at in shown])
     growing = sorted(shown, key=lambda at: natural[at] - widths[at])
-    for done, at in enumerate(growing):
-        more = min(natural[at] - widths[at], max(0, left) // (len(growing) - done))
-        widths[at] += more
-        left -= more
+    for count, at in enumerate(growing):
+        growth = min(natural[at] - widths[at], max(0, remaining) // (len(growing) - count))
+        widths[at] += growth
+        remaining -= growth
     return widths
 
 
@@ -157,14 +157,14 @@ def _total_width(widths: Sequence[int]) -> int:
 
 
 def _row_lines(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    shown = [
+    cell_lines = [
         [_cut(text, width)] if column.cut else [text] if column.spills else _wrapped(text, width)
         for column, text, width in zip(columns, row, widths, strict=True)
         if width
     ]
     shown_widths = [width for width in widths if width]
-    for number in range(max(map(len, shown), default=0)):
-        texts = [column[number] if number < len(column) else "" for column in shown]
+    for number in range(max(map(len, cell_lines), default=0)):
+        texts = [column[number] if number < len(column) else "" for column in cell_lines]
         padded = (text + " " * (width - cell_width(text)) for text, width in zip(texts, shown_widths, strict=True))
         yield (" " * GAP).join(padded).rstrip()
 
@@ -175,10 +175,10 @@ def _cut(text: str, width: int) -> str:
 
 def _beginning(text: str, width: int) -> str:
     """The beginning of a text that fits `width`, but at least one letter."""
-    taken = 0
+    width_so_far = 0
     for at, letter in enumerate(text):
-        taken += _letter_width(letter)
-        if taken > width:
+        width_so_far += _letter_width(letter)
+        if width_so_far > width:
             return text[: max(1, at)]
     return text
 

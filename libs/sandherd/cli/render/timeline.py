@@ -53,10 +53,10 @@ def steps(events: Sequence[Event]) -> list[TimelineStep]:
 def render_timeline(pages: Sequence[Trajectory], paint: Paint) -> Iterator[str]:
     """The lines of the timeline."""
     events = [decoder.from_history(stored) for page in pages for stored in page.events]
-    shown = steps(events)
-    yield from _heading(pages[-1], shown, paint)
-    longest = max((step.seconds or 0 for step in shown), default=0)
-    for step in shown:
+    timeline_steps = steps(events)
+    yield from _heading(pages[-1], timeline_steps, paint)
+    longest = max((step.seconds or 0 for step in timeline_steps), default=0)
+    for step in timeline_steps:
         yield _line(step, longest, paint)
         if isinstance(edit := step.event.data, AgentFileEdited):
             text = edit.full_diff or edit.diff_preview
@@ -77,14 +77,14 @@ def _call_key(event: Event, attribute: str) -> str | None:
     return getattr(event.data, field, None) if field else None
 
 
-def _heading(page: Trajectory, shown: Sequence[TimelineStep], paint: Paint) -> Iterator[str]:
-    end = next((step.at for step in shown if getattr(type(step.event.data), "terminal", False)), None)
-    took = max((step.at + (step.seconds or 0) for step in shown if end is None or step.at <= end), default=0.0)
-    later = sum(end is not None and step.at > end for step in shown)
-    after = f" and {later} after the end of the attempt" if later else ""
+def _heading(page: Trajectory, timeline_steps: Sequence[TimelineStep], paint: Paint) -> Iterator[str]:
+    end = next((step.at for step in timeline_steps if getattr(type(step.event.data), "terminal", False)), None)
+    took = max((step.at + (step.seconds or 0) for step in timeline_steps if end is None or step.at <= end), default=0.0)
+    later = sum(end is not None and step.at > end for step in timeline_steps)
+    after_end = f" and {later} after the end of the attempt" if later else ""
     yield paint(page.sandbox_id, "bold")
     events = pluralize(page.trajectory_events - later, "event")
-    yield f"{events} in {took:.1f} s{after}, {_heartbeats_text(page.heartbeat_summary)}"
+    yield f"{events} in {took:.1f} s{after_end}, {_heartbeats_text(page.heartbeat_summary)}"
     yield ""
 
 

@@ -23,7 +23,7 @@ async def show(herd: Herd, name: str | None, output: Format) -> int:
         console.print_document(output, verification)
     else:
         if verification.differences:
-            console.print_table(_COLUMNS, [_row(one) for one in verification.differences])
+            console.print_table(_COLUMNS, [_row(difference) for difference in verification.differences])
             write_text()
         console.print_facts(
             {
@@ -43,7 +43,7 @@ def _joined(pages: list[Verification]) -> Verification:
     return Verification(
         entities=sum(page.entities for page in pages),
         incomplete=sum(page.incomplete for page in pages),
-        differences=[one for page in pages for one in page.differences],
+        differences=[difference for page in pages for difference in page.differences],
         difference_count=sum(page.difference_count for page in pages),
     )
 
