@@ -44,6 +44,7 @@ from sandherd.progress_steps import OnStep, ignore_step
 _CREDENTIAL_SECONDS: Final = 86_400.0
 _PRESENCE_TIMEOUT_SECONDS: Final = 5.0
 _SPACE_RETRY_SECONDS: Final = 45.0
+"""How long a restore is retried while the broker reports too little space."""
 _RETRY_SECONDS: Final = 0.5
 _END_NOTICED_SECONDS: Final = 2.0
 """Seconds within which the broker notices that a service has ended."""

@@ -8,6 +8,7 @@ Segment = re.Pattern[bytes] | None
 """What the name of one directory or file must match; None stands for any number of directories."""
 
 _SPECIAL: Final = re.compile(rb"[*?\[\\]")
+"""Matches the characters of a glob that are not literal."""
 _ANY_NAME: Final = re.compile(rb"[^/]*")
 _STAR: Final = b"*"
 _ESCAPED_SLASH: Final = rb"\/"
@@ -16,6 +17,7 @@ _CLASSES: Final = {
     b"digit": rb"[0-9]", b"graph": rb"[!-~]", b"lower": rb"[a-z]", b"print": rb"[ -~]",
     b"punct": rb"[!-/:-@\[-`{-~]", b"space": rb"[ \t\n\r]", b"upper": rb"[A-Z]", b"xdigit": rb"[0-9A-Fa-f]",
 }  # fmt: skip
+"""Character classes, such as `[:alnum:]`, as expressions."""
 
 
 class _NoMatchError(Exception):

@@ -16,6 +16,7 @@ from sandherd.archives.gitignore import GitignoreRules
 
 GIT: Final = ".git"
 ALWAYS: Final = frozenset({GIT, "node_modules", "__pycache__", ".venv"})
+"""Names that are ignored in every directory."""
 UNFINISHED: Final = ".sandherd-part-"
 """The name prefix of files that are still being written into the work tree."""
 _GITIGNORE: Final = ".gitignore"

@@ -29,6 +29,7 @@ _VALIDATOR_MESSAGES: Final = {
     "Input should be a valid number, unable to parse string as a number": "it has to be a number",
     "Value error, ": "",
 }
+"""Texts of pydantic in messages, and their replacements."""
 _UNKNOWN_COMMAND_MESSAGE: Final = "No such command"
 _SYNONYMS: Final = (
     frozenset({"get", "show", "describe", "inspect"}),

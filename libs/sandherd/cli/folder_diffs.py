@@ -24,6 +24,7 @@ _GIT: Final = (
     "git", "diff", "--no-index", "--binary", "--no-prefix", "--no-ext-diff", "--no-textconv", "--no-color",
     "--no-renames",
 )  # fmt: skip
+"""The command that compares two folders. It runs no external diff programs and no text conversions."""
 _CHUNK_BYTES: Final = 1024 * 1024
 _MAX_LINE_BYTES: Final = 64 * 1024
 """Maximum bytes of a line to show on a terminal."""

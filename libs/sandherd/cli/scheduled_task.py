@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""Suffixes of task files."""
 _RUN_COMMAND: Final = "sandherd run"
 
 

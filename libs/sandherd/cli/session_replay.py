@@ -8,7 +8,7 @@ from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.render.comparison import VERSIONS, version_row
+from sandherd.cli.render.comparison import VERSIONS_HEADER, version_row
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -80,7 +80,7 @@ def versions(name: str, path: str | None, number: int | None, output: Format) ->
             message, remedy = f"the sandbox has not changed a file {path!r}", f"see `sandherd files {name} --versions`"
             raise HerdError.of(Code.NOT_FOUND, message, field="path", remedy=remedy)
         console.print_list(
-            output, {"versions": file_versions}, VERSIONS, [version_row(version) for version in file_versions]
+            output, {"versions": file_versions}, VERSIONS_HEADER, [version_row(version) for version in file_versions]
         )
         return 0
 

@@ -19,6 +19,7 @@ _REMEDIES: Final = {
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
     errno.ENFILE: "close programs: this machine is out of file descriptors",
 }
+"""Remedies by the number of the error."""
 
 
 def describe_system_error(error: OSError) -> str:

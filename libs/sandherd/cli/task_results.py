@@ -41,6 +41,7 @@ _KINDS: Final = {
     tarfile.REGTYPE: "file",
     tarfile.LNKTYPE: "file",
 }
+"""The kinds of entries as users see them, by the type in the archive."""
 
 
 def files(start: str, output: Format) -> Work:

@@ -9,8 +9,11 @@ from typing import Final
 Argv = tuple[str, ...]
 
 _MAX_NESTED: Final = 8
+"""Maximum number of launchers of which each starts the next one."""
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+"""Matches the assignment of a variable before a command."""
 _KEYWORDS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time"})
+"""Keywords of a shell after which a command follows."""
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*")
 _PYTHON_OPTIONS_WITH_VALUE: Final = frozenset({"-X", "-W"})
 
@@ -26,6 +29,7 @@ class _Launcher:
 
 
 _PLAIN: Final = _Launcher()
+"""A launcher that is directly followed by its program, except for options without values."""
 _PYTHON_ENVIRONMENT: Final = _Launcher(
     frozenset({"--with", "--python", "-p", "--extra", "--group", "--project", "--directory", "--env-file", "--package"})
 )
@@ -43,6 +47,7 @@ _LAUNCHERS: Final[Mapping[str, _Launcher]] = {
     "uvx": _Launcher(frozenset({"--from", "--with", "--python", "-p"})),
     **dict.fromkeys(("npx", "bunx", "pnpx"), _NODE),
 }
+"""Launchers by the name of their program."""
 _WITH_SUBCOMMAND: Final[Mapping[tuple[str, str], _Launcher]] = {
     ("uv", "run"): _PYTHON_ENVIRONMENT,
     **dict.fromkeys(((tool, "run") for tool in ("poetry", "pdm", "pipenv", "hatch", "rye", "pixi")), _PLAIN),
@@ -53,6 +58,7 @@ _WITH_SUBCOMMAND: Final[Mapping[tuple[str, str], _Launcher]] = {
     ("direnv", "exec"): _Launcher(positional=1),
     ("coverage", "run"): _Launcher(frozenset({"--source", "--rcfile", "--include", "--omit", "--data-file"})),
 }
+"""Launchers by the name of their program and its first argument."""
 
 
 def name_of(program: str) -> str:

@@ -19,9 +19,11 @@ _FIELDS: Final = ("command", "cmd", "argv")
 """The inputs of tools that are commands: a text for a shell, or a list of arguments."""
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
 _SCRIPT_OPTION: Final = re.compile(r"-[a-z]*c")
+"""Matches the option of a shell before a script: `-c`, also after others, as in `-lc`."""
 _SEPARATORS: Final = frozenset("();|&\n")
 _REDIRECTIONS: Final = frozenset("<>")
 _HERE_DOCUMENT: Final = re.compile(r"(?<!<)<<-?[ \t]*(?P<quote>[\"']?)(?P<end>[A-Za-z_][A-Za-z0-9_]*)(?P=quote)")
+"""Matches the operator of a here-document, with the word that ends it."""
 _PREPARATIONS: Final = frozenset({"cd", "pushd", "export", "source", ".", "set", "mkdir", "echo", "true", "unset"})
 """Programs of which it is assumed that they do not fail before `&&`."""
 

@@ -17,6 +17,7 @@ _TEXTS: Final = {
     Cause.READ_ONLY: "its disk was read-only",
     Cause.MEMORY: "it was out of memory",
 }
+"""The texts for users, by the exhausted resource."""
 KILLED: Final = "it was killed, perhaps by the kernel, which killed processes for lack of memory while it ran"
 """The kernel only counts its kills, also those of sandboxes that exceeded their limit, so this cause is uncertain."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sandherd.settings import Settings
 
 _GRACE_SECONDS: Final = 20.0
+"""How long a service may take to end after SIGTERM."""
 _UMASK: Final = 0o022
 """The umask of services, whatever the umask of `up`: agents inherit it. Services set the modes of their own files."""
 _STACK_VARIABLES: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})

@@ -13,6 +13,7 @@ from sandherd.stack.server_health import is_broker
 
 _SPAWNER: Final = frozenset({Principal.SPAWNER.value})
 _GRACE_SECONDS: Final = 10.0
+"""How long a process may take to end before it is killed."""
 _SIGNALS: Final = {"postgres": signal.SIGINT}
 """Signals for parts that are not ended by SIGTERM: Postgres would wait for its clients."""
 

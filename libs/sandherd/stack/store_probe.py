@@ -22,9 +22,11 @@ from sandherd.bus.connection import Bus, ConnectionIdentity
 
 _REPLY_SECONDS: Final = 2.0
 _WRITE_SECONDS: Final = 3.0
+"""How long the broker may take to acknowledge the probe."""
 _PAYLOAD: Final = b"." * 5000
 """More than a page of memory or disk: a smaller probe could fit into a half-used page of a full file system."""
 _REQUEST_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+"""Errors of a request or a write that the broker does not acknowledge."""
 
 
 class StoreProbe:

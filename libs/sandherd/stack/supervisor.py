@@ -30,6 +30,7 @@ _HOUSEKEEPING_SECONDS: Final = 1.0
 RELEASE: Final = signal.SIGUSR1
 """The signal that ends the stack and leaves its sandboxes running: the next stack of this home finds them."""
 _RELEASE_ERROR: Final = "stopped for maintenance, such as a backup, while sandboxes kept running"
+"""The error in the record of a stack that was ended by `RELEASE`."""
 _log: Final = logs.get("supervisor")
 
 

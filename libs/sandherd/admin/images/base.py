@@ -22,6 +22,7 @@ command -v git >/dev/null 2>&1 && echo git yes
 for one in /lib/ld-musl-*; do [ -e "$one" ] && echo libc musl; done
 echo machine $(uname -m)
 """
+"""A shell script that prints a line for each Python, and for git, musl and the machine of an image."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class PythonPlatform:
 
 
 _UV_PLATFORMS: Final = {"musl": "unknown-linux-musl", "gnu": "manylinux_2_28"}
+"""The names of uv for platforms, without the machine, by C library."""
 THIS_PLATFORM: Final = PythonPlatform(
     MINOR, "musl" if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "") else "gnu", platform.machine()
 )

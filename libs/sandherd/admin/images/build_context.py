@@ -28,6 +28,7 @@ earlier versions used this name. So the folder of uv is not beside that of the S
 TARGETS: Final = ("source", "binary")
 """The forms of the worker in an image: its source with the bytecode, or only the bytecode."""
 _REMOVE_SOURCE: Final = f"find {WORKER}/lib -type f -name '*.py' -delete\n"
+"""The line of the build's script that leaves only the bytecode of the worker."""
 _IMPORT_CHECK: Final = (
     "import sandherd_worker.box, sandherd_worker.worker_lifecycle, sandherd_worker.attempt, nats.aio.client"
 )

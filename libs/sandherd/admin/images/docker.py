@@ -15,12 +15,16 @@ from sandherd.contracts.errors import Code
 
 _MAX_ERROR_LINES: Final = 6
 _UNAVAILABLE: Final = re.compile(r"cannot connect to the docker daemon|dial unix", re.IGNORECASE)
+"""Matches output of docker if the Docker Engine does not respond."""
 _ACCESS_DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
+"""Matches output of docker if a registry denies access."""
 _OTHER_PLATFORM: Final = re.compile(r"exec format error|does not match the specified platform", re.IGNORECASE)
+"""Matches output of docker if this machine can't run programs of the image's platform."""
 _ABSENT: Final = re.compile(
     r"no such (image|object|host)|not found|manifest unknown|does not exist|unable to find image|dial tcp",
     re.IGNORECASE,
 )
+"""Matches output of docker if an image or its registry does not exist."""
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,8 @@ def write_context(
 
     kind = write_new(folder, minor=python, libc=libc, machine=machine, harnesses=tuple(harnesses or ()), target=target)
     row = (str(folder), kind.minor, kind.libc, kind.machine)
-    print_list(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT, [row])
+    print_list(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT_HEADER, [row])
     return 0
 
 
-_CONTEXT = ("FOLDER", "PYTHON", "LIBC", "MACHINE")
+_CONTEXT_HEADER = ("FOLDER", "PYTHON", "LIBC", "MACHINE")

@@ -15,6 +15,7 @@ _STOPPED: Final = "stopped"
 _UP_REMEDY: Final = "start it again with `sandherd up`; sandboxes keep running"
 _RESTART_REMEDY: Final = "the supervisor starts it again; if it does not, see `sandherd services logs {name}`"
 _EXIT_REMEDY: Final = "it was restarted; give this machine more memory, or run fewer sandboxes at once"
+"""The remedy for a process that an exhausted resource has ended."""
 
 
 def is_local_stack(context: Context) -> bool:

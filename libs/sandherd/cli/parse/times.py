@@ -8,6 +8,7 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
 _AGO: Final = re.compile(r"^(\d{1,6})([smhd])$")
+"""Matches a duration."""
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 

@@ -19,8 +19,16 @@ from sandherd.contracts.requests import (
     SearchHit,
 )
 
-VERSIONS: Final = ("FILE", "VERSION", "CHANGE", "LINES", "TURN", Column("TIME", 2), Column("SHA-256", 1, cut=True))
-_TOTALS: Final = ("", "FIRST", "SECOND")
+VERSIONS_HEADER: Final = (
+    "FILE",
+    "VERSION",
+    "CHANGE",
+    "LINES",
+    "TURN",
+    Column("TIME", 2),
+    Column("SHA-256", 1, cut=True),
+)
+_TOTALS_HEADER: Final = ("", "FIRST", "SECOND")
 SideT = TypeVar("SideT")
 
 
@@ -31,7 +39,7 @@ def show_comparison(comparison: Comparison, output: Format) -> None:
         return
     wide = output is Format.WIDE
     first, second = _sandbox_facts(comparison.first), _sandbox_facts(comparison.second)
-    console.print_table(_TOTALS, [[name, first[name], second[name]] for name in first], wide=wide)
+    console.print_table(_TOTALS_HEADER, [[name, first[name], second[name]] for name in first], wide=wide)
     tables: list[tuple[str, list[list[object]]]] = [
         ("TYPE", [[row.type, row.first, row.second] for row in comparison.types]),
         ("TOOL", [_row(row.tool, row.first, row.second, _tool_text) for row in comparison.tools]),

@@ -17,17 +17,17 @@ from sandherd.contracts.requests import (
     HistoryStatus,
 )
 
-DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD", "REMOVED", "REDUCED")
-ARCHIVES: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
-PROBLEMS: Final = ("DAY", "SINCE", "NOT ARCHIVED")
-RESTORES: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", "PROBLEM")
-HOLDS: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
+DAYS_HEADER: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD", "REMOVED", "REDUCED")
+ARCHIVES_HEADER: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
+PROBLEMS_HEADER: Final = ("DAY", "SINCE", "NOT ARCHIVED")
+RESTORES_HEADER: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", "PROBLEM")
+HOLDS_HEADER: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
 
 
 def show_status(history_status: HistoryStatus, output: Format) -> None:
     """Show the retention, and tables of the days, the holds, the problems of the archive and the restores."""
     if output not in {Format.TABLE, Format.WIDE}:
-        console.print_list(output, history_status, DAYS, ())
+        console.print_list(output, history_status, DAYS_HEADER, ())
         return
     console.print_facts(
         {
@@ -47,15 +47,17 @@ def show_status(history_status: HistoryStatus, output: Format) -> None:
             "artifacts": _artifacts_text(history_status.artifacts),
         }
     )
-    console.print_table(DAYS, [_day_row(day) for day in history_status.partitions], wide=output is Format.WIDE)
+    console.print_table(DAYS_HEADER, [_day_row(day) for day in history_status.partitions], wide=output is Format.WIDE)
     if history_status.holds:
-        console.print_table(HOLDS, [_hold_row(hold) for hold in history_status.holds], wide=output is Format.WIDE)
+        console.print_table(
+            HOLDS_HEADER, [_hold_row(hold) for hold in history_status.holds], wide=output is Format.WIDE
+        )
     if history_status.archive_problems:
         problems = [(item.day, item.since, item.problem) for item in history_status.archive_problems]
-        console.print_table(PROBLEMS, problems, wide=output is Format.WIDE)
+        console.print_table(PROBLEMS_HEADER, problems, wide=output is Format.WIDE)
     if history_status.restores:
         console.print_table(
-            RESTORES, [_restore_row(restore) for restore in history_status.restores], wide=output is Format.WIDE
+            RESTORES_HEADER, [_restore_row(restore) for restore in history_status.restores], wide=output is Format.WIDE
         )
 
 
@@ -64,15 +66,15 @@ def show_archives(archived_days: Sequence[ArchivedEvents], output: Format) -> No
     rows = [
         (day.day, day.project, day.events, binary_size(day.bytes), day.files, day.archived_at) for day in archived_days
     ]
-    console.print_list(output, list(archived_days), ARCHIVES, rows)
+    console.print_list(output, list(archived_days), ARCHIVES_HEADER, rows)
 
 
 def show_restore(history_restore: HistoryRestore, output: Format) -> int:
     """Show the restored day, or why it is not restored. Returns 0 if it is restored, else 1."""
     if output in {Format.JSON, Format.JSONL}:
-        console.print_list(output, history_restore, RESTORES, ())
+        console.print_list(output, history_restore, RESTORES_HEADER, ())
     elif history_restore.problem is None:
-        console.print_list(output, history_restore, RESTORES, [_restore_row(history_restore)])
+        console.print_list(output, history_restore, RESTORES_HEADER, [_restore_row(history_restore)])
     else:
         print_error(f"{history_restore.day} is not restored: {history_restore.problem}")
     return 0 if history_restore.problem is None else 1
@@ -80,7 +82,7 @@ def show_restore(history_restore: HistoryRestore, output: Format) -> int:
 
 def show_hold(history_hold: HistoryHold, output: Format) -> None:
     """Show a hold."""
-    console.print_list(output, history_hold, HOLDS, [_hold_row(history_hold)])
+    console.print_list(output, history_hold, HOLDS_HEADER, [_hold_row(history_hold)])
 
 
 def show_release(project: str, task: str | None, *, released: bool, output: Format) -> int:

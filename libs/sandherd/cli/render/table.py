@@ -14,6 +14,7 @@ MIN_CELL_WIDTH: Final = 12
 """Minimum width of a column with long words. Names and times are never broken, so they may need more."""
 
 _EMPTY: Final = frozenset({"", "-"})
+"""Cells without a value."""
 _WORD: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*|\S+")
 """Matches a word. A date and its time are one word."""
 _UNBROKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:+. -]{0,63}[…,;:]?")

@@ -9,7 +9,7 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import HistoryDifference, Verification
 from sandherd.plurals import pluralize
 
-_COLUMNS = ("TABLE", "PROJECT", "NAME", "FIELD", "STORED", "BY EVENTS")
+_HEADER = ("TABLE", "PROJECT", "NAME", "FIELD", "STORED", "BY EVENTS")
 
 
 async def show(herd: Herd, name: str | None, output: Format) -> int:
@@ -23,7 +23,7 @@ async def show(herd: Herd, name: str | None, output: Format) -> int:
         console.print_document(output, verification)
     else:
         if verification.differences:
-            console.print_table(_COLUMNS, [_row(difference) for difference in verification.differences])
+            console.print_table(_HEADER, [_row(difference) for difference in verification.differences])
             write_text()
         console.print_facts(
             {
