@@ -15,7 +15,7 @@ _MAX_LISTED: Final = 5
 
 
 async def find_branch(herd: Herd, name: str) -> BranchView:
-    """The branch. Raises `HerdError`; if several ids begin with the name, the error names them."""
+    """The branch that a user names. Raises `HerdError`. If several ids begin with the name, the error lists them."""
     if not _BEGINNING.fullmatch(name):
         return await herd.branch(await full_name(herd, name, "task"))
     matches = await _matches(herd, name)

@@ -32,7 +32,7 @@ _DIFF_COMMAND: Final = "sandherd branches diff"
 
 
 async def show_saved_branch(herd: Herd, task: str, output: Format) -> None:
-    """Wait until the branch of an ended task is saved, and show it. In JSON formats nothing is printed but events."""
+    """Wait until the branch of an ended task is saved, and show it. JSON formats have only events, not the branch."""
     with StatusLine("saving the branch"):
         try:
             view = await _wait_until_saved(herd, task)

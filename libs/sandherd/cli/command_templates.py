@@ -92,7 +92,7 @@ def send_command(
 ) -> int:
     """Send a command about an item, and show the state that the item had before.
 
-    `target` is the verb, the kind and the name of the item. `send` raises `HerdError` (`conflict`) if it has ended.
+    `target` is the verb, the kind and the name of the item. `send` raises `HerdError` (`conflict`) for an ended item.
     """
     from sandherd.cli.herd_session import target_state
     from sandherd.cli.name_prefixes import full_name, live_sandbox_of, with_task_remedy

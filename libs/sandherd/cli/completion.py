@@ -120,7 +120,7 @@ def _context(ctx: typer.Context, lists: list[str]) -> "Context":
     from sandherd.client.context import Context
 
     lists_projects = lists == ["projects"]
-    options = ctx.find_root().params  # the options before the command: without a call they are not stored yet
+    options = ctx.find_root().params  # the options before the command; a completion does not store them in `ctx.obj`
     fields: dict[str, Any] = {name: options.get(name) for name in ("nats_url", "credentials", "home", "context")}
     fields |= {"config": options.get("config_file"), "role": "operator" if lists_projects else "client"}
     if not lists_projects:

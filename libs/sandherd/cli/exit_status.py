@@ -77,7 +77,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _call(arguments: Sequence[str]) -> object:
-    """Call the command, and return its result. Raises its errors, also the one for which typer ends the process."""
+    """Call the command, and return its result. Raises its errors, also a broken pipe, for which typer would exit."""
     if (shell_option := completion_option(arguments)) is not None:
         handle_completion_option(*shell_option)
         return None
@@ -122,7 +122,7 @@ def _one_line(error: typer.TyperException) -> str:
 def _synonyms(message: str, context: Any) -> str:
     """The commands of the group that mean the same as the unknown command; empty if there is none."""
     if context is None or context.parent is None:
-        return ""  # `sandherd ls` lists files
+        return ""  # outside of groups, such a verb is a command itself: `sandherd ls` lists files
     name, commands = (
         message.removeprefix(_UNKNOWN_COMMAND_MESSAGE).strip(" '"),
         getattr(context.command, "commands", {}),

@@ -152,7 +152,7 @@ async def sandbox_view(herd: Herd, name: str) -> SandboxView:
 
 
 def with_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
-    """A function that calls `act` with the sandbox of this name, or of the task of this name."""
+    """A function that calls `act` with the name of this sandbox, or of the live or last sandbox of this task."""
 
     async def act_on_sandbox(herd: Herd) -> T:
         return await act(herd, await sandbox_of(herd, name))
@@ -161,7 +161,7 @@ def with_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callabl
 
 
 def with_live_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
-    """A function that calls `act` with the live sandbox of this name, or of the task of this name."""
+    """Like `with_sandbox`, for `live_sandbox_of`."""
 
     async def act_on_sandbox(herd: Herd) -> T:
         return await act(herd, await live_sandbox_of(herd, name))
@@ -170,6 +170,10 @@ def with_live_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Ca
 
 
 async def _complete(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
+    """The only name that begins with `name`; `name` itself if it exists, or if no other name begins with it.
+
+    Raises `HerdError` with the matches if there are several, or if `name` is too short (`short`).
+    """
     try:
         await (herd.task(name) if kind == "task" else herd.sandbox(name))
     except HerdError as error:

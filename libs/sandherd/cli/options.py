@@ -246,5 +246,5 @@ def example(*commands: str) -> str:
 
 
 def group(description: str, *commands: str) -> typer.Typer:
-    """A group of commands."""
+    """A group of commands. The examples in its help are `commands`."""
     return typer.Typer(help=description, epilog=example(*commands), rich_markup_mode=None, no_args_is_help=False)

@@ -23,7 +23,7 @@ _RUN_COMMAND: Final = "sandherd run"
 
 @dataclass
 class RunCapture:
-    """Receives the task that `sandherd run` would submit. As the object of its context, it prevents the submission."""
+    """Receives the task of `sandherd run`, which is not submitted if the context of the command has this object."""
 
     task: TaskSpec | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class RunCapture:
 
 @dataclass(frozen=True)
 class ScheduledTask:
-    """A task, and the given limits. `spec` adds the other limits from the task's profile."""
+    """A task, and the limits that options set. `spec` adds the other limits from the task's profile."""
 
     task: TaskSpec
     limits: Mapping[str, float]

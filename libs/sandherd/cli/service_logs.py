@@ -26,7 +26,10 @@ _LOGS_REMEDY: Final = (
 
 
 async def show(context: Context, service: str, output: Format, *, follow: bool, lines: int) -> int:
-    """Show the last lines; with `follow` also new ones until the reader exits. Returns 0. Raises `HerdError`."""
+    """Show the last lines of a log; with `follow` also new lines, until the reader of the output exits. Returns 0.
+
+    Raises `HerdError`.
+    """
     from sandherd.cli.local_stack import stack
 
     home = stack.Home(context.home)

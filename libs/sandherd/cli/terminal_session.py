@@ -107,7 +107,7 @@ class Keyboard:
 
     async def send(self) -> None:
         """Send the input, in order, until cancelled or the command has ended."""
-        with suppress(HerdError):  # the output ends then as well: it raises the error of a lost connection
+        with suppress(HerdError):  # then the output also ends, and raises the error of a lost connection
             while True:
                 await self._changed.wait()
                 self._changed.clear()
@@ -141,7 +141,7 @@ def _terminal_size() -> TerminalSize:
 
 @contextmanager
 def _raw_mode(descriptor: int) -> Iterator[None]:
-    """Pass on every key of the terminal, also Ctrl-C. Restores the terminal's mode at the end."""
+    """A context in which every key of the terminal is input, also Ctrl-C. It restores the terminal's mode."""
     mode = termios.tcgetattr(descriptor)
     try:
         tty.setraw(descriptor)

@@ -21,6 +21,7 @@ class _WithCommand(TyperCommand):
         return min(index, len(args))
 
     def _has_value_after(self, option: str) -> bool:
+        """Whether the next argument is the value of this option."""
         options_with_value = {
             name
             for option in self.params

@@ -98,7 +98,10 @@ def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[st
 
 
 def _ordered_token(path: Path) -> tuple[tuple[int, int], str] | None:
-    """A stored token after a key to order tokens by: the second of its issue, then its number of revocations."""
+    """A stored token, and before it its sort key: the second of its issue, then its number of revocations.
+
+    None if the file is missing or invalid.
+    """
     try:
         token = path.read_text()
         claims = read_claims(token)

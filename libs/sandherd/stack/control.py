@@ -62,7 +62,7 @@ class StackStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether all of it is running and ready."""
+        """Whether the whole stack is running and ready."""
         return self.phase is StackPhase.READY and self.lost is None and all(part.ready for part in self.parts)
 
 
@@ -77,7 +77,7 @@ class ShutdownResult:
 
     @property
     def was_running(self) -> bool:
-        """Whether there was anything to end."""
+        """Whether any part was running."""
         return bool(self.names)
 
 
@@ -204,9 +204,9 @@ def _refuse_without_space(home: Home, servers: int) -> None:
 
 
 async def _wait_until_ready(home: Home, on_step: OnStep) -> StackStatus:
-    """Wait until every part is ready, and the files for clients exist. `Stack.repair_files` restores deleted ones.
+    """Wait until every part is ready, and the files for clients exist. The stack restores deleted files itself.
 
-    A stack that was running may also have a part that is being restarted.
+    If the stack was running already, a part may be restarting.
     """
     while True:
         current = await status(home.path)
@@ -227,7 +227,7 @@ async def _wait_until_started(home: Home, supervisor: ProcessRecord, servers: in
     while True:
         record = read_record(home)
         if record is not None and record.supervisor.alive:
-            # It may be another process: if two were started at once, one finds that the lock is held, and ends.
+            # The record may be of another supervisor: if two were started at once, the one without the lock ends.
             supervisor = record.supervisor
             if record.phase is StackPhase.READY:
                 return

@@ -13,9 +13,10 @@ _log: Final = logs.get("postgres")
 
 
 def grant_traversal(path: Path, uid: int) -> None:
-    """Give a user execute permission, but not read permission, for all parent directories of `path`.
+    """Give all users execute permission, but not read permission, for the parent directories of `path`.
 
-    It is needed if root starts the stack: other users can't enter root's home.
+    Directories of the user `uid` are not changed. It is needed if root starts the stack, because other users can't
+    enter root's home.
     """
     for parent in path.resolve().parents:
         state = parent.stat()
@@ -56,7 +57,7 @@ def change_owner(directory: Path, uid: int | None, earlier_users: frozenset[int]
 
 
 def renew(directory: Path, uid: int | None, earlier_users: frozenset[int]) -> None:
-    """Create the directory, or change its owner to `uid`. If its owner is one of `earlier_users`, it is deleted first.
+    """Create a directory, or change its owner to `uid`. A directory of one of the `earlier_users` is deleted first.
 
     It is used for a directory whose files are useless to a server that runs as another user.
     """

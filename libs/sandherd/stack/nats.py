@@ -202,7 +202,7 @@ def _nats_escape(match: re.Match[str]) -> str:
 
 
 def own_capacity() -> Capacity:
-    """The capacity of a server that this process starts, from the hard limit of open files: nats-server uses all."""
+    """The capacity of a server that this process starts, from the hard limit of open files, which nats-server uses."""
     return Capacity.for_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
@@ -215,7 +215,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different free ports as of `free_port`, or fewer if no more are found."""
+    """`count` different free ports, chosen as by `free_port`; fewer if no more are found."""
     ports: list[int] = []
     with ExitStack() as probes:
         for port in random.sample(_candidate_ports(), _MAX_PROBED_PORTS):

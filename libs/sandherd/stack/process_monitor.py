@@ -22,13 +22,13 @@ class StackPart(Protocol):
 
     @property
     def child(self) -> ChildProcess:
-        """Its process."""
+        """The process of the part."""
 
     def start(self) -> Coroutine[Any, Any, None]:
-        """Start it. Raises `ChildFailedError`."""
+        """Start the part. Raises `ChildFailedError`."""
 
     async def stop(self) -> None:
-        """Stop it gracefully."""
+        """Stop the part gracefully."""
 
 
 def wait_before_start(failures: int) -> float:
@@ -75,6 +75,6 @@ class ProcessMonitor:
             await self.part.start()
             _log.info("process restarted", process=self.name, pid=self.part.child.pid, restarts=self.restarts)
         except (ChildFailedError, OSError) as error:
-            # It is retried with a growing backoff; meanwhile `status` shows that it is not running. A full disk also
-            # refuses what we write for it: that must not end the monitoring.
+            # It is retried with a growing backoff; meanwhile `status` shows that it is not running. The error may
+            # also be that of a full disk, which must not end the monitoring.
             _log.error("process restart failed", process=self.name, error=str(error))

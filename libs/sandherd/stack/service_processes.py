@@ -113,7 +113,7 @@ def check_runtimes(settings: "Settings") -> None:
 
     If the spawner is not installed in this Python environment, its runtimes are unknown here, and nothing is checked.
     """
-    from sandherd.plugins import RUNTIMES, installed, unknown  # with contracts that `sandherd status` does not need
+    from sandherd.plugins import RUNTIMES, installed, unknown  # imports contracts that `sandherd status` does not need
 
     plugins = installed(RUNTIMES)
     if plugins and (missing := unknown(settings.runtimes_used, plugins)):

@@ -72,7 +72,7 @@ class StoreProbe:
         return health_by_server
 
     async def write(self) -> bool:
-        """Publish the probe. Returns whether it was acknowledged; also True while the stream `PROBE` never existed."""
+        """Publish the probe. Returns whether it was acknowledged; True until the stream `PROBE` first exists."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._writer.js.publish(probe_subject(PROBE), _PAYLOAD, timeout=_WRITE_SECONDS)
