@@ -171,7 +171,7 @@ def _stored_path(path: Path, prefix: bytes = b"") -> str:
 
 
 def _git_dir(root: Path, exclude_file: Path | None) -> str | None:
-    """The git directory of an exclude file, `GIT_DIR/info/exclude`; None if it is `.git`, or outside the tree."""
+    """The path of the git directory of an exclude file; None if it is named `.git`, or is outside the tree."""
     real = os.path.realpath(root)
     if exclude_file is None or exclude_file.parts[-3:-2] == (GIT,) or not exclude_file.is_relative_to(real):
         return None

@@ -98,7 +98,7 @@ def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[st
 
 
 def _ordered_token(path: Path) -> tuple[tuple[int, int], str] | None:
-    """A stored token, and before it its sort key: the second of its issue, then its number of revocations.
+    """The sort key and the text of a stored token. The key is the second of its issue, then its number of revocations.
 
     None if the file is missing or invalid.
     """

@@ -1,4 +1,4 @@
-"""`sandherd dead`: dead letters, which are messages that could not be handled. A client may read its project's."""
+"""`sandherd dead`: dead letters, which are messages that could not be handled. Clients read those of their project."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -40,7 +40,7 @@ def logs(
 
     A document has the text of a line of the log; if that is JSON, `record` has its fields.
 
-    With --follow it continues until it is interrupted. For a herd no_logs_error, use `kubectl logs` or
+    With --follow it continues until it is interrupted. For a herd elsewhere, use `kubectl logs` or
     `docker compose logs`.
     """
     import asyncio

@@ -52,7 +52,7 @@ async def examine(context: Context, now: datetime) -> list[Check]:
 
 
 def _check_stack(context: Context) -> list[Check]:
-    """The failed checks of the local stack: of its keys, and of each process that does not run or was restarted."""
+    """The failed checks of the local stack: of its keys, and of processes that do not run or have lacked a resource."""
     checks = [*check_identity(context.home), *(check_processes(context.home) if is_local_stack(context) else [])]
     checked_names = {check.name for check in checks}
     return checks + [check for check in check_exits(context.home) if check.name not in checked_names]

@@ -41,7 +41,7 @@ def selector(items: Sequence[str], batch: str | None) -> dict[str, str]:
 
 
 def required_labels(names: Sequence[str], items: Sequence[str], batch: str | None) -> dict[str, str]:
-    """The labels that tasks must have; empty if `names` names tasks. Raises `HerdError` for both, and for neither."""
+    """The labels that tasks must have; empty if `names` has tasks. Raises `HerdError` for both, and for neither."""
     selected = selector(items, batch)
     if bool(names) == bool(selected):
         problem = "tasks are both named and selected by labels"

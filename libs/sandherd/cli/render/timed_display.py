@@ -34,7 +34,7 @@ class TimedDisplay:
         self._starting: set[str] = set()
         """Sources of which only the first event has arrived, the agent's start.
 
-        A worker publishes this event alone, so that its next events arrive later than those of other sources.
+        A worker publishes this event alone, so its next events may arrive late.
         """
         self._added = asyncio.Event()
         self._now = asyncio.get_running_loop().time
