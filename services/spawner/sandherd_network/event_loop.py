@@ -23,7 +23,7 @@ class EventLoop:
         self._is_stopped = False
 
     def watch(self, descriptor: int, interest: int, callback: Callback) -> None:
-        """Call `callback` when the descriptor is ready for `interest`: `READ`, `WRITE`, or both; 0: stop watching it."""
+        """Call `callback` when the descriptor is ready for `interest`: `READ`, `WRITE`, or both; 0: stop watching."""
         is_watched = descriptor in self._callbacks
         if not interest:
             self.unwatch(descriptor)

@@ -163,7 +163,7 @@ def _remember_hosts(decisions: Decisions) -> None:
 
 
 def _loopback_endpoints(decisions: Decisions) -> list[tuple[str, int]]:
-    """The policy's endpoints at loopback addresses of the host; the sandbox keeps all other loopback connections."""
+    """The policy's endpoints at loopback addresses of the host. Other loopback connections stay in the sandbox."""
     return [(str(address), port) for address, port in decisions.resolved_endpoints() if address.is_loopback]
 
 

@@ -232,7 +232,7 @@ async def test_remove_leaves_nothing(
     await runtime.remove("sbx-gone")
     await runtime.remove("sbx-gone")
     assert not place.exists()
-    assert not any(folder.exists() for folder in runtime.groups.of("sbx-gone"))
+    assert not any(folder.exists() for folder in runtime.groups.directories("sbx-gone"))
     assert await runtime.find_all() == []
 
 

@@ -178,7 +178,7 @@ def test_control_groups_of_version_1(tmp_path: Path) -> None:
     own = "4:memory:/mine\n8:pids:/\n0::/\n"
     (tmp_path / "memory" / "mine" / "herd").mkdir(parents=True)
     (tmp_path / "memory" / "mine" / "herd" / "memory.limit_in_bytes").touch()
-    groups = cgroups.find("herd", tmp_path, own)
+    groups = cgroups.open_groups("herd", tmp_path, own)
     assert groups.memory == tmp_path / "memory" / "mine" / "herd"
     assert groups.pids is None
     (groups.memory / "sbx-1").mkdir()
@@ -190,7 +190,7 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     """Groups are created where the kernel allows it; the limits and the count of kills have other names."""
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     (tmp_path / "mine").mkdir()
-    groups = cgroups.find("herd", tmp_path, "0::/mine\n")
+    groups = cgroups.open_groups("herd", tmp_path, "0::/mine\n")
     assert groups.memory == groups.pids == tmp_path / "mine" / "herd"
     groups.make("sbx-1", kernel_limits.for_group(SandboxLimits(memory_mb=64, processes=9)))
     folder = tmp_path / "mine" / "herd" / "sbx-1"

@@ -77,7 +77,9 @@ class ProcessRuntimeOptions:
 async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if this host does not support the required `isolation`."""
     make_directory(options.root)
-    groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.ControlGroups(None, None, 1)
+    groups = (
+        cgroups.open_groups(_group_name(options.root)) if options.use_groups else cgroups.ControlGroups(None, None, 1)
+    )
     isolated, _ = await asyncio.gather(asyncio.to_thread(_isolate, options), asyncio.to_thread(_compile, options))
     launch = isolated.launch
     layout = await asyncio.to_thread(_layout, options)

@@ -24,53 +24,53 @@ class Freezer:
     groups: cgroups.ControlGroups
     ending: Termination
 
-    async def freeze(self, place: SandboxDirectory) -> None:
+    async def freeze(self, directory: SandboxDirectory) -> None:
         """Freeze all processes, and wait until they are frozen.
 
         Raises `RuntimeFailedError` (`unavailable`) after a timeout, when it has thawed them.
         """
         deadline = asyncio.get_running_loop().time() + _FREEZE_SECONDS
-        while not self._is_frozen(place):
+        while not self._is_frozen(directory):
             if asyncio.get_running_loop().time() > deadline:
-                await self.thaw(place)
-                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} could not be frozen")
-            self._freeze(place)
+                await self.thaw(directory)
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name} could not be frozen")
+            self._freeze(directory)
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def thaw(self, place: SandboxDirectory) -> None:
+    async def thaw(self, directory: SandboxDirectory) -> None:
         """Thaw all processes. Does nothing if the sandbox's groups no longer exist."""
         if self.groups.freezer:
             with suppress(OSError):
-                self.groups.set_frozen(place.name, frozen=False)
+                self.groups.set_frozen(directory.name, frozen=False)
             return
-        for pid in self.ending.members(place):
+        for pid in self.ending.members(directory):
             if (process := processes.find(pid)) and processes.is_stopped(pid):
                 process.signal(signal.SIGCONT)
 
-    def is_freeze_requested(self, place: SandboxDirectory) -> bool | None:
+    def is_freeze_requested(self, directory: SandboxDirectory) -> bool | None:
         """Whether the sandbox is frozen or a freeze was requested; None if unknown.
 
         Without a freezer this is the state of the first process: it is stopped before all others, and an isolated agent
         can't stop it.
         """
         if self.groups.freezer:
-            return self.groups.freeze_requested(place.name)
-        oldest = self.ending.oldest_processes(place)
+            return self.groups.freeze_requested(directory.name)
+        oldest = self.ending.oldest_processes(directory)
         return all(processes.is_stopped(pid) and not processes.is_zombie(pid) for pid in oldest) if oldest else None
 
-    def _freeze(self, place: SandboxDirectory) -> None:
+    def _freeze(self, directory: SandboxDirectory) -> None:
         if self.groups.freezer:
             try:
-                self.groups.set_frozen(place.name, frozen=True)
+                self.groups.set_frozen(directory.name, frozen=True)
             except OSError as error:
-                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name}: {error}") from error
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name}: {error}") from error
             return
         # Lowest pid first: a parent is stopped before the processes it starts.
-        for pid in sorted(self.ending.members(place)):
+        for pid in sorted(self.ending.members(directory)):
             if process := processes.find(pid):
                 process.signal(signal.SIGSTOP)
 
-    def _is_frozen(self, place: SandboxDirectory) -> bool:
+    def _is_frozen(self, directory: SandboxDirectory) -> bool:
         if self.groups.freezer:
-            return self.groups.is_frozen(place.name)
-        return all(processes.is_stopped(pid) for pid in self.ending.members(place))
+            return self.groups.is_frozen(directory.name)
+        return all(processes.is_stopped(pid) for pid in self.ending.members(directory))

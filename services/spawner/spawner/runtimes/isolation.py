@@ -49,37 +49,37 @@ class IsolationLaunch:
         """Whether the host uids are subordinate uids of the spawner's user."""
         return self.users is not None and bool(self.users.of_user)
 
-    def assign_owner(self, place: SandboxDirectory) -> None:
+    def assign_owner(self, directory: SandboxDirectory) -> None:
         """Reserve a host uid for the sandbox, and make that uid the owner of its directories.
 
         Raises `NoUserError`, `OSError`.
         """
         if self.users is None:
             if os.getuid() != 0:  # the host's root can read everything anyway
-                self.reclaim_files(place)
+                self.reclaim_files(directory)
             return
-        uid = self.users.claim(place)
-        for folder in place.own_folders:
+        uid = self.users.claim(directory)
+        for folder in directory.own_folders:
             if folder.lstat().st_uid != uid:
                 change_owner(folder, uid)
 
-    def release_uid(self, place: SandboxDirectory) -> None:
+    def release_uid(self, directory: SandboxDirectory) -> None:
         """Release the uid reservation of a sandbox that is being removed. Raises `NoUserError`, `OSError`."""
         if self.users is not None:
-            self.users.release(place)
+            self.users.release(directory)
 
-    def reclaim_files(self, place: SandboxDirectory) -> None:
+    def reclaim_files(self, directory: SandboxDirectory) -> None:
         """Change the owner of an ended sandbox's files from its subordinate uid to the spawner's user.
 
         That user can then remove them. Raises `NoUserError`, `OSError`.
         """
-        if place.user is None:
+        if directory.user is None:
             return
-        for folder in place.own_folders:  # first: if interrupted, `assign_owner` changes the whole tree again
+        for folder in directory.own_folders:  # first: if interrupted, `assign_owner` changes the whole tree again
             os.chown(folder, os.getuid(), os.getgid(), follow_symlinks=False)
-        change_owner(place.folder, os.getuid(), os.getgid())
-        self.release_uid(place)
-        (place.folder / "run" / "uid").unlink(missing_ok=True)
+        change_owner(directory.folder, os.getuid(), os.getgid())
+        self.release_uid(directory)
+        (directory.folder / "run" / "uid").unlink(missing_ok=True)
 
     def filter(self, *, nested: bool) -> bytes:
         """The seccomp program; empty: no filter."""
@@ -87,7 +87,7 @@ class IsolationLaunch:
 
     def command(
         self,
-        place: SandboxDirectory,
+        directory: SandboxDirectory,
         run: RunFiles,
         *,
         mounts: Mapping[str, Path],
@@ -100,15 +100,15 @@ class IsolationLaunch:
 
         Raises `OSError`.
         """
-        uid = place.user if self.users else None
+        uid = directory.user if self.users else None
         if uid is None and self.subordinate:
-            raise OSError(f"{place.name} has no host uid")
+            raise OSError(f"{directory.name} has no host uid")
         stage = self.stage or STAGE
         staged = StagedSources(self.host.python, self.host.hidden, stage)
         sources = bubblewrap.DirectSources() if uid is None else staged
         argv = bubblewrap.argv(
             self.host,
-            place,
+            directory,
             mounts=mounts,
             info=info,
             command=command,
@@ -235,7 +235,7 @@ def detect_isolation(needs: SandboxNeeds) -> tuple[IsolationLaunch | None, str |
         return None, reason
     try:
         compile_filter()
-        host = bubblewrap.find_host(needs.python, needs.packages + needs.plugins, needs.hidden, needs.toolchains)
+        host = bubblewrap.find_host_files(needs.python, needs.packages + needs.plugins, needs.hidden, needs.toolchains)
     except (BubblewrapNotBundledError, NoFilterError) as error:
         return None, str(error)
     launch = IsolationLaunch(host, needs.users)

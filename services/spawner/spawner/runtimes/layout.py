@@ -207,7 +207,7 @@ class Layout:
     def folders(self) -> list[Path]:
         """The directories of all sandboxes, including those in quarantine."""
         quarantined = (self.quarantine_root / name for name in self.list_quarantined())
-        return [*quarantined, *(place.folder for place in self.directories())]
+        return [*quarantined, *(directory.folder for directory in self.directories())]
 
     def directory(self, sandbox: str) -> SandboxDirectory:
         """The directories of a sandbox. Raises `UnsafeNameError` for a name that could refer to another path."""
@@ -219,9 +219,9 @@ class Layout:
 
     def remove(self, sandbox: str) -> None:
         """Remove a sandbox's directory. Links in it are removed, not followed."""
-        place = self.directory(sandbox)
-        self.disks.remove(place.folder)
-        remove_entry(place.folder)
+        directory = self.directory(sandbox)
+        self.disks.remove(directory.folder)
+        remove_entry(directory.folder)
 
     def quarantine(self, sandbox: str) -> Path:
         """Move a sandbox's directory to quarantine, without its secrets, and return the new path."""

@@ -101,32 +101,32 @@ def _endpoint_of_url(url: str) -> Endpoint | None:
     return Endpoint(split_destination(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)[0], port)
 
 
-def prepare(place: SandboxDirectory, run: RunFiles, policy: NetworkPolicy) -> None:
+def prepare(directory: SandboxDirectory, run: RunFiles, policy: NetworkPolicy) -> None:
     """Write the files that the forwarder and the sandbox read. Raises `OSError`."""
     run.network.write_text(policy.to_json())
     with suppress(FileExistsError):
         os.mkfifo(run.gate, _OWNER_ONLY)
-    write_resolv_conf(place)
+    write_resolv_conf(directory)
 
 
-def write_resolv_conf(place: SandboxDirectory) -> None:
+def write_resolv_conf(directory: SandboxDirectory) -> None:
     """Write the sandbox's resolv.conf, with its forwarder as name server. Raises `OSError`."""
-    place.resolv_conf.write_text(_RESOLV_CONF)
-    place.resolv_conf.chmod(_READABLE)
+    directory.resolv_conf.write_text(_RESOLV_CONF)
+    directory.resolv_conf.chmod(_READABLE)
 
 
-async def host_port(place: SandboxDirectory, port: int) -> int:
+async def host_port(directory: SandboxDirectory, port: int) -> int:
     """The loopback port of this host that leads to a port in the sandbox: the same port if they share a network.
 
     Else the sandbox's forwarder is requested to forward a port. Raises `RuntimeFailedError`.
     """
-    runs = place.runs()
+    runs = directory.runs()
     return await _publish(runs[-1], port) if runs and runs[-1].gate.exists() else port
 
 
-def port_refusal(place: SandboxDirectory, port: int) -> str:
+def port_refusal(directory: SandboxDirectory, port: int) -> str:
     """Why a port of the sandbox's loopback leads to its host; empty if it is the sandbox's own."""
-    runs = place.runs()
+    runs = directory.runs()
     if not runs or not runs[-1].gate.exists():
         return "it shares the network of its host (SANDHERD_SANDBOX_NETWORK=host, or no isolation)"
     policy = NetworkPolicy.from_json(runs[-1].network.read_text())

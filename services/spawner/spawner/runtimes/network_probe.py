@@ -30,18 +30,18 @@ SECONDS: Final = 30.0
 def refusal(launch: IsolationLaunch, networks: Networks, command: list[str]) -> str | None:
     """Run `command` in a trial sandbox with its own network. Returns why that is impossible, with a remedy, or None."""
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
-        place = SandboxDirectory(Path(folder, "sbx-trial"))
+        directory = SandboxDirectory(Path(folder, "sbx-trial"))
         no_disks = SizedDisks(Path(folder), 0)  # nothing would unmount the sandbox's file system
         no_groups = cgroups.ControlGroups(None, None, 1)
         trial = WorkerStarter(
             tuple(command), launch, no_groups, count_processes=False, disks=no_disks, networks=networks
         )
         try:
-            reason = _try(trial, place)
+            reason = _try(trial, directory)
         except (RuntimeFailedError, OSError) as error:
             reason = str(error)
         finally:
-            launch.release_uid(place)
+            launch.release_uid(directory)
     if reason is None:
         return None
     return (
@@ -50,10 +50,10 @@ def refusal(launch: IsolationLaunch, networks: Networks, command: list[str]) -> 
     )
 
 
-def _try(trial: WorkerStarter, place: SandboxDirectory) -> str | None:
-    trial.set_up_warm(place, WarmPlan(unit=place.name, limits=SandboxLimits()))
-    run = place.new_run()
-    pid = trial.spawn(place, run, WorkerStart(SandboxLimits(), {}, NetworkPolicy(mode="none")))
+def _try(trial: WorkerStarter, directory: SandboxDirectory) -> str | None:
+    trial.set_up_warm(directory, WarmPlan(unit=directory.name, limits=SandboxLimits()))
+    run = directory.new_run()
+    pid = trial.spawn(directory, run, WorkerStart(SandboxLimits(), {}, NetworkPolicy(mode="none")))
     ended = _wait(pid)
     if not ended:
         os.killpg(pid, signal.SIGKILL)

@@ -55,31 +55,31 @@ class SandboxUsers:
         """All uids of the range."""
         return range(self.first, self.first + self.count)
 
-    def claim(self, place: SandboxDirectory) -> int:
+    def claim(self, directory: SandboxDirectory) -> int:
         """Reserve and record a uid for this sandbox: the recorded one if it is still available, else a new one.
 
         Raises `NoUserError`, `OSError`.
         """
         with self._locked():
-            recorded = place.user
-            if recorded is not None and recorded in self.ids and self._reserve(recorded, place.folder):
+            recorded = directory.user
+            if recorded is not None and recorded in self.ids and self._reserve(recorded, directory.folder):
                 return recorded
             for _ in range(_TRIES):
                 uid = self.first + secrets.randbelow(self.count)
-                if self._reserve(uid, place.folder):
-                    place.record_user(uid)  # while locked: a reservation without a record is considered stale
+                if self._reserve(uid, directory.folder):
+                    directory.record_user(uid)  # while locked: a reservation without a record is considered stale
                     return uid
         larger_range = "give the user a larger range in /etc/subuid and /etc/subgid"
         fix = larger_range if self.of_user else "raise SANDHERD_SANDBOX_UID_COUNT"
         raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: {fix}")
 
-    def release(self, place: SandboxDirectory) -> None:
+    def release(self, directory: SandboxDirectory) -> None:
         """Delete this sandbox's reservation, if it has one. Its processes must have ended."""
-        uid = place.user
+        uid = directory.user
         if uid is None:
             return
         with self._locked():
-            if self._holder(uid) == str(place.folder):
+            if self._holder(uid) == str(directory.folder):
                 (self.folder / str(uid)).unlink(missing_ok=True)
 
     def remove_stale(self) -> list[int]:

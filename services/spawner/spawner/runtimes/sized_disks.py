@@ -51,62 +51,62 @@ class SizedDisks:
         """The path of a sandbox's image, whether it exists or not."""
         return self.folder / f"{sandbox}{_SUFFIX}"
 
-    def attach(self, place: Path) -> None:
+    def attach(self, directory: Path) -> None:
         """Mount the sandbox's file system at its directory, which is created first. Raises `OSError`.
 
         A sandbox that was created without an image gets none.
         """
-        if self.megabytes or self.image(place.name).exists():
+        if self.megabytes or self.image(directory.name).exists():
             with self._locked(fcntl.LOCK_SH):
-                self._attach(place)
+                self._attach(directory)
 
-    def _attach(self, place: Path) -> None:
-        if is_attached(place):
+    def _attach(self, directory: Path) -> None:
+        if is_attached(directory):
             return
-        image = self.image(place.name)
+        image = self.image(directory.name)
         new = not image.exists()
-        if new and place.is_dir() and any(place.iterdir()):  # the sandbox was created without an image
+        if new and directory.is_dir() and any(directory.iterdir()):  # the sandbox was created without an image
             return
-        make_directory(place)  # first: an image whose sandbox has no directory is removed by the next start
+        make_directory(directory)  # first: an image whose sandbox has no directory is removed by the next start
         if new:
             self._copy_template(image)
-        self._mount(place)
+        self._mount(directory)
         if new:
-            _reserve(place / _SPARE)
+            _reserve(directory / _SPARE)
 
-    def is_missing(self, place: Path) -> bool:
+    def is_missing(self, directory: Path) -> bool:
         """Whether the sandbox's file system is not mounted, so that its contents, such as its runs, are not visible."""
-        return self.image(place.name).exists() and not is_attached(place)
+        return self.image(directory.name).exists() and not is_attached(directory)
 
-    async def repair(self, place: Path) -> None:
+    async def repair(self, directory: Path) -> None:
         """Prepare the file system of a sandbox that has ended for its recovery. Raises `OSError`.
 
         The reserve is released. A file system that refuses writes, as after the host's disk was full, is mounted again,
         which replays its journal.
         """
-        if os.path.ismount(place) and await asyncio.to_thread(_refuses_writes, place):
-            await asyncio.to_thread(image_mounts.detach, place)
-            await self._until_free(place)
-        await asyncio.to_thread(self.attach, place)
-        await asyncio.to_thread(shutil.rmtree, place / _SPARE, ignore_errors=True)
+        if os.path.ismount(directory) and await asyncio.to_thread(_refuses_writes, directory):
+            await asyncio.to_thread(image_mounts.detach, directory)
+            await self._until_free(directory)
+        await asyncio.to_thread(self.attach, directory)
+        await asyncio.to_thread(shutil.rmtree, directory / _SPARE, ignore_errors=True)
 
-    async def _until_free(self, place: Path) -> None:
+    async def _until_free(self, directory: Path) -> None:
         """Wait until the kernel has released the file system of the ended processes. Raises `DiskError`."""
-        deadline, image = asyncio.get_running_loop().time() + _FREE_SECONDS, self.image(place.name)
+        deadline, image = asyncio.get_running_loop().time() + _FREE_SECONDS, self.image(directory.name)
         while await asyncio.to_thread(image_mounts.is_in_use, image):
             if asyncio.get_running_loop().time() > deadline:
-                raise DiskError(await asyncio.to_thread(_still_in_use, place.name, image))
+                raise DiskError(await asyncio.to_thread(_still_in_use, directory.name, image))
             await asyncio.sleep(_POLL_SECONDS)
 
-    def reattach(self, places: Callable[[], list[Path]]) -> None:
+    def reattach(self, directories: Callable[[], list[Path]]) -> None:
         """Mount the images that are not mounted, as after a restart of the host; remove images without a sandbox.
 
-        `places` returns the directories of all sandboxes.
+        `directories` returns the directories of all sandboxes.
         """
         if not self.folder.is_dir():
             return
         with self._locked(fcntl.LOCK_EX):
-            self._reattach({place.name: place for place in places()})
+            self._reattach({directory.name: directory for directory in directories()})
 
     def _reattach(self, known: Mapping[str, Path]) -> None:
         for draft in self.folder.glob(f"*{DRAFT}"):
@@ -121,45 +121,45 @@ class SizedDisks:
                 continue
             self._try_to_mount(known[image.stem])
 
-    def _try_to_mount(self, place: Path) -> None:
-        if is_attached(place):
+    def _try_to_mount(self, directory: Path) -> None:
+        if is_attached(directory):
             return
         try:
-            self._mount(place)
+            self._mount(directory)
         except OSError as error:  # for example while the host's disk is full; the next use of the sandbox tries again
-            _log.warning("file system of sandbox not mounted", sandbox=place.name, error=str(error))
+            _log.warning("file system of sandbox not mounted", sandbox=directory.name, error=str(error))
 
-    def remove(self, place: Path) -> bool:
+    def remove(self, directory: Path) -> bool:
         """Unmount and delete the sandbox's file system. False if it has none. Raises `OSError`."""
-        if not os.path.ismount(place) and not self.image(place.name).exists():
+        if not os.path.ismount(directory) and not self.image(directory.name).exists():
             return False
         with self._locked(fcntl.LOCK_SH):
-            return self._remove(place)
+            return self._remove(directory)
 
-    def _remove(self, place: Path) -> bool:
-        image_mounts.detach(place)
-        image = self.image(place.name)
+    def _remove(self, directory: Path) -> bool:
+        image_mounts.detach(directory)
+        image = self.image(directory.name)
         if not image.exists():
             return False
-        shutil.rmtree(self._runs(place.name), ignore_errors=True)
+        shutil.rmtree(self._runs(directory.name), ignore_errors=True)
         image.unlink()
         return True
 
-    def move(self, place: Path, to: Path) -> bool:
+    def move(self, directory: Path, to: Path) -> bool:
         """Mount the sandbox's file system at another directory, of the same name. False if it has none.
 
         Raises `OSError`.
         """
-        if not self.image(place.name).exists():
+        if not self.image(directory.name).exists():
             return False
         with self._locked(fcntl.LOCK_SH):
             make_directory(to)  # first: an image whose sandbox has no directory is removed by the next start
-            if is_attached(place):
-                image_mounts.bind(place, to)
+            if is_attached(directory):
+                image_mounts.bind(directory, to)
             else:
                 self._try_to_mount(to)
-            image_mounts.detach(place)
-            place.rmdir()
+            image_mounts.detach(directory)
+            directory.rmdir()
         return True
 
     def try_out(self) -> str | None:
@@ -198,14 +198,14 @@ class SizedDisks:
         """The directory of the runtime's files on a sandbox's runs; writable when the sandbox's disk is full."""
         return self.folder / f"{sandbox}{_RUNS_SUFFIX}"
 
-    def _mount(self, place: Path) -> None:
+    def _mount(self, directory: Path) -> None:
         """Mount the image, and bind the directory of its runs, which is on the host's file system, over one in it."""
-        if not os.path.ismount(place):
-            image_mounts.mount_image(self.image(place.name), place)
-            place.chmod(_OWN)
-        make_directory(self._runs(place.name))
-        make_directory(place / _RUN_MOUNT)
-        image_mounts.bind(self._runs(place.name), place / _RUN_MOUNT)
+        if not os.path.ismount(directory):
+            image_mounts.mount_image(self.image(directory.name), directory)
+            directory.chmod(_OWN)
+        make_directory(self._runs(directory.name))
+        make_directory(directory / _RUN_MOUNT)
+        image_mounts.bind(self._runs(directory.name), directory / _RUN_MOUNT)
 
     def _copy_template(self, image: Path) -> None:
         """Create an image as a copy of a template of the same size, in a tenth of the time of `mkfs.ext4`."""
@@ -215,14 +215,14 @@ class SizedDisks:
         disk_images.copy(template, image)
 
 
-def is_attached(place: Path) -> bool:
+def is_attached(directory: Path) -> bool:
     """Whether a sandbox's file system is mounted at its directory, with the directory of its runs."""
-    return os.path.ismount(place) and os.path.ismount(place / _RUN_MOUNT)
+    return os.path.ismount(directory) and os.path.ismount(directory / _RUN_MOUNT)
 
 
-def _refuses_writes(place: Path) -> bool:
+def _refuses_writes(directory: Path) -> bool:
     """Whether ext4 refuses writes after an error. Tested by writing: recent kernels do not set the read-only flag."""
-    probe = place / f".probe-{secrets.token_hex(4)}"
+    probe = directory / f".probe-{secrets.token_hex(4)}"
     try:
         probe.mkdir()
         probe.rmdir()

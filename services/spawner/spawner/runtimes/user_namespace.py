@@ -77,7 +77,7 @@ def _join_running(layout: Layout, user: SubordinateUser) -> range | None:
     Sandboxes without their own uid are managed from the current namespace: the owner of their files must not change.
     """
     running = list(_running_shims(layout))
-    for shim_process in (process for place, process in running if place.user is not None):
+    for shim_process in (process for directory, process in running if directory.user is not None):
         if (ids := _join_namespace_of(shim_process, user)) is not None:
             return ids
     if any(process.alive() for _, process in running):
@@ -111,11 +111,11 @@ def _join_namespace_of(shim_process: ProcessId, user: SubordinateUser) -> range 
 
 def _running_shims(layout: Layout) -> Iterator[tuple[SandboxDirectory, ProcessId]]:
     """Each sandbox with a running shim, and that shim."""
-    for place in layout.directories():
-        for run in place.runs():
+    for directory in layout.directories():
+        for run in directory.runs():
             claim = shim.read_claim(run)
             if claim and claim.alive():
-                yield place, claim
+                yield directory, claim
 
 
 def _join_new(user: SubordinateUser) -> range:

@@ -33,54 +33,56 @@ _KEY_LENGTH: Final = 56
 _START_SIGNAL: Final = b"\n"
 
 
-def make(place: SandboxDirectory) -> None:
+def make(directory: SandboxDirectory) -> None:
     """Create the pipe, and the file that exists while the worker waits. Raises `OSError`."""
     with suppress(FileExistsError):
-        os.mkfifo(place.start_pipe, _MODE)
-        if (uid := place.user) is not None:
-            os.chown(place.start_pipe, uid, uid, follow_symlinks=False)
-    place.warm.touch()
+        os.mkfifo(directory.start_pipe, _MODE)
+        if (uid := directory.user) is not None:
+            os.chown(directory.start_pipe, uid, uid, follow_symlinks=False)
+    directory.warm.touch()
 
 
-async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> None:
+async def until_waiting(directory: SandboxDirectory, alive: Callable[[], bool]) -> None:
     """Wait until the worker has loaded its modules and reads the pipe. Raises `RuntimeFailedError`."""
-    pipe = await _open(place, alive, _LOAD_SECONDS)
+    pipe = await _open(directory, alive, _LOAD_SECONDS)
     if pipe is None:
-        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not waiting for an identity")
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name} is not waiting for an identity")
     os.close(pipe)  # nothing was written, so the worker continues to wait
 
 
-def public_key(place: SandboxDirectory) -> str | None:
+def public_key(directory: SandboxDirectory) -> str | None:
     """The public key that a waiting worker has stored; None if it has stored none, which is allowed."""
     try:
-        key = _read_file(place.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
+        key = _read_file(directory.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
     except (OSError, ValueError):
         return None
     return key if is_public_key(key, KeyKind.USER) else None
 
 
-async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:
+async def send_identity(directory: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:
     """Give the worker its identity. False if it ended before it read the identity: then it must be started again.
 
     A worker that ends just after it has read its identity counts as started, and its end is handled like that of any
     worker. After a crash the call can be repeated with the same variables; a worker that no longer waits ignores it.
     """
     try:
-        place.write_secret(place.environment, json.dumps(dict(variables)))
-        pipe = await _open(place, alive, _READ_SECONDS)
+        directory.write_secret(directory.environment, json.dumps(dict(variables)))
+        pipe = await _open(directory, alive, _READ_SECONDS)
         received = pipe is not None and await _write_all(pipe)
-        place.warm.unlink(missing_ok=True)
+        directory.warm.unlink(missing_ok=True)
     except OSError as error:
-        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"can't give {place.name} its identity: {error}") from error
+        raise RuntimeFailedError(
+            RuntimeFault.UNAVAILABLE, f"can't give {directory.name} its identity: {error}"
+        ) from error
     return received or alive()
 
 
-async def _open(place: SandboxDirectory, alive: Callable[[], bool], seconds: float) -> int | None:
+async def _open(directory: SandboxDirectory, alive: Callable[[], bool], seconds: float) -> int | None:
     """The pipe, opened for writing once a worker reads it; None if no worker reads it within `seconds`."""
     deadline = asyncio.get_running_loop().time() + seconds
     while alive() and asyncio.get_running_loop().time() < deadline:
         with suppress(OSError):  # ENXIO: no reader yet
-            return _open_pipe(place)
+            return _open_pipe(directory)
         await asyncio.sleep(_POLL_SECONDS)
     return None
 
@@ -117,10 +119,10 @@ def _has_unread_bytes(pipe: int) -> bool:
     return any(count)
 
 
-def _open_pipe(place: SandboxDirectory) -> int:
+def _open_pipe(directory: SandboxDirectory) -> int:
     """The descriptor of the pipe, opened for writing. Raises `OSError` if no process reads it, or it is no pipe."""
-    descriptor = os.open(place.start_pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(directory.start_pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(f"{place.start_pipe} is not a pipe")
+    raise OSError(f"{directory.start_pipe} is not a pipe")

@@ -121,7 +121,7 @@ class PodCreation:
         if spec.program[0].startswith(WORKER) and state[1] == b"no":
             archive = await cached_archive() if self._worker is None else self._worker
             await self._step(spec.name, entrypoint.unpack_worker(len(archive)), archive)
-        files = box_files.packed(spec.files)
+        files = box_files.pack(spec.files)
         text = entrypoint.unless_open(life) + entrypoint.receive(len(files)) + entrypoint.opened(life)
         await self._step(spec.name, text, files)
         return life

@@ -125,7 +125,7 @@ class PodProvider:
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
         """Write files below `ROOT`: they are unpacked when all of them are received."""
-        content = box_files.packed(files)
+        content = box_files.pack(files)
         box = await self._existing(name)
         self._refuse_lost(box)
         await self._running(name)

@@ -10,7 +10,7 @@ import aiohttp
 from pydantic import BaseModel
 
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import USUAL, RetryLimits, with_retry
+from spawner.runtimes.boxes.retry import DEFAULT_LIMITS, RetryLimits, with_retry
 from spawner.runtimes.remote.faults import faults, refusal, without
 from spawner.runtimes.remote.replies import BashOutput, RemoteRuntimeState, RuntimeList, error_message
 
@@ -82,7 +82,7 @@ def _parsed(body: bytes) -> Any:
 class RuntimeApi:
     """The Runtime API. All requests here are safe to retry."""
 
-    def __init__(self, http: HttpSession, url: str, key: str, patience: RetryLimits = USUAL) -> None:
+    def __init__(self, http: HttpSession, url: str, key: str, patience: RetryLimits = DEFAULT_LIMITS) -> None:
         self._http = http
         self._url = url.rstrip("/")
         self._key = {"X-API-Key": key}
@@ -147,7 +147,7 @@ class RuntimeApi:
 class AgentServer:
     """The OpenHands agent server in one box."""
 
-    def __init__(self, http: HttpSession, runtime: RemoteRuntimeState, patience: RetryLimits = USUAL) -> None:
+    def __init__(self, http: HttpSession, runtime: RemoteRuntimeState, patience: RetryLimits = DEFAULT_LIMITS) -> None:
         self._http = http
         self._name = runtime.session_id
         self._url = (runtime.url or "").rstrip("/")

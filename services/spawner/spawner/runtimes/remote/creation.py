@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd.backoff import Backoff
-from spawner.runtimes.boxes.box_files import ROOT, listed
+from spawner.runtimes.boxes.box_files import ROOT, ports_variable
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import USUAL, RetryLimits
+from spawner.runtimes.boxes.retry import DEFAULT_LIMITS, RetryLimits
 from spawner.runtimes.boxes.worker_bundle import COMPILE, WORKER, cached_archive
 from spawner.runtimes.remote import replies, scripts
 from spawner.runtimes.remote.api_clients import AgentServer, HttpSession, RuntimeApi
@@ -42,7 +42,7 @@ class RemoteRuntimeOptions:
     init_timeout: float = 300.0
     herd: str | None = None
     poll: float = 1.0
-    patience: RetryLimits = USUAL
+    patience: RetryLimits = DEFAULT_LIMITS
 
 
 def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> dict[str, Any]:
@@ -107,7 +107,7 @@ async def set_up(server: AgentServer, spec: BoxSpec, ports: Sequence[int]) -> No
     found = await server.control(scripts.command_line("prepare", program))
     if not found.strip():
         await _upload_worker(server, program)
-    variables = {**spec.environment, **listed(ports)}
+    variables = {**spec.environment, **ports_variable(ports)}
     own_files = [scripts.program(spec.program, variables), scripts.labels(spec.labels)]
     await upload_files(server, [*spec.files, *own_files])
     await server.control(scripts.command_line("launch", "first"))

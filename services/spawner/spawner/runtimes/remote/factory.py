@@ -5,14 +5,14 @@ from typing import Final
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError
-from spawner.runtimes.boxes.retry import USUAL
+from spawner.runtimes.boxes.retry import DEFAULT_LIMITS
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.remote.api_clients import HttpSession, RuntimeApi
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions
 from spawner.runtimes.remote.provider import RemoteProvider
 
-PATIENCE: Final = USUAL
+PATIENCE: Final = DEFAULT_LIMITS
 _log = logs.get("runtime.remote")
 
 
