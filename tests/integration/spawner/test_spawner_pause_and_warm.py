@@ -159,5 +159,5 @@ async def test_previous_attempt_is_offered(open_process: Open, plan_for: PlanFor
     assert given["SANDHERD_PREVIOUS_FILE"] == "/sandbox/state/previous.json"
     assert given["SANDHERD_PREVIOUS_DIR"] == "/sandbox/previous"
     assert (given["SANDHERD_MAX_WORK_BYTES"], given["SANDHERD_ATTEMPT"]) == ("5", "2")
-    assert Previous.model_validate_json(runtime.layout.directory("sbx-1").offer.read_text()) == offer
+    assert Previous.model_validate_json(runtime.layout.directory("sbx-1").previous_file.read_text()) == offer
     assert {"SANDHERD_PREVIOUS_FILE", "SANDHERD_TASK_ID"}.isdisjoint(bare)

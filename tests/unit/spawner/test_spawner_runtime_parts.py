@@ -324,10 +324,10 @@ def test_a_directory_in_place_of_a_secret_is_replaced(tmp_path: Path) -> None:
     """An agent owns the directory of its state: what it plants there does not prevent its recovery."""
     place = SandboxDirectory(tmp_path / "sbx-1")
     place.make()
-    (place.offer / "below").mkdir(parents=True)
-    place.write_secret(place.offer, "offered")
-    assert place.offer.read_text() == "offered"
-    assert [path.name for path in place.state.iterdir()] == [place.offer.name]
+    (place.previous_file / "below").mkdir(parents=True)
+    place.write_secret(place.previous_file, "offered")
+    assert place.previous_file.read_text() == "offered"
+    assert [path.name for path in place.state.iterdir()] == [place.previous_file.name]
 
 
 def test_a_box_has_the_files_with_which_its_worker_connects() -> None:

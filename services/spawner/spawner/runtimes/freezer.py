@@ -1,4 +1,4 @@
-"""Freezes a sandbox: with the kernel's cgroup freezer if available, else with a signal to each process."""
+"""Freezes a sandbox with the kernel's cgroup freezer if there is one, else with SIGSTOP to each process."""
 
 import asyncio
 import signal
@@ -12,7 +12,7 @@ from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.termination import Termination
 
-_FREEZE_SECONDS: Final = 5.0
+_FREEZE_TIMEOUT_SECONDS: Final = 5.0
 """The timeout for all processes of a sandbox to freeze."""
 _POLL_SECONDS: Final = 0.005
 
@@ -27,9 +27,9 @@ class Freezer:
     async def freeze(self, directory: SandboxDirectory) -> None:
         """Freeze all processes, and wait until they are frozen.
 
-        Raises `RuntimeFailedError` (`unavailable`) after a timeout, when it has thawed them.
+        Raises `RuntimeFailedError` (`unavailable`) after a timeout, when the processes were thawed again.
         """
-        deadline = asyncio.get_running_loop().time() + _FREEZE_SECONDS
+        deadline = asyncio.get_running_loop().time() + _FREEZE_TIMEOUT_SECONDS
         while not self._is_frozen(directory):
             if asyncio.get_running_loop().time() > deadline:
                 await self.thaw(directory)
@@ -50,8 +50,8 @@ class Freezer:
     def is_freeze_requested(self, directory: SandboxDirectory) -> bool | None:
         """Whether the sandbox is frozen or a freeze was requested; None if unknown.
 
-        Without a freezer this is the state of the first process: it is stopped before all others, and an isolated agent
-        can't stop it.
+        Without a freezer, the result depends on the oldest processes, which are the children of the shim. They are
+        stopped before all others, and an isolated agent can't stop them.
         """
         if self.groups.freezer:
             return self.groups.freeze_requested(directory.name)
@@ -65,7 +65,7 @@ class Freezer:
             except OSError as error:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name}: {error}") from error
             return
-        # Lowest pid first: a parent is stopped before the processes it starts.
+        # The lowest pid is first, so that a parent is stopped before the processes that it starts.
         for pid in sorted(self.ending.members(directory)):
             if process := processes.find(pid):
                 process.signal(signal.SIGSTOP)

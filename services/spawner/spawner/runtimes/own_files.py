@@ -1,4 +1,4 @@
-"""Reads and writes files in a sandbox's own directories on this host, where an agent may have planted anything.
+"""Reads and writes files in a sandbox's own directories on this host, where an agent may have created any entry.
 
 Links are never followed. Each component of a path is opened separately, relative to its parent's descriptor, so that an
 agent can't redirect it by replacing a component meanwhile.
@@ -20,10 +20,10 @@ from spawner.runtimes.layout import SandboxDirectory
 _OWNER_ONLY: Final = 0o700
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MISSING: Final = frozenset({errno.ENOENT})
-_PLANTED: Final = frozenset(
+_UNEXPECTED_KIND: Final = frozenset(
     {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.ENXIO}
 )
-"""Errors of an entry of another kind than requested, such as a link, which an agent has created."""
+"""The errors for an entry of another kind than requested, such as a link that an agent has created."""
 
 
 def write_files(directory: SandboxDirectory, files: Collection[File]) -> None:
@@ -56,7 +56,7 @@ def _read(folder: int, name: str, path: str, limit: int) -> bytes:
 
 
 def _write(directory: SandboxDirectory, folder: int, name: str, file: File) -> None:
-    """Write the file where the agent can't see it, then rename it, so that the agent sees only the complete file."""
+    """Write a file to a directory that the agent can't see, then rename it, so that the agent sees it complete."""
     part = directory.folder / "run" / f"put.{secrets.token_hex(8)}"
     descriptor = os.open(part, _WRITE, file.mode)
     try:
@@ -103,8 +103,8 @@ def _as_runtime_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _MISSING:
             raise
-        planted = error.errno in _PLANTED
-        reason = "contains a link, or is not a directory or file as required" if planted else error.strerror
+        is_unexpected_kind = error.errno in _UNEXPECTED_KIND
+        reason = "contains a link, or is not a directory or file as required" if is_unexpected_kind else error.strerror
         raise RuntimeFailedError(
-            RuntimeFault.REFUSED if planted else RuntimeFault.UNAVAILABLE, f"{path[:200]!r}: {reason}"
+            RuntimeFault.REFUSED if is_unexpected_kind else RuntimeFault.UNAVAILABLE, f"{path[:200]!r}: {reason}"
         ) from error

@@ -97,7 +97,7 @@ class WorkerStarter:
             for name, text in plan.tls.items():
                 directory.write_secret(directory.state / environment.TLS_FILES[name], text)
             if plan.previous:
-                directory.write_secret(directory.offer, plan.previous.model_dump_json())
+                directory.write_secret(directory.previous_file, plan.previous.model_dump_json())
         except (OSError, NoUserError) as error:
             raise _directory_error(plan.unit, error) from error
 
@@ -254,7 +254,7 @@ class WorkerStarter:
                 channels[1] = forwarder_ends[1]
                 forked.append((self.forwarders, connection))
             for _, connection in forked:
-                handover.put(connection)
+                handover.add(connection)
             try:
                 return self._spawn(directory, run, start, *channels), forked
             except RuntimeFailedError:
