@@ -1,4 +1,4 @@
-"""The process runtime: a sandbox is a tree of processes on this host, which outlives the spawner; see `isolation`."""
+"""The process runtime: a sandbox is a tree of processes on this host, which outlives the spawner (see `isolation`)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
@@ -34,7 +34,7 @@ _log: Final = logs.get("runtime.process")
 
 @dataclass
 class ProcessRuntime:
-    """See `spawner.runtimes.contract.Runtime`. Made by `factory.open_runtime`."""
+    """The runtime of sandboxes on this host, which `factory.open_runtime` creates. See `contract.Runtime`."""
 
     layout: Layout
     worker: tuple[str, ...]
@@ -48,21 +48,21 @@ class ProcessRuntime:
     """Why no sandbox may be started, with the remedy; None: sandboxes may be started."""
     networks: network.Networks = field(default_factory=network.Networks)
     search_path: str = ""
-    """The workers' PYTHONPATH: the entries of the spawner's that contain harness plugins."""
+    """The workers' PYTHONPATH: those entries of the spawner's PYTHONPATH that contain harness plugins."""
     name: str = "process"
     _notify: Callable[[str], None] = field(default=lambda _sandbox: None)
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     forks: ForkServer | None = field(init=False, default=None)
     """The server that forks workers, if they are isolated; None: workers are started by exec."""
     forwarders: ForkServer | None = field(init=False, default=None)
-    """The server that forks network forwarders. Not the workers' server: an agent may know memory addresses of its
-    worker, which are the same in all processes that one server forks."""
+    """The server that forks network forwarders. It is not the server of workers, because all processes of one server
+    have the same memory addresses, and an agent may know those of its worker."""
 
     def __post_init__(self) -> None:
         if self.launch:
             self.forks = ForkServer(self.worker, self.search_path)
             self.forwarders = ForkServer(network.FORWARDER_COMMAND, "")
-        self._state_worker_start()
+        self._update_worker_start()
 
     @property
     def ending(self) -> Termination:
@@ -91,13 +91,13 @@ class ProcessRuntime:
         )
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
-        """Call `notify(unit)` from now on when a worker has ended, also for workers that are running already."""
+        """Call `notify(unit)` from now on when a worker has ended, also for workers that run already."""
         self._notify = notify
         for directory in self.layout.directories():
             self._watch(directory)
 
     async def prepare(self, plan: WarmPlan) -> str | None:
-        """Start a worker that waits for its identity, and return its public key when it waits."""
+        """Start a worker that waits for its identity, and return its public key, if it has stored one."""
         self._refuse_weak()
         directory = self.layout.directory(plan.unit)
         if not directory.was_claimed():
@@ -112,7 +112,7 @@ class ProcessRuntime:
         refuse_image(plan)
         directory = self.layout.directory(plan.unit)
         await asyncio.to_thread(self.starting.set_up, directory, plan)
-        # Not `new_run`: another request for the same sandbox may claim this run at any moment.
+        # It is not `new_run`, because another request for the same sandbox may claim this run at any time.
         run = directory.first_run()
         if directory.warm.exists():
             variables = self.starting.variables(directory, plan) | environment.grant_variable(plan)
@@ -143,7 +143,7 @@ class ProcessRuntime:
         await self.freezing.thaw(self._existing(unit))
 
     async def stop(self, unit: str, grace: float) -> None:
-        """Request the worker to end, wait, then end every process of the sandbox."""
+        """Request the worker to end, wait up to `grace` seconds, then end every process of the sandbox."""
         directory = self.layout.directory(unit)
         await self.freezing.thaw(directory)
         shim_process = self._shim(directory)
@@ -158,7 +158,7 @@ class ProcessRuntime:
             return ObservedSandbox(unit, alive=True) if self.groups.members(unit) else None
         runs = [run for run in directory.runs() if run.claim.exists()]
         alive = self._shim(directory) is not None
-        # If its file system is not mounted, its runs are not visible; a sandbox with a file system counts as started.
+        # If its file system is not mounted, its runs are not visible. Such a sandbox counts as started.
         run_count = len(runs) or int(self.layout.disks.is_missing(directory.folder))
         observed = ObservedSandbox(
             unit, alive, runs=run_count, project=directory.read_label(), since=int(directory.folder.stat().st_ctime)
@@ -197,7 +197,7 @@ class ProcessRuntime:
         await asyncio.to_thread(own_files.write_files, self._existing(unit), files)
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
-        """A file of the sandbox's own folders."""
+        """The content of a file in the sandbox's own folders; None if the file does not exist."""
         return await asyncio.to_thread(own_files.read, self._existing(unit), path, limit)
 
     async def address(self, unit: str, port: int) -> Address:
@@ -205,7 +205,7 @@ class ProcessRuntime:
         return Address(f"http://127.0.0.1:{await network.host_port(self._existing(unit), port)}")
 
     def port_refusal(self, unit: str, port: int) -> str:
-        """Why a port of the sandbox's loopback leads to this host; empty if it is the sandbox's own."""
+        """Why connections to this port of the sandbox's loopback leave the sandbox; empty if they stay in it."""
         return network.port_refusal(self._existing(unit), port)
 
     def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
@@ -233,8 +233,8 @@ class ProcessRuntime:
     async def release(self, unit: str) -> None:
         """Delete the sandbox's secrets, give its files to the spawner's user, and unmount its file system.
 
-        Its control groups are removed, except if the kernel killed a process of it for lack of memory: only the groups
-        show that.
+        Its control groups are removed, unless the kernel has killed a process of the sandbox for lack of memory, which
+        only the groups show.
         """
         if not self.groups.oom_kills(unit):
             await self.ending.remove_groups(self.layout.directory(unit))
@@ -243,7 +243,7 @@ class ProcessRuntime:
         )
 
     async def close(self) -> None:
-        """Stop watching; the sandboxes continue."""
+        """Stop watching the sandboxes, which continue, and end the fork servers."""
         await cancel_and_wait(list(self._watches.values()))
         self._watches.clear()
         for server in (self.forks, self.forwarders):
@@ -256,12 +256,12 @@ class ProcessRuntime:
         for gap in self.capabilities.gaps:
             _log.warning("sandbox starts with weaker isolation", sandbox=directory.name, reason=gap)
         await self.starting.spawn_and_claim(directory, run, start)
-        self._state_worker_start()
-        # Even if the worker has ended by now: nothing else would report its end.
+        self._update_worker_start()
+        # The shim is watched even if it has already ended, because nothing else would report its end.
         self._watch(directory, shim.read_claim(run))
 
-    def _state_worker_start(self) -> None:
-        """Update in the capabilities how the next worker will be started: the fork server may have failed."""
+    def _update_worker_start(self) -> None:
+        """Set in the capabilities how the next worker will be started, because the fork server may have failed."""
         worker_start = "fork" if self.forks and self.forks.usable else "exec"
         if worker_start != self.capabilities.worker_start:
             self.capabilities = replace(self.capabilities, worker_start=worker_start)

@@ -13,11 +13,11 @@ from spawner.runtimes import cgroups, environment, shim
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 
-_SHIM_SECONDS: Final = 2.0
+_SHIM_TIMEOUT_SECONDS: Final = 2.0
 """The timeout for a shim to end after its worker, and for the kernel to release a sandbox's control groups."""
-_START_SECONDS: Final = 15.0
-"""How long a sandbox may take until its worker runs, in seconds; it waits for its network first."""
-_KILL_SECONDS: Final = 10.0
+_START_TIMEOUT_SECONDS: Final = 15.0
+"""How long a sandbox may take until its worker runs. A sandbox first waits for its network."""
+_KILL_TIMEOUT_SECONDS: Final = 10.0
 """The timeout for all processes of a sandbox to end after SIGKILL."""
 _POLL_SECONDS: Final = 0.005
 _PID_IN_SANDBOX: Final = 2
@@ -43,25 +43,26 @@ class Termination:
                 worker.signal(signal.SIGTERM)
                 await process_signals.wait_ended(shim_process, deadline - asyncio.get_running_loop().time())
                 return
-            await asyncio.sleep(_POLL_SECONDS)  # it is still starting
+            await asyncio.sleep(_POLL_SECONDS)  # the worker is still starting
 
     def worker(self, shim_process: ProcessId) -> ProcessId | None:
         """The worker below a shim, or None if it has not started."""
         below = processes.children(shim_process.pid)
         if not self.namespaced:
             return processes.find(below[0]) if below else None
+        # The shim's child is bubblewrap, and the child of that is the first process (`init`) of the pid namespace.
         inits = [init for outer in below for init in processes.children(outer)]
         return next((worker for init in inits if (worker := worker_below(init))), None)
 
     async def wait_for_worker(self, directory: SandboxDirectory) -> ProcessId:
         """Wait for the worker of a running or starting sandbox. Raises `RuntimeFailedError` (`unavailable`)."""
-        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_SECONDS
         while shims := self._running_shims(directory):
             if worker := self.worker(shims[-1]):
                 return worker
             if asyncio.get_running_loop().time() > deadline:
                 break
-            await asyncio.sleep(_POLL_SECONDS)  # it is still starting
+            await asyncio.sleep(_POLL_SECONDS)  # the worker is still starting
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name} is not running")
 
     def oldest_processes(self, directory: SandboxDirectory) -> list[int]:
@@ -73,19 +74,19 @@ class Termination:
 
         Raises `RuntimeFailedError` (`unavailable`) if some do not end.
         """
-        deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
+        deadline = asyncio.get_running_loop().time() + _KILL_TIMEOUT_SECONDS
         shims = self._running_shims(directory)
         await self._kill_members(directory, deadline)
         for claim in shims:
-            if not await process_signals.wait_ended(claim, _SHIM_SECONDS):
+            if not await process_signals.wait_ended(claim, _SHIM_TIMEOUT_SECONDS):
                 claim.signal(signal.SIGKILL)
                 await process_signals.wait_ended(claim)
         if shims:  # a starting shim may have started processes meanwhile
             await self._kill_members(directory, deadline)
 
     async def _kill_members(self, directory: SandboxDirectory, deadline: float) -> None:
-        # Known processes are checked individually: once their parent has ended they are no longer found by
-        # `members`, although the kernel may not have ended them yet.
+        # Known processes are checked individually, because `members` may no longer find them when their parent has
+        # ended, although the kernel may not have ended them yet.
         known: set[ProcessId] = set()
         while True:
             known |= {process for pid in self.members(directory) if (process := processes.find(pid))}
@@ -107,7 +108,7 @@ class Termination:
 
     async def remove_groups(self, directory: SandboxDirectory) -> None:
         """Remove the sandbox's control groups, waiting until the kernel releases them."""
-        deadline = asyncio.get_running_loop().time() + _SHIM_SECONDS
+        deadline = asyncio.get_running_loop().time() + _SHIM_TIMEOUT_SECONDS
         while asyncio.get_running_loop().time() < deadline:
             if self.groups.remove(directory.name):
                 return
@@ -120,7 +121,7 @@ class Termination:
         for pid in shims:
             members |= processes.descendants(pid)
         if not self.namespaced:
-            # Each process is searched in three ways, because it may have changed its parent, session or environment.
+            # Processes are found in three ways, because a process may have changed its parent, session or environment.
             members |= processes.marked(environment.MARK, str(directory.folder))
         # A process that a shim started just before the shim ended is in the shim's session, not in a new pid namespace.
         sessions = [claim for claim in self._claims(directory) if not self.namespaced or not claim.alive()]
@@ -146,7 +147,7 @@ def worker_below(init: int) -> ProcessId | None:
 
 
 def _session_of(leader: ProcessId) -> set[int]:
-    """The processes of a shim's session. Its pid is not reused while the session has processes, but may be later."""
+    """The processes of a shim's session. The shim's pid can be reused only when its session has no process."""
     now = processes.stat_of(leader.pid)
     pid_reused = now is not None and now["started"] != leader.started
     if pid_reused or leader.boot != processes.boot():

@@ -1,4 +1,4 @@
-"""Starts a worker in its directory: its files, its limits, and the command line of its shim."""
+"""Starts a worker in its sandbox: writes its files, sets its limits, and starts its shim."""
 
 import asyncio
 import fcntl
@@ -37,14 +37,14 @@ from spawner.runtimes.run_files import RunFiles
 from spawner.runtimes.sandbox_users import NoUserError
 from spawner.runtimes.sized_disks import SizedDisks
 
-_CLAIM_SECONDS: Final = 5.0
+_CLAIM_TIMEOUT_SECONDS: Final = 5.0
 """The timeout for a new shim to claim its run."""
 _POLL_SECONDS: Final = 0.005
 _log: Final = logs.get("runtime.process")
 
 
 def refuse_image(plan: SandboxPlan) -> None:
-    """Raise `RuntimeFailedError` if the spec names an image: a sandbox here would have this host's files instead."""
+    """Raise `RuntimeFailedError` if the spec names an image, because sandboxes of this runtime see the host's files."""
     if plan.spec.image:
         raise RuntimeFailedError(
             RuntimeFault.REFUSED,
@@ -207,11 +207,11 @@ class WorkerStarter:
         with ExitStack() as stack:
             for _, connection in forked:
                 stack.enter_context(connection)
-            # Together: neither a server that does not reply nor a cancellation leaves the other's connection open.
+            # Concurrently, so that no connection stays open after a cancellation, or if one server does not reply.
             await asyncio.gather(*(server.wait_forked(connection) for server, connection in forked))
-        deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
+        deadline = asyncio.get_running_loop().time() + _CLAIM_TIMEOUT_SECONDS
         while shim.read_claim(run) is None:
-            # If the shim has ended without claiming the run, or because another shim claimed it, waiting is useless.
+            # If the shim has ended, it has not claimed the run, or another shim has: waiting longer has no effect.
             if process_signals.reap(pid) or asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_POLL_SECONDS)
@@ -222,8 +222,8 @@ class WorkerStarter:
     def release(self, *directories: SandboxDirectory) -> None:
         """Release the files of a sandbox that has ended, in each of these directories. Raises `OSError`.
 
-        Its secrets are deleted now, because it may take long until the directory is removed: that needs a running
-        spawner. A recovery writes the secrets again.
+        Its secrets are deleted now, because it may take long until a spawner runs and removes the directory. A recovery
+        writes the secrets again.
         """
         for directory in directories:
             directory.delete_secrets()
@@ -297,7 +297,7 @@ class WorkerStarter:
     ) -> socket.socket | None:
         """Request a forked worker, which waits for the stub at the other end of `channel`.
 
-        Returns the connection to the worker; None if it can't be forked.
+        Returns the connection to the worker; None if the worker can't be forked.
         """
         if self.forks is None or self.launch is None or not self.forks.usable:
             return None
@@ -323,8 +323,8 @@ class WorkerStarter:
     ) -> socket.socket | None:
         """Request a forked forwarder, which waits for the shim at the other end of `channel`.
 
-        Returns the connection to the forwarder; None if the shim must start the forwarder. That is so without control
-        groups: a forked forwarder is no child of the shim, so nothing else finds it when the sandbox is ended.
+        Returns the connection to the forwarder; None if the shim must start the forwarder. Without control groups it
+        must, because a forked forwarder is no child of the shim, and would not be found when the sandbox is ended.
         """
         groups = [str(group) for group in self.groups.directories(directory.name)]
         if not groups or not self.needs_forwarder(start.network):
@@ -346,13 +346,13 @@ class WorkerStarter:
         return environment.paths(directory, inside=self.launch is not None)
 
     def _make_directories(self, directory: SandboxDirectory, limits: SandboxLimits) -> None:
-        """Create the directories, their owner, and the control groups. Raises `OSError`, `NoUserError`."""
+        """Create the directories and control groups, and assign a uid to them. Raises `OSError`, `NoUserError`."""
         self.disks.attach(directory.folder)  # first: the directories are created in the mounted file system
         directory.make()
         bubblewrap.write_accounts(directory)
         # A warm worker of an older version runs without an own uid, and would lose access to its files.
-        of_older_version = directory.warm.exists() and directory.user is None
-        if self.launch and (self.launch.subordinate or not of_older_version):
+        is_older_version = directory.warm.exists() and directory.user is None
+        if self.launch and (self.launch.subordinate or not is_older_version):
             self.launch.assign_owner(directory)
         self.groups.make(directory.name, kernel_limits.for_group(limits))
 
@@ -381,7 +381,7 @@ def _directory_error(unit: str, error: Exception) -> RuntimeFailedError:
 def _as_descriptors(channels: Mapping[int, socket.socket | None]) -> Iterator[list[tuple[int, int, int]]]:
     """The actions for `posix_spawn` that give the program these sockets as the descriptors with these numbers.
 
-    The actions refer to copies with higher numbers: a socket may already have the number that another one is to get.
+    The actions refer to copies with higher numbers, because a socket may have the number that another one must get.
     """
     with ExitStack() as stack:
         actions = []
