@@ -1,7 +1,7 @@
 """Parses the needed part of DNS messages: the queried name, and the addresses in a reply. Pure.
 
-Messages are untrusted. A function returns None, or what precedes the error, for a message that can't be parsed; it
-raises no exception.
+Messages are untrusted. For a message that can't be parsed, a function returns None, False or what precedes the error,
+and raises no exception.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def route_type(address: str) -> int | None:
 _SUBSYSTEM: Final = 10 << 8
 _BEGIN, _END = 0x10, 0x11
 _NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 2, 3, 6
-_PREROUTING, _PRIORITY = 0, -150  # the hook and priority that tproxy needs: NF_INET_PRE_ROUTING, NF_IP_PRI_MANGLE
+_PREROUTING, _PRIORITY = 0, -150  # the hook NF_INET_PRE_ROUTING, and a priority before NAT, NF_IP_PRI_MANGLE
 _ACCEPT, _VERDICT_REGISTER = 1, 0
 _TABLE, _CHAIN = b"sandherd\0", b"prerouting\0"
 _TCP: Final = b"\x06"

@@ -112,7 +112,7 @@ class RunEnd:
 
     @property
     def drained(self) -> bool:
-        """Whether the broker has acknowledged all events of the worker. Only then has it one of these statuses."""
+        """Whether the broker has acknowledged all events of the worker. Only then it ends with one of these."""
         return self.code in {0, _DISK_REFUSED}
 
     @property

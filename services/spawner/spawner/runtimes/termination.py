@@ -50,7 +50,7 @@ class Termination:
         below = processes.children(shim_process.pid)
         if not self.namespaced:
             return processes.find(below[0]) if below else None
-        # The shim's child is bubblewrap, and the child of that is the first process (`init`) of the pid namespace.
+        # Of the shim's children, bubblewrap is the parent of the first process (`init`) in the pid namespace.
         inits = [init for outer in below for init in processes.children(outer)]
         return next((worker for init in inits if (worker := worker_below(init))), None)
 
