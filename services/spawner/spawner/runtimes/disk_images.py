@@ -34,7 +34,7 @@ def make(image: Path, size: int) -> None:
 
 
 def copy(source: Path, image: Path) -> None:
-    """Copy an image without the holes of its file. Raises `OSError`."""
+    """Copy an image as a sparse file. Raises `OSError`."""
     draft = _draft(image)
     with source.open("rb") as old, _create(draft) as new:
         _copy_sparse(old, new)

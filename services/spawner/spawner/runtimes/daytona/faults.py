@@ -30,7 +30,7 @@ _TOOLBOX_HINT: Final = (
 _FULL: Final = re.compile(
     r"\btotal \w+ (limit|quota) exceeded|no available runners|not enough (quota|room)", re.IGNORECASE
 )
-"""The errors with which Daytona refuses a request because it has no capacity now. Their status, 400, is not specific."""
+"""The errors of Daytona when it has no capacity now. Their status is 400, as that of permanent errors."""
 _STATE_CONFLICT: Final = re.compile(
     r"sandbox is (not |already )?(started|stopped|starting|stopping|paused|running|in a? ?valid state)"
     r"|state change in progress|operation in progress",
