@@ -80,17 +80,16 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
     no_groups = cgroups.ControlGroups(None, None, 1)
     groups = cgroups.open_groups(_group_name(options.root)) if options.use_groups else no_groups
     result, _ = await asyncio.gather(asyncio.to_thread(_isolation, options), asyncio.to_thread(_compile, options))
-    launch = result.launch
     layout = await asyncio.to_thread(_layout, options)
     runtime = ProcessRuntime(
         layout=layout,
         worker=options.worker,
-        launch=launch,
+        launch=result.launch,
         groups=groups,
         capabilities=Capabilities(
-            isolation=Isolation.BUBBLEWRAP if launch else Isolation.NONE,
+            isolation=Isolation.BUBBLEWRAP if result.launch else Isolation.NONE,
             memory="cgroup" if groups.memory else "rlimit",
-            processes=_process_limit(launch, groups),
+            processes=_process_limit(result.launch, groups),
             cores="cgroup" if groups.cpu else NOT_ENFORCED,
             disk="file system" if layout.disk_megabytes else NOT_ENFORCED,
             can_pause=True,
@@ -98,8 +97,8 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
             can_prepare=True,
             mounts_repository=True,
             gaps=result.gaps,
-            network=options.networks.mode if launch else "host",
-            host_uid=gaps.host_uid(launch),
+            network=options.networks.mode if result.launch else "host",
+            host_uid=gaps.host_uid(result.launch),
         ),
         toolchains=options.toolchains,
         refusal=result.refusal,
@@ -148,12 +147,12 @@ def _isolation(options: ProcessRuntimeOptions) -> _IsolationResult:
     if options.isolation == "none":
         _log.warning("sandboxes are not isolated from the host: SANDHERD_ISOLATION=none")
         return _IsolationResult()
-    users, unused = _sandbox_users(options)
+    users, unused_reason = _sandbox_users(options)
     result = _start_trial(options, users)
     if users and users.of_user and (reason := result.refusal or result.network_problem):
-        result, users, unused = _without_subordinate(options, users, reason)
+        result, users, unused_reason = _without_subordinate(options, users, reason)
     if result.launch:
-        return replace(result, gaps=gaps.of(result.launch, unused))
+        return replace(result, gaps=gaps.of(result.launch, unused_reason))
     reason = _isolation_problem(result.refusal)
     if options.isolation == "bubblewrap":
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"SANDHERD_ISOLATION=bubblewrap, but {reason}")
@@ -161,7 +160,7 @@ def _isolation(options: ProcessRuntimeOptions) -> _IsolationResult:
         _log.error("sandbox isolation unavailable, refusing to start sandboxes", reason=result.refusal)
         return _IsolationResult(refusal=reason, gaps=(reason,))
     weak = _start_trial(options, None) if users else _IsolationResult()
-    weak_gaps = gaps.of(weak.launch, unused) if weak.launch else (gaps.NO_ISOLATION,)
+    weak_gaps = gaps.of(weak.launch, unused_reason) if weak.launch else (gaps.NO_ISOLATION,)
     return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {result.refusal}", *weak_gaps))
 
 
