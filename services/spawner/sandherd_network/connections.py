@@ -1,4 +1,4 @@
-"""All connections of one sandbox: accepted within limits, closed after an idle timeout."""
+"""Accepts the connections of one sandbox within limits, and closes them after timeouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _IDLE_TIMEOUT_SECONDS: Final = 4 * 3600.0
 _HALF_CLOSED_TIMEOUT_SECONDS: Final = 900.0
 _MAX_ACCEPTS_PER_CALL: Final = 64
 _CONNECT_CHECK_SECONDS: Final = 1.0
+"""The interval of checks for timeouts while a connection is being opened."""
 _IDLE_CHECK_SECONDS: Final = 60.0
+"""The interval of checks for timeouts while all connections are open."""
 
 Dial = Callable[[socket.socket], socket.socket | None]
 """Starts the outgoing connection for an accepted connection; None if the policy refuses it. Raises `OSError`."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 HOSTS: Final = "/etc/hosts"
 _POLL_SECONDS: Final = 0.003
 _SPARE_DESCRIPTORS: Final = 96
+"""The number of descriptors that are reserved for other purposes than connections."""
 _MAX_LOGGED_REFUSALS: Final = 200
 _NEVER_EXPIRES: Final = float("inf")
 

@@ -1,7 +1,7 @@
-"""The inside of a sandbox's network namespace: its routes and rules, and sockets opened there.
+"""Sets up a sandbox's network namespace: its routes, its rules, and the sockets in it.
 
 A child process enters the namespace, does the work, sends the sockets to its parent, and ends, so that no process of
-the forwarder stays inside. The agent never has the required capabilities: they belong to the owner of the namespace.
+the forwarder stays inside. The agent never has the required capabilities, which only the namespace's owner has.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ _GET_FLAGS: Final = 0x8913
 """ioctl SIOCGIFFLAGS (netdevice(7))."""
 _LOOPBACK_TIMEOUT_SECONDS: Final = 10.0
 _IP_TRANSPARENT, _IPV6_TRANSPARENT = 19, 75
+"""Socket options, with which a socket accepts connections to any address."""
 _HOST_MASK6: Final = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 _BACKLOG: Final = 256
 _DNS: Final = 53
 _MAX_DESCRIPTORS: Final = 64
+"""The maximum number of sockets that a child process sends."""
 _CAPABILITIES_3: Final = 0x20080522
 """`_LINUX_CAPABILITY_VERSION_3` of capset(2)."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)

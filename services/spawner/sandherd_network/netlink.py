@@ -1,7 +1,7 @@
 """The netlink messages that set up a sandbox's network: routes and packet filtering (rtnetlink and nf_tables).
 
-Implemented without a library: it runs at every start of a sandbox, in a program without installed packages, and a
-general library for netlink takes longer to import than the whole sandbox to start.
+No library is used, because this code runs at every start of a sandbox, in a program without installed packages. The
+import of a general library for netlink would take longer than the whole start of a sandbox.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 _REQUEST, _ACK, _CREATE, _EXCL, _APPEND = 0x1, 0x4, 0x400, 0x200, 0x800
+"""The flags of messages (netlink(7))."""
 _ERROR: Final = 2
 _NESTED: Final = 0x8000
 _ROUTE, _NETFILTER = 0, 12
@@ -32,6 +33,7 @@ UNICAST: Final = 1
 _NO_DUPLICATE_DETECTION: Final = 2
 """IFA_F_NODAD: while the kernel searches the network for duplicates, the address can't be a route's source."""
 _MAIN, _STATIC, _HOST_SCOPE = 254, 4, 254
+"""RT_TABLE_MAIN, RTPROT_STATIC and RT_SCOPE_HOST (rtnetlink(7))."""
 _BUFFER: Final = 64 * 1024
 
 

@@ -86,11 +86,11 @@ def unpack_address(packed: bytes) -> Address | None:
 
 
 class NetworkPolicy:
-    """What one sandbox may connect to. Written by the spawner, read by the sandbox's forwarder.
+    """What one sandbox may connect to. The spawner writes it, and the sandbox's forwarder reads it.
 
-    `endpoints` are permitted in every mode, at any address: the broker, and what the operator declares. `allow` are the
-    only public hosts, and `networks` the only public networks, that mode `allow` permits. `deny` are public networks
-    that are never permitted.
+    `endpoints` are permitted in every mode, at any address: the broker, and those that the operator declares. `allow`
+    are the only public hosts, and `networks` the only public networks, that mode `allow` permits. `deny` are public
+    networks that are never permitted.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Decisions:
         return any(self._matches(endpoint, unmapped(address), port, now) for endpoint in self.policy.endpoints)
 
     def refusal(self, address: Address, port: int, now: float) -> str | None:
-        """Why the sandbox may not connect there, as a short text; None if it may."""
+        """Why the sandbox may not connect to this address and port, as a short text; None if it may."""
         if self.is_endpoint(address, port, now):
             return None
         if self.policy.mode == "none":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RESOLV_CONF: Final = "/etc/resolv.conf"
 PORT: Final = 53
 _MAX_QUERIES: Final = 64
-"""Maximum concurrent queries of one sandbox; further ones fail."""
+"""Maximum concurrent queries of one sandbox. Further queries fail."""
 _QUERY_TIMEOUT_SECONDS: Final = 3.0
 _MAX_ATTEMPTS: Final = 3
 """The maximum number of times that one query is sent to the host's resolvers."""

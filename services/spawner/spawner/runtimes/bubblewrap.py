@@ -21,7 +21,7 @@ INSIDE: Final = Path("/sandbox")  # the parent of a sandbox's own directories, a
 TOOLCHAINS: Final = INSIDE / "toolchains"
 REPOSITORY: Final = INSIDE / "repository"
 USER: Final = 1000
-"""The uid inside a sandbox. It is never 0, although the spawner may be root: some agents refuse to run as root."""
+"""The uid in a sandbox. It is not 0, even if the spawner is root, because some agents refuse to run as root."""
 
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
@@ -34,8 +34,8 @@ _PROC_MASKED: Final = (
 )  # fmt: skip
 _PASSWD: Final = f"agent:x:{USER}:{USER}:agent:{INSIDE}/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
 _GROUP: Final = f"agent:x:{USER}:\nnogroup:x:65534:\n"
-_READABLE: Final = 0o644
-_WRITE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_READABLE_MODE: Final = 0o644
+_WRITE_PERMISSIONS: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _files(entry: Path) -> Iterator[Path]:
 
 def _may_be_written(path: Path) -> bool:
     try:
-        return bool(path.lstat().st_mode & _WRITE)
+        return bool(path.lstat().st_mode & _WRITE_PERMISSIONS)
     except OSError:
         return False
 
@@ -240,9 +240,9 @@ def write_accounts(directory: SandboxDirectory) -> None:
     """Write the sandbox's passwd and group files, with the users `agent` and `nobody` only."""
     for name, text in (("passwd", _PASSWD), ("group", _GROUP)):
         # Concurrent requests for a sandbox write the same content, so the files need not be replaced atomically.
-        descriptor = os.open(directory.folder / "run" / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _READABLE)
+        descriptor = os.open(directory.folder / "run" / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _READABLE_MODE)
         with os.fdopen(descriptor, "w") as file:
-            os.fchmod(descriptor, _READABLE)
+            os.fchmod(descriptor, _READABLE_MODE)
             file.write(text)
 
 

@@ -57,7 +57,7 @@ class ControlGroups:
         parents = [parent for parent in self.parents() if parent.is_dir()]
         return {entry.name for parent in parents for entry in parent.iterdir() if entry.is_dir()}
 
-    def set_frozen(self, sandbox: str, frozen: bool) -> None:  # noqa: FBT001  # one file, two values
+    def set_frozen(self, sandbox: str, frozen: bool) -> None:  # noqa: FBT001  # the state to set
         """Request the kernel to freeze or thaw every process of a sandbox. This completes asynchronously."""
         if self.freezer is None:
             return

@@ -106,13 +106,13 @@ class RunEnd:
     last_line: str = ""
     """The last line of its standard error, for users."""
     recovered_code: int | None = None
-    """Exit status of the run that this one recovered; None if it recovered none, or if that is unknown."""
+    """The exit status of the run that this run recovered; None if it recovered none, or if the status is unknown."""
     files_deleted: bool = False
     """Whether its runtime has deleted the sandbox with its files, so that no worker can be started in it again."""
 
     @property
     def drained(self) -> bool:
-        """Whether the broker has acknowledged all events of the worker. Only then it ends with one of these."""
+        """Whether the broker has acknowledged all events of the worker. Its exit status shows that."""
         return self.code in {0, _DISK_REFUSED}
 
     @property
@@ -122,7 +122,7 @@ class RunEnd:
 
     @property
     def disk_refused(self) -> bool:
-        """Whether the worker ended because it could not write its spool: a full or broken disk."""
+        """Whether the worker ended because it could not write its spool, as on a full or broken disk."""
         return not {_SPOOL_FAILED, _DISK_REFUSED}.isdisjoint({self.code, self.recovered_code})
 
     @property

@@ -13,11 +13,12 @@ _PROGRAM_SECONDS: Final = 60.0
 """The timeout of each program, such as `mkfs.ext4`."""
 _OWNER_ONLY: Final = 0o600
 _CHUNK_BYTES: Final = 1 << 20
-_MKFS: Final = (
+_MKFS_OPTIONS: Final = (
     *("-q", "-F", "-m", "1", "-J", "size=4", "-O", "^resize_inode"),
     *("-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"),
 )
 _SBIN: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
+"""The `PATH` of the programs."""
 
 
 class DiskError(OSError):
@@ -29,7 +30,7 @@ def make(image: Path, size: int) -> None:
     draft = _draft(image)
     with _create(draft) as file:
         file.truncate(size)
-    run("mkfs.ext4", *_MKFS, str(draft))
+    run("mkfs.ext4", *_MKFS_OPTIONS, str(draft))
     draft.replace(image)
 
 

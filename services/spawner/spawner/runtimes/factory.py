@@ -123,7 +123,7 @@ def _check_network(runtime: ProcessRuntime, reason: str | None) -> None:
 
 
 def _layout(options: ProcessRuntimeOptions) -> Layout:
-    """The layout of this runtime. Mounts the file systems of existing sandboxes. New ones get one if the host can."""
+    """The layout of this runtime. Mounts existing sandboxes' file systems, and tests whether new ones are possible."""
     layout = Layout(options.root, options.quarantine, megabytes_for(options.disk_megabytes, options.root))
     if layout.disk_megabytes and (reason := layout.disks.try_out()):
         _log.warning("sandbox disk usage is not limited", reason=reason)

@@ -41,7 +41,7 @@ def for_group(limits: SandboxLimits) -> GroupLimits:
 def for_processes(
     limits: SandboxLimits, *, hard_files: int, memory_group: bool, count_processes: bool
 ) -> ProcessLimits:
-    """The limits of each process. Memory is limited here only if no control group limits it (`memory_group`).
+    """The limits of each process. Memory is limited only if no control group limits it (`memory_group`).
 
     `hard_files`: the maximum number of open files that this process may set. `count_processes`: whether the number of
     processes is limited.

@@ -34,7 +34,7 @@ _NO_KEYRINGS: Final = 38
 
 _NODES: Final = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 """The device nodes of a sandbox, with their major and minor numbers, which are the same on every Linux."""
-_LINKS: Final = {
+_LINKS: Final = {  # the symbolic links in `/dev`, with their targets
     "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
     "core": "/proc/kcore", "ptmx": "pts/ptmx",
 }  # fmt: skip

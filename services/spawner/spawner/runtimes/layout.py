@@ -3,7 +3,7 @@
 - `work`: the agent's work tree
 - `state`: the worker's files: joiner.creds, task.json, spool
 - `home`: HOME in the sandbox
-- `previous`: the results of the previous attempt, unpacked by the worker
+- `previous`: the results of the previous attempt, which the worker unpacks
 - `run/<n>`: the runtime's files about a run of the worker, numbered from 0; not visible in the sandbox
 """
 
@@ -95,7 +95,7 @@ class SandboxDirectory:
 
     @property
     def user(self) -> int | None:
-        """The host uid of the sandbox's processes and directories; None: the spawner's own."""
+        """The host uid of the sandbox's processes and directories; None: that of the spawner."""
         try:
             return int((self.folder / "run" / "uid").read_text())
         except (OSError, ValueError):

@@ -59,7 +59,7 @@ def _start_trial(trial: WorkerStarter, directory: SandboxDirectory) -> str | Non
         os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     if not ended:
-        # The sandbox waits for its forwarder, which fails repeatedly: its log has the reason.
+        # The sandbox waits for its forwarder, which fails repeatedly, and whose log has the reason.
         return _last_line(run.network_log) or f"it did not start within {SECONDS:g} s"
     return None if shim.read_exit(run) == 0 else shim.read_last_line(run) or "a sandbox did not start"
 

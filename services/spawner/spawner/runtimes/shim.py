@@ -1,4 +1,4 @@
-"""The shim: a shell between the spawner and a worker, which outlives the spawner and stores how the worker ended.
+"""The shim, a shell between the spawner and a worker. It outlives the spawner, and stores how the worker ended.
 
 It claims the run (of two shims for one run, the second ends without starting anything), enters the control groups,
 starts the network forwarder or requests a forked one to begin, sets the limits, runs the worker, and writes the

@@ -31,6 +31,7 @@ _RESERVE: Final = ".held/spare"
 """The directory in a sandbox's file system with the reserve for its recovery."""
 _RUN_MOUNT: Final = "run"
 _RUNS_SUFFIX: Final = ".run"
+"""The suffix of a directory beside an image, which is mounted at `run` in the image's file system."""
 _RESERVE_BYTES: Final = 2 * _MIB
 _RESERVE_FILES: Final = 16
 """The number of files of the reserve, each of which reserves an inode."""

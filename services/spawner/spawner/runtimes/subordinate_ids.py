@@ -96,7 +96,7 @@ def _ranges_of(path: Path, user: SubordinateUser) -> Iterator[range]:
 def sandbox_uids_of(uid_map: str, uid: int) -> range | None:
     """The host uids for sandboxes in a user namespace with this map; None if no spawner created the namespace.
 
-    `uid_map`: the content of `/proc/<pid>/uid_map`, read from outside of the namespace. `uid`: the spawner's.
+    `uid_map`: the content of `/proc/<pid>/uid_map`, read from outside of the namespace. `uid`: that of the spawner.
     """
     rows = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
     unchanged = [range(row[0], row[0] + row[2]) for row in rows if row[0] == row[1] and row[2] > 1]

@@ -188,7 +188,7 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
         _step(_JUMP_EQUAL, audit, yes=1),
         _step(_RETURN, _KILL_PROCESS),
         _step(_LOAD, _NUMBER),
-        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # x32 calls are denied, too: their numbers have bit 30 set
+        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # includes x32 calls, whose numbers have bit 30 set
         _step(_RETURN, _ERRNO | errno.ENOSYS),
     ]
     for rule in RULES:

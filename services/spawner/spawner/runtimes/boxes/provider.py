@@ -77,7 +77,7 @@ class ProgramEnd:
     code: int | None
     out_of_memory: bool = False
     reason: str = ""
-    """The provider's reason, for users: an eviction, a lost node."""
+    """The provider's reason, for users, such as an eviction or a lost node."""
 
     def __str__(self) -> str:
         """For error messages: `exit status 137, out of memory, <reason>`."""
@@ -121,7 +121,7 @@ class BoxSpec:
     name: str
     labels: Mapping[str, str]
     image: str | None
-    """The image or snapshot; None: the provider's configured one."""
+    """The image or snapshot; None: the one that is configured for the provider."""
     program: Sequence[str]
     """The command line of the program that runs in the box. The box ends when the program ends."""
     environment: Mapping[str, str]

@@ -16,6 +16,7 @@ __all__ = ["COMPILE", "LABEL", "WORKER", "cached_archive", "digest", "pack"]
 
 _PACKER: Final = (sys.executable, "-P", "-m", "sandherd.worker_bundle")
 _archives: dict[tuple[str, ...], bytes] = {}
+"""The cached outputs of the packing process, by its arguments."""
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 """A lock for each event loop, so that concurrent callers wait for one packing process."""
 

@@ -177,7 +177,7 @@ class DaytonaProvider(DaytonaAccount):
             return sandbox
         if state_of(sandbox) in sandboxes.FAILED:
             error = creation.creation_error(sandbox, spec, self._options, self._errors)
-            await self.remove(spec.name)  # after the error was created: this changes the sandbox's state
+            await self.remove(spec.name)  # changes the sandbox's state, which the error above contains
             raise error
         with self._errors.faults(f"starting {spec.name}"):
             if state_of(sandbox) in sandboxes.RESTING:

@@ -50,6 +50,7 @@ class DaytonaState(StrEnum):
 ENDING: Final = frozenset({DaytonaState.DESTROYING, DaytonaState.DESTROYED})
 FAILED: Final = frozenset({DaytonaState.ERROR, DaytonaState.BUILD_FAILED})
 RESTING: Final = frozenset({DaytonaState.STOPPED, DaytonaState.ARCHIVED})
+"""The states of a sandbox that does not run, and that can be started again."""
 _STATES: Final = {
     DaytonaState.STARTED: BoxState.RUNNING,
     DaytonaState.PAUSED: BoxState.PAUSED,

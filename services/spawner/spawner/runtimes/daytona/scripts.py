@@ -79,6 +79,7 @@ ticks=$3; until [ -e "$1/$2.pid" ] || [ "$ticks" -le 0 ]; do sleep 0.05; ticks=$
 print_state "$1"
 """
 )
+"""Waits until a run has begun, for at most a number of twentieths of a second, and prints the state."""
 STOP: Final = (
     _FUNCTIONS
     + r"""

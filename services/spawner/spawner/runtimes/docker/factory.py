@@ -16,7 +16,7 @@ from spawner.runtimes.docker.faults import faults
 from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.shared_folders import is_shared
 
-_CALL = aiohttp.ClientTimeout(total=60, connect=5)
+_CALL_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=5)
 _log = logs.get("runtime.docker")
 
 
@@ -62,7 +62,7 @@ async def _require_json(docker: Docker) -> None:
 
 def _client(settings: Settings) -> Docker:
     try:
-        return Docker(settings.docker_host, timeout=_CALL)
+        return Docker(settings.docker_host, timeout=_CALL_TIMEOUT)
     except (
         AssertionError,
         ValueError,

@@ -1,7 +1,7 @@
 """Prepares an image for boxes: adds the initial directories of a box's volume, and the worker if it is missing.
 
-They are one layer on the requested image, which is created once per engine. The new image's name is derived from its
-contents.
+Both are in one layer on the requested image. The new image is created once for each engine, and its name is derived
+from its contents.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class ImagePreparation:
         return True
 
     async def _make(self, name: str, base: str, image: str, *, lacks_worker: bool) -> None:
-        """Create the image, or wait while another process does. Only one can create a container of this name."""
+        """Create the image, or wait while another process creates it: only one can create a container of this name."""
         config: dict[str, Any] = {
             "Image": base,
             "Entrypoint": list(COMPILE),
@@ -121,7 +121,7 @@ class ImagePreparation:
             raise ProviderError(ProviderFault.REFUSED, f"docker: {_no_python(image)} {output.strip()}".rstrip())
 
     async def _wait_for(self, container: DockerContainer) -> None:
-        """Wait until the process that created the container has removed it; remove it here if it is abandoned."""
+        """Wait until the process that created the container has removed it. Remove an abandoned container."""
         waited = 0.0
         while True:
             try:

@@ -19,7 +19,7 @@ _RESPONSE_TYPES: Final = dict.fromkeys((200, 201, 202), "object")
 _CALL_SECONDS: Final = 30.0
 """The timeout of a request, and of connecting to the server."""
 WATCH: Final = 1200
-"""The requested duration of one watch in seconds; the next one continues from where it ended."""
+"""The requested duration of a watch in seconds. The next watch continues where it ended."""
 _WATCH_SILENCE_SECONDS: Final = 90.0
 """A watch without a message for this time counts as broken, because servers send a bookmark about every minute."""
 OPENED: Final = "OPENED"

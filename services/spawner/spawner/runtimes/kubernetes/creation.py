@@ -1,4 +1,4 @@
-"""Creates a box in idempotent steps, because each may have been done before: its reply may have been lost."""
+"""Creates a box in idempotent steps, because a step may have been done before, and its reply may have been lost."""
 
 import asyncio
 import time
@@ -17,6 +17,7 @@ from spawner.runtimes.kubernetes.objects import BoxObjects, removal_message
 from spawner.runtimes.kubernetes.states import PodWaitReason
 
 _MIN_WAIT_SECONDS: Final = 1.0
+"""How long a pod is waited for, even if it has already been pending for longer than permitted."""
 _log: Final = logs.get("runtime.kubernetes")
 
 

@@ -21,8 +21,10 @@ from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.faults import faults
 
 _INPUT, _OUT, _ERR, _STATUS = 0, 1, 2, 3
+"""The numbers of the channels."""
 _PIECE_BYTES: Final = 32 * 1024
 _SHELL: Final = 'eval "$(dd bs=1 count="$0" 2>/dev/null)"'
+"""Reads a script of a number of bytes, the argument, from standard input, and runs it with the rest of the input."""
 _TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
 """Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
 _NO_KUBELET: Final = re.compile(r"dial(?:ing| tcp)|connection refused|no route to host|i/o timeout")

@@ -56,7 +56,7 @@ async def _provider(client: Configuration, settings: Settings, herd: str) -> Pod
         for name in sorted({settings.kubernetes_namespace, *settings.kubernetes_namespaces.values()}):
             with faults("reading the configuration"):  # the client reads certificates only now
                 cluster = Cluster(client, name)
-            clusters.push_async_callback(cluster.close)  # also after a cancellation no connection is left open
+            clusters.push_async_callback(cluster.close)  # so that a failure or cancellation leaves no connection open
             by_name[name] = await _open_provider(cluster, settings, herd)
         clusters.pop_all()
     default = by_name[settings.kubernetes_namespace]

@@ -47,7 +47,7 @@ def policy(
     """The network policy of a herd's boxes: egress to DNS, the herd's services, and the allowed destinations.
 
     `services`: the URLs of the broker, and of the git proxy if there is one.
-    `ingress`: the only allowed ingress; None: no ingress. A namespace in it does not include the boxes there.
+    `ingress`: the only allowed ingress; None: no ingress. It never includes the boxes of a namespace.
     """
     rules: list[Json] = [_dns_rule(dns)]
     rules += [_service(address.strip()) for address in services.split(",")]

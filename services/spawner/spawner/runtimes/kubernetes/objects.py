@@ -15,7 +15,7 @@ from spawner.runtimes.kubernetes.pod_watch import until
 
 ResultT = TypeVar("ResultT")
 _REMOVAL_GRACE: Final = 1
-"""The grace period in seconds when a pod is removed: its program was stopped before."""
+"""The grace period in seconds when a pod is removed. It is short, because its program was stopped before."""
 _DELETION_SECONDS: Final = 20.0
 """Seconds a node may take to confirm a pod's deletion. After that the node counts as lost, and deletion is forced."""
 _FINALIZERS_SECONDS: Final = 10.0
@@ -70,7 +70,7 @@ class BoxObjects:
             try:
                 await self.cluster.make(self.created_path, body)
             except ApiException as error:
-                # A conflict can also be that of a concurrent quota update: then the object does not exist.
+                # After a conflict with a concurrent update of a quota, the object does not exist.
                 if status_of(error).get("reason") != "AlreadyExists":
                     raise
 

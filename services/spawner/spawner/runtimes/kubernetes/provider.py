@@ -159,7 +159,7 @@ class PodProvider:
         return Address(f"http://{host}:{port}")
 
     def logs(self, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
-        """The output of the pod's first process, and of the one before its last restart."""
+        """The output of the pod's first process since its last restart, and before that restart."""
         return pod_logs.read(self._objects, name, query)
 
     def changes(self) -> AsyncGenerator[str, None]:

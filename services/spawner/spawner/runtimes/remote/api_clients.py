@@ -206,7 +206,7 @@ class AgentServer:
         await with_retry(once, self._retries)
 
     async def download(self, path: str, max_bytes: int) -> bytes:
-        """The content of a file. The fault is `not_found` if it is missing, `refused` if it is no file or too large."""
+        """The content of a file. Raises `not_found` if it is missing, `refused` if it is no file or too large."""
         url, what = f"{self._url}/api/file/download", f"reading {path} of {self._name}"
         return await with_retry(
             lambda: self._http.request(what, "GET", url, self._key, params={"path": path}, max_bytes=max_bytes),

@@ -25,7 +25,7 @@ _VALID_PORTS: Final = range(1024, 65_536)
 _PLAIN_URL: Final = re.compile(r"https?://[^\s@?#/]+(/[^\s@?#]*)?")
 """A URL that can't contain a secret."""
 _MAX_SESSION_LENGTH: Final = 56
-"""The maximum length of a session's name: it becomes part of host names."""
+"""The maximum length of a session's name, which becomes part of host names."""
 
 
 def _to_lower(value: Any) -> str:
