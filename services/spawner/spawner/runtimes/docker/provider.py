@@ -117,8 +117,8 @@ class DockerProvider:
         full_names = [str(container["Names"][0]).lstrip("/") for container in listed]
         names = [name.removeprefix(QUARANTINED_PREFIX).removeprefix(PREFIX) for name in full_names]
         boxes = [await self.get(name) for name in names]
-        hollow = [containers.hollow_box(one) for one in volumes if one["Name"].removeprefix(PREFIX) not in names]
-        return [*filter(None, boxes), *hollow]
+        lone_volumes = [volume for volume in volumes if volume["Name"].removeprefix(PREFIX) not in names]
+        return [*filter(None, boxes), *map(containers.hollow_box, lone_volumes)]
 
     async def start(self, name: str) -> None:
         """Start the container's program again."""

@@ -63,30 +63,30 @@ class PodCreation:
     async def _wait_running(self, name: str, box: Box) -> Json:
         """Wait until commands can be run in the pod. If the pod does not start, remove it, and raise the reason."""
         seconds = max(_MIN_WAIT_SECONDS, self._options.pending - (time.time() - box.created_at.timestamp()))
-        last: list[Json] = []
+        last_pod: list[Json] = []
 
-        def holds(pod: Json | None) -> bool:
-            last[:] = [pod] if pod else []
+        def condition(pod: Json | None) -> bool:
+            last_pod[:] = [pod] if pod else []
             return pod is not None and (states.accepts_commands(pod) or states.wait_reason(pod).hopeless)
 
         try:
-            found = await self._pod_or_refusal(name, holds, seconds)
+            outcome = await self._pod_or_refusal(name, condition, seconds)
         except ProviderError as error:
             if error.fault is not ProviderFault.TIMED_OUT:
                 raise
-            found = last[0] if last else None
-        if isinstance(found, dict) and states.accepts_commands(found):
-            return found
-        wait = await self._wait_reason(name, found)
+            outcome = last_pod[0] if last_pod else None
+        if isinstance(outcome, dict) and states.accepts_commands(outcome):
+            return outcome
+        wait = await self._wait_reason(name, outcome)
         _log.warning("pod did not start, removing it", sandbox=name, why=wait.reason)
         message = f"kubernetes: {name} did not start and {await self._remove(name)}: {wait.reason}"
         raise ProviderError(wait.fault, message)
 
     async def _pod_or_refusal(
-        self, name: str, holds: Callable[[Json | None], bool], seconds: float
+        self, name: str, condition: Callable[[Json | None], bool], seconds: float
     ) -> Json | PodWaitReason | None:
-        """The pod once `holds` is true of it, or the reason why the controller of its Sandbox can't create it."""
-        pod = asyncio.ensure_future(self._objects.until(name, holds, seconds))
+        """The pod once `condition` is true of it, or the reason why the controller of its Sandbox can't create it."""
+        pod = asyncio.ensure_future(self._objects.until(name, condition, seconds))
         waits: list[asyncio.Future[Any]] = [pod]
         if self._objects.version:
             waits.append(asyncio.ensure_future(self._objects.wait_refused(name, seconds)))
@@ -97,11 +97,11 @@ class PodCreation:
         finally:
             await cancel_and_wait(waits)
 
-    async def _wait_reason(self, name: str, found: Json | PodWaitReason | None) -> PodWaitReason:
-        if isinstance(found, PodWaitReason):
-            return found
-        if found is not None:
-            return states.wait_reason(found)
+    async def _wait_reason(self, name: str, outcome: Json | PodWaitReason | None) -> PodWaitReason:
+        if isinstance(outcome, PodWaitReason):
+            return outcome
+        if outcome is not None:
+            return states.wait_reason(outcome)
         refusal = states.refusal_of(await self._objects.sandbox(name))
         detail = refusal or "check the controller of its Sandbox"
         return PodWaitReason(ProviderFault.TIMED_OUT, f"its controller did not create a pod: {detail}")

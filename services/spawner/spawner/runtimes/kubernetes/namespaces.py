@@ -41,9 +41,9 @@ class Namespaces:
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All boxes with these labels."""
-        found = await asyncio.gather(*(pods.find(labels) for pods in self._all))
-        self._providers = {box.name: pods for pods, boxes in zip(self._all, found, strict=True) for box in boxes}
-        return [box for boxes in found for box in boxes]
+        listings = await asyncio.gather(*(pods.find(labels) for pods in self._all))
+        self._providers = {box.name: pods for pods, boxes in zip(self._all, listings, strict=True) for box in boxes}
+        return [box for boxes in listings for box in boxes]
 
     async def start(self, name: str) -> None:
         """Start the program of the box again."""
@@ -111,7 +111,7 @@ class Namespaces:
 
     async def _search(self, name: str) -> PodProvider | None:
         boxes = await asyncio.gather(*(pods.get(name) for pods in self._all))
-        found = next((pods for pods, box in zip(self._all, boxes, strict=True) if box is not None), None)
-        if found:
-            self._providers[name] = found
-        return found
+        provider = next((pods for pods, box in zip(self._all, boxes, strict=True) if box is not None), None)
+        if provider:
+            self._providers[name] = provider
+        return provider

@@ -76,9 +76,9 @@ class BoxObjects:
 
         await _call(f"creating {body['metadata']['name']}", once)
 
-    async def until(self, name: str, holds: Callable[[Json | None], bool], seconds: float) -> Json | None:
-        """Wait until `holds` is true of the pod of a box, for at most `seconds`. Raises `ProviderError`."""
-        return await until(self.cluster, self.pods, pod_name(name), holds, seconds)
+    async def until(self, name: str, condition: Callable[[Json | None], bool], seconds: float) -> Json | None:
+        """Wait until `condition` is true of the pod of a box, for at most `seconds`. Raises `ProviderError`."""
+        return await until(self.cluster, self.pods, pod_name(name), condition, seconds)
 
     async def wait_refused(self, name: str, seconds: float) -> ProviderError | None:
         """Wait until the API server permanently refuses to let a Sandbox's controller create the pod.
@@ -87,10 +87,10 @@ class BoxObjects:
         """
         what = f"creating the pod of {name}"
 
-        def holds(sandbox: Json | None) -> bool:
+        def condition(sandbox: Json | None) -> bool:
             return sandbox is None or permanent_refusal(states.refusal_of(sandbox), what) is not None
 
-        sandbox = await until(self.cluster, self._sandboxes, pod_name(name), holds, seconds)
+        sandbox = await until(self.cluster, self._sandboxes, pod_name(name), condition, seconds)
         return permanent_refusal(states.refusal_of(sandbox), what)
 
     async def note(self, name: str, notes: Mapping[str, str]) -> None:
@@ -126,11 +126,11 @@ class BoxObjects:
     async def _is_removed(self, path: str, name: str, seconds: float) -> bool:
         """Whether a pod is removed within `seconds`. False immediately if only finalizers prevent its removal."""
 
-        def holds(item: Json | None) -> bool:
+        def condition(item: Json | None) -> bool:
             return item is None or (bool(states.finalizers(item)) and not states.accepts_commands(item))
 
         try:
-            return await until(self.cluster, path, pod_name(name), holds, seconds) is None
+            return await until(self.cluster, path, pod_name(name), condition, seconds) is None
         except ProviderError as error:
             if error.fault is not ProviderFault.TIMED_OUT:
                 raise
@@ -140,12 +140,12 @@ class BoxObjects:
         """Wait until an object no longer exists. Raises `ProviderError` with the finalizers that prevent it."""
         last: list[str] = []
 
-        def holds(item: Json | None) -> bool:
+        def condition(item: Json | None) -> bool:
             last[:] = states.finalizers(item)
             return item is None
 
         try:
-            await until(self.cluster, path, pod_name(name), holds, _FINALIZERS_SECONDS)
+            await until(self.cluster, path, pod_name(name), condition, _FINALIZERS_SECONDS)
         except ProviderError as error:
             if error.fault is not ProviderFault.TIMED_OUT:
                 raise

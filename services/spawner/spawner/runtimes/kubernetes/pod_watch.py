@@ -120,14 +120,14 @@ def _item(event: Json) -> tuple[str | None, PodChange | WatchState]:
 
 
 async def until(
-    cluster: Cluster, path: str, name: str, holds: Callable[[Json | None], bool], seconds: float
+    cluster: Cluster, path: str, name: str, condition: Callable[[Json | None], bool], seconds: float
 ) -> Json | None:
-    """The object with this name once `holds` is true of it; None: it does not exist. Raises `ProviderError`."""
+    """The object with this name once `condition` is true of it; None: it does not exist. Raises `ProviderError`."""
     try:
         async with asyncio.timeout(seconds):
             while True:
                 try:
-                    return await _wait_for(cluster, path, name, holds)
+                    return await _wait_for(cluster, path, name, condition)
                 except ProviderError as error:
                     if error.fault not in _RETRIED:
                         raise
@@ -137,10 +137,10 @@ async def until(
         raise ProviderError(ProviderFault.TIMED_OUT, message) from error
 
 
-async def _wait_for(cluster: Cluster, path: str, name: str, holds: Callable[[Json | None], bool]) -> Json | None:
+async def _wait_for(cluster: Cluster, path: str, name: str, condition: Callable[[Json | None], bool]) -> Json | None:
     async with aclosing(follow(cluster, path, fieldSelector=f"metadata.name={name}")) as items:
         async for item in items:
-            if not isinstance(item, WatchState) and holds(current := _followed_object(item)):
+            if not isinstance(item, WatchState) and condition(current := _followed_object(item)):
                 return current
     raise AssertionError("follow runs until it is closed")
 

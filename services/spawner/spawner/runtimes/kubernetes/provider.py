@@ -181,10 +181,10 @@ class PodProvider:
     async def _wait_running(self, name: str) -> Json:
         """Wait until commands can be run in the pod."""
 
-        def holds(pod: Json | None) -> bool:
+        def condition(pod: Json | None) -> bool:
             return pod is None or states.accepts_commands(pod) or states.has_ended(pod)
 
-        pod = await self._objects.until(name, holds, _RESTART_SECONDS)
+        pod = await self._objects.until(name, condition, _RESTART_SECONDS)
         if pod is None or not states.accepts_commands(pod):
             raise ProviderError(
                 ProviderFault.NOT_FOUND, f"kubernetes: the pod of {name} no longer exists; its data is lost"
@@ -199,7 +199,7 @@ class PodProvider:
         """Send the signal. Returns whether the program has ended within `wait` seconds."""
         name = box.name
 
-        def holds(pod: Json | None) -> bool:
+        def condition(pod: Json | None) -> bool:
             return pod is None or not states.box(pod).alive
 
         try:
@@ -208,7 +208,7 @@ class PodProvider:
             if error.fault not in {ProviderFault.TRANSIENT, ProviderFault.NOT_FOUND}:
                 raise  # any other error may be due to the program's end, for which the method waits next
         try:
-            await self._objects.until(name, holds, wait)
+            await self._objects.until(name, condition, wait)
         except ProviderError as error:
             if error.fault is ProviderFault.TIMED_OUT:
                 return False

@@ -39,7 +39,7 @@ def box_of(sandbox: Json | None, pod: Json | None) -> Box | None:
 
 def has_sandbox(pod: Json) -> bool:
     """Whether a pod is owned by a Sandbox."""
-    return any(one["kind"] == "Sandbox" for one in pod["metadata"].get("ownerReferences") or [])
+    return any(owner["kind"] == "Sandbox" for owner in pod["metadata"].get("ownerReferences") or [])
 
 
 def finalizers(item: Json | None) -> list[str]:
@@ -107,7 +107,7 @@ def refusal_of(sandbox: Json | None) -> str:
 def container(pod: Json) -> Json:
     """The status of our container; empty until the pod is scheduled on a node."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return next((one for one in statuses if one["name"] == CONTAINER), {})
+    return next((status for status in statuses if status["name"] == CONTAINER), {})
 
 
 def end_count(pod: Json) -> int:
@@ -174,8 +174,8 @@ def wait_reason(pod: Json) -> PodWaitReason:
     state = (container(pod).get("state") or {}).get("waiting") or {}
     reason, message = state.get("reason", ""), state.get("message", "")
     if has_ended(pod):
-        why = (pod["status"].get("reason") or "") + ": " + (pod["status"].get("message") or "")
-        return PodWaitReason(ProviderFault.QUOTA, f"its node rejected it ({why})", hopeless=True)
+        detail = (pod["status"].get("reason") or "") + ": " + (pod["status"].get("message") or "")
+        return PodWaitReason(ProviderFault.QUOTA, f"its node rejected it ({detail})", hopeless=True)
     if reason in _IMAGE_REASONS:
         text = f"the image {_image(pod)} can't be pulled ({message or reason}){_IMAGE_REMEDY}"
         return PodWaitReason(ProviderFault.REFUSED, text, hopeless=bool(_NO_IMAGE_ERROR.search(message)))
@@ -189,8 +189,8 @@ def wait_reason(pod: Json) -> PodWaitReason:
     conditions = (pod.get("status") or {}).get("conditions") or []
     scheduled = next((condition for condition in conditions if condition["type"] == "PodScheduled"), None)
     if scheduled is not None and scheduled.get("status") == "False":
-        why = scheduled.get("message") or scheduled.get("reason")
-        text = f"no node has capacity for it ({why}); add capacity, or lower limits"
+        detail = scheduled.get("message") or scheduled.get("reason")
+        text = f"no node has capacity for it ({detail}); add capacity, or lower limits"
         return PodWaitReason(ProviderFault.QUOTA, text)
     return PodWaitReason(ProviderFault.TIMED_OUT, f"it is being created ({reason or 'no reason given'})")
 
