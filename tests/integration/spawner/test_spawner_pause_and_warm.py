@@ -107,7 +107,7 @@ async def test_dead_warm_unit_is_started_again_when_claimed(
     """The claim of a unit that has ended still gets a sandbox."""
     runtime = await open_process(REPORTS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
-    await runtime.ending.end_all(runtime.layout.directory("wrm-1"))
+    await runtime.termination.end_all(runtime.layout.directory("wrm-1"))
     assert not (await runtime.observe("wrm-1")).alive
     await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
     await eventually((runtime.layout.directory("wrm-1").work / "told").exists)

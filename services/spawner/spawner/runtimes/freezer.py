@@ -22,7 +22,7 @@ class Freezer:
     """Freezes and thaws all processes of a sandbox. Both methods are idempotent."""
 
     groups: cgroups.ControlGroups
-    ending: Termination
+    termination: Termination
 
     async def freeze(self, directory: SandboxDirectory) -> None:
         """Freeze all processes, and wait until they are frozen.
@@ -43,7 +43,7 @@ class Freezer:
             with suppress(OSError):
                 self.groups.set_frozen(directory.name, frozen=False)
             return
-        for pid in self.ending.members(directory):
+        for pid in self.termination.members(directory):
             if (process := processes.find(pid)) and processes.is_stopped(pid):
                 process.signal(signal.SIGCONT)
 
@@ -55,7 +55,7 @@ class Freezer:
         """
         if self.groups.freezer:
             return self.groups.freeze_requested(directory.name)
-        oldest = self.ending.oldest_processes(directory)
+        oldest = self.termination.oldest_processes(directory)
         return all(processes.is_stopped(pid) and not processes.is_zombie(pid) for pid in oldest) if oldest else None
 
     def _freeze(self, directory: SandboxDirectory) -> None:
@@ -66,11 +66,11 @@ class Freezer:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name}: {error}") from error
             return
         # The lowest pid is first, so that a parent is stopped before the processes that it starts.
-        for pid in sorted(self.ending.members(directory)):
+        for pid in sorted(self.termination.members(directory)):
             if process := processes.find(pid):
                 process.signal(signal.SIGSTOP)
 
     def _is_frozen(self, directory: SandboxDirectory) -> bool:
         if self.groups.freezer:
             return self.groups.is_frozen(directory.name)
-        return all(processes.is_stopped(pid) for pid in self.ending.members(directory))
+        return all(processes.is_stopped(pid) for pid in self.termination.members(directory))

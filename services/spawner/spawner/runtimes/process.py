@@ -65,17 +65,17 @@ class ProcessRuntime:
         self._update_worker_start()
 
     @property
-    def ending(self) -> Termination:
+    def termination(self) -> Termination:
         """Finds and ends the processes of this runtime."""
         return Termination(self.groups, namespaced=self.launch is not None)
 
     @property
-    def freezing(self) -> Freezer:
+    def freezer(self) -> Freezer:
         """Freezes and thaws the processes of this runtime."""
-        return Freezer(self.groups, self.ending)
+        return Freezer(self.groups, self.termination)
 
     @property
-    def starting(self) -> WorkerStarter:
+    def worker_starter(self) -> WorkerStarter:
         """Starts workers."""
         return WorkerStarter(
             self.worker,
@@ -101,8 +101,10 @@ class ProcessRuntime:
         self._refuse_weak()
         directory = self.layout.directory(plan.unit)
         if not directory.was_claimed():
-            await asyncio.to_thread(self.starting.set_up_warm, directory, plan)
-            await self._start(directory, directory.first_run(), self.starting.warm_start_parameters(directory, plan))
+            await asyncio.to_thread(self.worker_starter.set_up_warm, directory, plan)
+            await self._start(
+                directory, directory.first_run(), self.worker_starter.warm_start_parameters(directory, plan)
+            )
         await warm_workers.until_waiting(directory, lambda: self._shim(directory) is not None)
         return warm_workers.public_key(directory)
 
@@ -111,45 +113,45 @@ class ProcessRuntime:
         self._refuse_weak()
         refuse_image(plan)
         directory = self.layout.directory(plan.unit)
-        await asyncio.to_thread(self.starting.set_up, directory, plan)
+        await asyncio.to_thread(self.worker_starter.set_up, directory, plan)
         # It is not `new_run`, because another request for the same sandbox may claim this run at any time.
         run = directory.first_run()
         if directory.warm.exists():
-            variables = self.starting.variables(directory, plan) | environment.grant_variable(plan)
+            variables = self.worker_starter.variables(directory, plan) | environment.grant_variable(plan)
             if await warm_workers.send_identity(directory, variables, lambda: self._shim(directory) is not None):
                 return
             run = directory.new_run()
         elif directory.was_claimed():
             self._watch(directory)
             return
-        await self._start(directory, run, self.starting.cold_start_parameters(directory, plan))
+        await self._start(directory, run, self.worker_starter.cold_start_parameters(directory, plan))
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start a worker again, after ending all processes that the lost worker left."""
         directory = self._existing(plan.unit)
         if self._shim(directory):
             return
-        await self.freezing.thaw(directory)
-        await self.ending.end_all(directory)
-        await self.starting.set_up_recovery(directory, plan)
-        await self._start(directory, directory.new_run(), self.starting.recovery_parameters(directory, plan))
+        await self.freezer.thaw(directory)
+        await self.termination.end_all(directory)
+        await self.worker_starter.set_up_recovery(directory, plan)
+        await self._start(directory, directory.new_run(), self.worker_starter.recovery_parameters(directory, plan))
 
     async def pause(self, unit: str) -> None:
         """Freeze every process of the sandbox."""
-        await self.freezing.freeze(self._existing(unit))
+        await self.freezer.freeze(self._existing(unit))
 
     async def resume(self, unit: str) -> None:
         """Thaw every process of the sandbox."""
-        await self.freezing.thaw(self._existing(unit))
+        await self.freezer.thaw(self._existing(unit))
 
     async def stop(self, unit: str, grace: float) -> None:
         """Request the worker to end, wait up to `grace` seconds, then end every process of the sandbox."""
         directory = self.layout.directory(unit)
-        await self.freezing.thaw(directory)
+        await self.freezer.thaw(directory)
         shim_process = self._shim(directory)
         if shim_process:
-            await self.ending.terminate_worker(shim_process, grace)
-        await self.ending.end_all(directory)
+            await self.termination.terminate_worker(shim_process, grace)
+        await self.termination.end_all(directory)
 
     async def observe(self, unit: str) -> ObservedSandbox | None:
         """The state of the sandbox, or None if it has neither a directory nor a process."""
@@ -164,7 +166,7 @@ class ProcessRuntime:
             unit, alive, runs=run_count, project=directory.read_label(), since=int(directory.folder.stat().st_ctime)
         )
         if alive:
-            return replace(observed, frozen=self.freezing.is_freeze_requested(directory))
+            return replace(observed, frozen=self.freezer.is_freeze_requested(directory))
         if not runs:
             return observed
         return replace(observed, end=shim.read_end(runs, oom_kills=self.groups.oom_kills(unit)))
@@ -178,8 +180,8 @@ class ProcessRuntime:
     async def remove(self, unit: str) -> None:
         """End all processes, and remove the directory and the control groups."""
         directory = self.layout.directory(unit)
-        await self.freezing.thaw(directory)
-        await self.ending.clear(directory)
+        await self.freezer.thaw(directory)
+        await self.termination.clear(directory)
         if self.launch:
             await asyncio.to_thread(self.launch.release_uid, directory)
         await asyncio.to_thread(self.layout.remove, unit)
@@ -187,10 +189,10 @@ class ProcessRuntime:
     async def run(self, unit: str, command: Command) -> CommandResult:
         """Run a command in the sandbox's namespaces, control groups and limits, beside its worker."""
         directory = self._existing(unit)
-        if self.freezing.is_freeze_requested(directory):
+        if self.freezer.is_freeze_requested(directory):
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} is paused")
-        worker = await self.ending.wait_for_worker(directory)
-        return await nsenter.run(self.starting.nsenter_context(directory, worker), command)
+        worker = await self.termination.wait_for_worker(directory)
+        return await nsenter.run(self.worker_starter.nsenter_context(directory, worker), command)
 
     async def write_files(self, unit: str, files: Collection[File]) -> None:
         """Write files into the sandbox's own folders."""
@@ -217,7 +219,7 @@ class ProcessRuntime:
     async def quarantine(self, unit: str) -> None:
         """End all processes, and move the directory to quarantine."""
         directory = self.layout.directory(unit)
-        await self.ending.clear(directory)
+        await self.termination.clear(directory)
         await self.layout.disks.repair(directory.folder)  # mounted and writable, so that its secrets can be deleted
         folder = await asyncio.to_thread(self.layout.quarantine, unit)
         _log.warning("sandbox with undelivered events quarantined", sandbox=unit, folder=str(folder))
@@ -237,9 +239,11 @@ class ProcessRuntime:
         only the groups show.
         """
         if not self.groups.oom_kills(unit):
-            await self.ending.remove_groups(self.layout.directory(unit))
+            await self.termination.remove_groups(self.layout.directory(unit))
         await asyncio.to_thread(
-            self.starting.release, self.layout.directory(unit), SandboxDirectory(self.layout.quarantine_root / unit)
+            self.worker_starter.release,
+            self.layout.directory(unit),
+            SandboxDirectory(self.layout.quarantine_root / unit),
         )
 
     async def close(self) -> None:
@@ -255,7 +259,7 @@ class ProcessRuntime:
         self._refuse_weak()
         for gap in self.capabilities.gaps:
             _log.warning("sandbox starts with weaker isolation", sandbox=directory.name, reason=gap)
-        await self.starting.spawn_and_claim(directory, run, start)
+        await self.worker_starter.spawn_and_claim(directory, run, start)
         self._update_worker_start()
         # The shim is watched even if it has already ended, because nothing else would report its end.
         self._watch(directory, shim.read_claim(run))
