@@ -34,7 +34,7 @@ from sandherd_network import netlink
 from sandherd_network.connections import MAX_CONNECTIONS, Connections, connect
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.namespace import Namespace, drop_capabilities
-from sandherd_network.policy import Decisions, NetworkPolicy, parse_address, unmapped
+from sandherd_network.policy import Decisions, NetworkPolicy, parse_address, unmap_ipv4
 from sandherd_network.port_publisher import PortPublisher
 from sandherd_network.resolver import Resolver
 
@@ -178,7 +178,7 @@ class Dialer:
     def dial(self, accepted: socket.socket) -> socket.socket | None:
         """See `connections.Dial`. The sandbox's destination is the local address of `accepted`."""
         host, port = accepted.getsockname()[:2]
-        address = unmapped(ipaddress.ip_address(host.partition("%")[0]))
+        address = unmap_ipv4(ipaddress.ip_address(host.partition("%")[0]))
         if reason := self._refusal(address, port):
             self._log_refusal(str(address), port, reason)
             return None

@@ -42,7 +42,7 @@ def attribute(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
-def nested(kind: int, *values: bytes) -> bytes:
+def nested_attribute(kind: int, *values: bytes) -> bytes:
     """An attribute that contains attributes."""
     return attribute(kind | _NESTED, b"".join(values))
 
@@ -154,10 +154,10 @@ class Redirections:
     def install(self) -> None:
         """Install the rules in the kernel. If it raises `OSError`, none of them is installed."""
         table = attribute(1, _TABLE)
-        hook = nested(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _PRIORITY)))
+        hook = nested_attribute(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _PRIORITY)))
         chain = table + attribute(3, _CHAIN) + hook + attribute(7, b"filter\0")
         changes = [(_NEW_TABLE, table), (_NEW_CHAIN, chain)]
-        changes += [(_NEW_RULE, table + attribute(2, _CHAIN) + nested(4, rule)) for rule in self._rules]
+        changes += [(_NEW_RULE, table + attribute(2, _CHAIN) + nested_attribute(4, rule)) for rule in self._rules]
         with suppress(FileNotFoundError):
             _exchange(_NETFILTER, self._batch([(_DELETE_TABLE, table)]), 1)
         _exchange(_NETFILTER, self._batch(changes), len(changes))
@@ -194,7 +194,7 @@ def _number(value: int) -> bytes:
 
 
 def _expression(name: str, *attributes: bytes) -> bytes:
-    return nested(1, attribute(1, name.encode() + b"\0"), nested(2, *attributes))
+    return nested_attribute(1, attribute(1, name.encode() + b"\0"), nested_attribute(2, *attributes))
 
 
 def _load_payload(base: int, offset: int, length: int) -> bytes:
@@ -204,19 +204,26 @@ def _load_payload(base: int, offset: int, length: int) -> bytes:
 
 def _apply_mask(mask: bytes) -> bytes:
     numbers = (attribute(1, _number(1)), attribute(2, _number(1)), attribute(3, _number(len(mask))))
-    return _expression("bitwise", *numbers, nested(4, attribute(1, mask)), nested(5, attribute(1, bytes(len(mask)))))
+    return _expression(
+        "bitwise",
+        *numbers,
+        nested_attribute(4, attribute(1, mask)),
+        nested_attribute(5, attribute(1, bytes(len(mask)))),
+    )
 
 
 def _compare(value: bytes) -> bytes:
-    return _expression("cmp", attribute(1, _number(1)), attribute(2, _number(0)), nested(3, attribute(1, value)))
+    return _expression(
+        "cmp", attribute(1, _number(1)), attribute(2, _number(0)), nested_attribute(3, attribute(1, value))
+    )
 
 
 def _load_constant(register: int, value: bytes) -> bytes:
-    return _expression("immediate", attribute(1, _number(register)), nested(2, attribute(1, value)))
+    return _expression("immediate", attribute(1, _number(register)), nested_attribute(2, attribute(1, value)))
 
 
 def _accept() -> bytes:
-    verdict = nested(2, nested(2, attribute(1, _number(_ACCEPT))))
+    verdict = nested_attribute(2, nested_attribute(2, attribute(1, _number(_ACCEPT))))
     return _expression("immediate", attribute(1, _number(_VERDICT_REGISTER)), verdict)
 
 

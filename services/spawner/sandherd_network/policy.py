@@ -128,7 +128,7 @@ class NetworkPolicy:
         )
 
     @cached_property
-    def _denied(self) -> tuple[Network, ...]:
+    def _denied_networks(self) -> tuple[Network, ...]:
         return (*_NOT_PUBLIC, *_parse_networks(self.deny))
 
     @cached_property
@@ -138,7 +138,7 @@ class NetworkPolicy:
     def is_public(self, address: Address) -> bool:
         """Whether this is a public address that is not denied."""
         reachable = _reachable_addresses(address)
-        return not any(each in network for each in reachable for network in self._denied)
+        return not any(each in network for each in reachable for network in self._denied_networks)
 
     def may_resolve(self, name: str) -> bool:
         """Whether the sandbox may resolve this name."""
@@ -149,7 +149,7 @@ def _parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
-def unmapped(address: Address) -> Address:
+def unmap_ipv4(address: Address) -> Address:
     """The IPv4 address in an IPv4-mapped address (`::ffff:10.0.0.1`); any other address unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
@@ -163,7 +163,7 @@ def _reachable_addresses(address: Address) -> tuple[Address, ...]:
     if address in _NAT64:
         return (inner,)
     is_isatap = int(address) >> 32 & 0xFFFFFFFF in _ISATAP
-    return (unmapped(address), inner) if is_isatap else (unmapped(address),)
+    return (unmap_ipv4(address), inner) if is_isatap else (unmap_ipv4(address),)
 
 
 class Decisions:
@@ -183,8 +183,8 @@ class Decisions:
             for address in addresses:
                 if len(self._resolved) >= _MAX_RESOLVED:
                     self._resolved.pop(next(iter(self._resolved)))
-                self._resolved[endpoint, unmapped(address)] = max(
-                    expires_at, self._resolved.get((endpoint, unmapped(address)), 0.0)
+                self._resolved[endpoint, unmap_ipv4(address)] = max(
+                    expires_at, self._resolved.get((endpoint, unmap_ipv4(address)), 0.0)
                 )
 
     def resolved_endpoints(self) -> list[tuple[Address, int]]:
@@ -195,7 +195,7 @@ class Decisions:
 
     def is_endpoint(self, address: Address, port: int, now: float) -> bool:
         """Whether this is the broker, or another declared endpoint."""
-        return any(self._matches(endpoint, unmapped(address), port, now) for endpoint in self.policy.endpoints)
+        return any(self._matches(endpoint, unmap_ipv4(address), port, now) for endpoint in self.policy.endpoints)
 
     def refusal(self, address: Address, port: int, now: float) -> str | None:
         """Why the sandbox may not connect to this address and port, as a short text; None if it may."""
@@ -205,7 +205,7 @@ class Decisions:
             return "this sandbox has no network"
         if not self.policy.is_public(address):
             return "not a public address, and not a declared endpoint"
-        if self.policy.mode == "allow" and not self._is_allowed(unmapped(address), port, now):
+        if self.policy.mode == "allow" and not self._is_allowed(unmap_ipv4(address), port, now):
             return "not in the allow-list"
         return None
 
@@ -218,7 +218,7 @@ class Decisions:
             return False
         literal_address = endpoint.address
         return (
-            unmapped(literal_address) == address
+            unmap_ipv4(literal_address) == address
             if literal_address
             else self._resolved.get((endpoint, address), 0.0) > now
         )

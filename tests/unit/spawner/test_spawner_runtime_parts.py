@@ -198,10 +198,10 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     assert (folder / "pids.max").read_text() == "9"
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
     assert groups.oom_kills("sbx-1") == 2
-    assert groups.freeze_requested("sbx-1") is None
+    assert groups.is_freeze_requested("sbx-1") is None
     for frozen in (True, False):
         groups.set_frozen("sbx-1", frozen)
-        assert groups.freeze_requested("sbx-1") is frozen
+        assert groups.is_freeze_requested("sbx-1") is frozen
 
 
 def test_names_lead_nowhere_else(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def folders_of(package: str) -> list[Path]:
 class MountSources(Protocol):
     """How files of the host are passed to bubblewrap."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:
+    def path(self, path: str, *, writable: bool = False) -> str:
         """The path to pass to bubblewrap for this file or directory of the host."""
 
     def program(self, path: str) -> str:
@@ -136,7 +136,7 @@ class MountSources(Protocol):
 class DirectSources:
     """Bubblewrap runs as the spawner's user and uses the original paths."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the path does not depend on it
+    def path(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the path does not depend on it
         """The path itself."""
         return path
 
@@ -180,7 +180,7 @@ def argv(
         *_kernel(host, sources),  # first: mounting /tmp later would cover an interpreter below it
         *_system(host, sources),
         *_sandbox_mounts(directory, mounts, sources),
-        *(() if gate is None else ("--ro-bind", sources.of(str(directory.resolv_conf)), "/etc/resolv.conf")),
+        *(() if gate is None else ("--ro-bind", sources.path(str(directory.resolv_conf)), "/etc/resolv.conf")),
         *_toolchains(host, sources),
         *("--remount-ro", "/", "--chdir", str(INSIDE / "work"), "--", *command),
     ]
@@ -193,7 +193,7 @@ def _system(host: HostFiles, sources: MountSources) -> list[str]:
     for source, path in host.etc:
         options += ["--ro-bind", source, path]
     for root in host.python:
-        options += ["--ro-bind", sources.of(root), root]
+        options += ["--ro-bind", sources.path(root), root]
     for path in host.hidden:
         if not sources.hides(path) and any(
             Path(path).is_relative_to(root) for root in [*host.python, *(name for name, _ in host.system)]
@@ -214,11 +214,11 @@ def _kernel(host: HostFiles, sources: MountSources) -> list[str]:
 def _sandbox_mounts(directory: SandboxDirectory, mounts: Mapping[str, Path], sources: MountSources) -> list[str]:
     options: list[str] = []
     for folder in directory.own_folders:
-        options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
+        options += ["--bind", sources.path(str(folder), writable=True), str(INSIDE / folder.name)]
     for name in ("passwd", "group"):
-        options += ["--ro-bind", sources.of(str(directory.folder / "run" / name)), f"/etc/{name}"]
+        options += ["--ro-bind", sources.path(str(directory.folder / "run" / name)), f"/etc/{name}"]
     for name, path in mounts.items():
-        options += ["--ro-bind", sources.of(str(path)), str(INSIDE / name)]
+        options += ["--ro-bind", sources.path(str(path)), str(INSIDE / name)]
     return options
 
 
@@ -231,9 +231,9 @@ def _toolchains(host: HostFiles, sources: MountSources) -> list[str]:
     needed += [sdk.readlink() for python in pythons if (sdk := python.parent.parent).is_symlink()]
     mounted = [Path("/usr"), *map(Path, host.python), host.toolchains]
     roots = sorted({str(root) for root in needed if not any(root.is_relative_to(other) for other in mounted)})
-    binds = [("--ro-bind", sources.of(root), root) for root in roots if Path(root).is_absolute()]
+    binds = [("--ro-bind", sources.path(root), root) for root in roots if Path(root).is_absolute()]
     options = [argument for bind in binds for argument in bind]
-    return [*options, "--ro-bind", sources.of(str(host.toolchains)), str(TOOLCHAINS)]
+    return [*options, "--ro-bind", sources.path(str(host.toolchains)), str(TOOLCHAINS)]
 
 
 def write_accounts(directory: SandboxDirectory) -> None:

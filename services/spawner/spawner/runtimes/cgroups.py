@@ -76,7 +76,7 @@ class ControlGroups:
             return (self.freezer / sandbox / "freezer.state").read_text().strip() == "FROZEN"
         return False
 
-    def freeze_requested(self, sandbox: str) -> bool | None:
+    def is_freeze_requested(self, sandbox: str) -> bool | None:
         """Whether the last request to the kernel was to freeze, not to thaw; None if the sandbox has no such group."""
         if self.freezer is None:
             return None

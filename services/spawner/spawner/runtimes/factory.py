@@ -149,10 +149,10 @@ def _isolation(options: ProcessRuntimeOptions) -> _IsolationResult:
         return _IsolationResult()
     users, unused_reason = _sandbox_users(options)
     result = _start_trial(options, users)
-    if users and users.of_user and (reason := result.refusal or result.network_problem):
-        result, users, unused_reason = _without_subordinate(options, users, reason)
+    if users and users.subordinate_names and (reason := result.refusal or result.network_problem):
+        result, users, unused_reason = _retry_trials(options, users, reason)
     if result.launch:
-        return replace(result, gaps=gaps.of(result.launch, unused_reason))
+        return replace(result, gaps=gaps.remaining_gaps(result.launch, unused_reason))
     reason = _isolation_problem(result.refusal)
     if options.isolation == "bubblewrap":
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"SANDHERD_ISOLATION=bubblewrap, but {reason}")
@@ -160,7 +160,7 @@ def _isolation(options: ProcessRuntimeOptions) -> _IsolationResult:
         _log.error("sandbox isolation unavailable, refusing to start sandboxes", reason=result.refusal)
         return _IsolationResult(refusal=reason, gaps=(reason,))
     weak = _start_trial(options, None) if users else _IsolationResult()
-    weak_gaps = gaps.of(weak.launch, unused_reason) if weak.launch else (gaps.NO_ISOLATION,)
+    weak_gaps = gaps.remaining_gaps(weak.launch, unused_reason) if weak.launch else (gaps.NO_ISOLATION,)
     return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {result.refusal}", *weak_gaps))
 
 
@@ -175,7 +175,7 @@ def _sandbox_users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None,
     return (None, reason) if reason else (subordinate.users, "")
 
 
-def _without_subordinate(
+def _retry_trials(
     options: ProcessRuntimeOptions, users: SandboxUsers, reason: str
 ) -> tuple[_IsolationResult, SandboxUsers | None, str]:
     """Try with and without subordinate uids. Use none if only that works, and no running sandbox has one."""

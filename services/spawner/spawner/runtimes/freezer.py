@@ -54,7 +54,7 @@ class Freezer:
         stopped before all others, and an isolated agent can't stop them.
         """
         if self.groups.freezer:
-            return self.groups.freeze_requested(directory.name)
+            return self.groups.is_freeze_requested(directory.name)
         oldest = self.termination.oldest_processes(directory)
         return all(processes.is_stopped(pid) and not processes.is_zombie(pid) for pid in oldest) if oldest else None
 

@@ -48,7 +48,7 @@ class IsolationLaunch:
     @property
     def subordinate(self) -> bool:
         """Whether the host uids are subordinate uids of the spawner's user."""
-        return self.users is not None and bool(self.users.of_user)
+        return self.users is not None and bool(self.users.subordinate_names)
 
     def assign_owner(self, directory: SandboxDirectory) -> None:
         """Reserve a host uid for the sandbox, and make that uid the owner of its directories.
@@ -143,7 +143,7 @@ class StagedSources:
     mounts: list[list[Any]] = field(default_factory=list)
     """The mounts for `launcher`, each as `[source, target, writable]`."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:
+    def path(self, path: str, *, writable: bool = False) -> str:
         """The path at which this source will be mounted."""
         for source, target, _ in self.mounts:
             if source == path:
@@ -155,7 +155,7 @@ class StagedSources:
     def program(self, path: str) -> str:
         """The program's path, mounted with the whole root that contains it and its libraries."""
         root = next((root for root in self.roots if Path(path).is_relative_to(root)), None)
-        return self.of(path) if root is None else str(Path(self.of(root), Path(path).relative_to(root)))
+        return self.path(path) if root is None else str(Path(self.path(root), Path(path).relative_to(root)))
 
     def devices(self) -> list[str]:
         """The device directory that `launcher` creates, with shared memory writable by the sandbox's uid."""

@@ -36,7 +36,7 @@ def host_uid(launch: IsolationLaunch | None) -> str:
     return "root" if os.getuid() == 0 else "spawner"
 
 
-def of(launch: IsolationLaunch, reason: str) -> tuple[str, ...]:
+def remaining_gaps(launch: IsolationLaunch, reason: str) -> tuple[str, ...]:
     """The gaps that remain although sandboxes are isolated. `reason`: why no subordinate uids are used."""
     gaps = [_SHARED[kind].format(reason=reason)] if (kind := host_uid(launch)) in _SHARED else []
     if landlock_version() < _SIGNAL_SCOPE_VERSION:

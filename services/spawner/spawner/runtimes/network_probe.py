@@ -54,7 +54,7 @@ def _start_trial(trial: WorkerStarter, directory: SandboxDirectory) -> str | Non
     trial.set_up_warm(directory, WarmPlan(unit=directory.name, limits=SandboxLimits()))
     run = directory.new_run()
     pid = trial.spawn(directory, run, WorkerStart(SandboxLimits(), {}, NetworkPolicy(mode="none")))
-    ended = _has_ended(pid)
+    ended = _wait_ended(pid)
     if not ended:
         os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -64,7 +64,7 @@ def _start_trial(trial: WorkerStarter, directory: SandboxDirectory) -> str | Non
     return None if shim.read_exit(run) == 0 else shim.read_last_line(run) or "a sandbox did not start"
 
 
-def _has_ended(pid: int) -> bool:
+def _wait_ended(pid: int) -> bool:
     """Whether this child process ends within the timeout."""
     descriptor = os.pidfd_open(pid)
     try:

@@ -156,7 +156,7 @@ class NsenterCommand:
     async def _end(self) -> None:
         """Kill all descendants of the command, then its holder, then the `nsenter_child` process."""
         began = asyncio.get_running_loop().time()
-        while not self._process.ended():
+        while not self._process.has_ended():
             elapsed = asyncio.get_running_loop().time() - began
             for process in self._next_to_kill(assume_stopped=elapsed > _STOP_TIMEOUT_SECONDS):
                 process.signal(signal.SIGKILL)
@@ -181,7 +181,7 @@ class NsenterCommand:
             targets = [pid for pid in holders if not processes.is_zombie(pid)] or [self._process.pid]
         identified = [process for pid in targets if (process := processes.find(pid))]
         # A forked entrant leaves no zombie: if it has ended meanwhile, its id may be that of another process.
-        return [] if self._process.ended() else identified
+        return [] if self._process.has_ended() else identified
 
 
 def _has_only_zombies(holder: int) -> bool:

@@ -37,7 +37,7 @@ class SpawnedEntrant:
         with suppress(OSError):
             self._process.stdin.close()
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the entrant has ended."""
         return self._process.poll() is not None
 
@@ -54,7 +54,7 @@ class ForkedEntrant:
 
     close = send
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the entrant has ended."""
         return not self.identity.alive()
 

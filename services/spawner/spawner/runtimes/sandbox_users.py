@@ -47,7 +47,7 @@ class SandboxUsers:
     first: int
     count: int
     folder: Path = RESERVATIONS
-    of_user: tuple[str, ...] = ()
+    subordinate_names: tuple[str, ...] = ()
     """The names in `/etc/subuid` of the user who owns the subordinate ids; empty: the spawner is root."""
 
     @property
@@ -70,7 +70,7 @@ class SandboxUsers:
                     directory.record_user(uid)  # before unlocking, because a reservation without a record is stale
                     return uid
         larger_range = "give the user a larger range in /etc/subuid and /etc/subgid"
-        remedy = larger_range if self.of_user else "raise SANDHERD_SANDBOX_UID_COUNT"
+        remedy = larger_range if self.subordinate_names else "raise SANDHERD_SANDBOX_UID_COUNT"
         raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: {remedy}")
 
     def release(self, directory: SandboxDirectory) -> None:
@@ -153,13 +153,13 @@ def collision(users: SandboxUsers, etc: Path = Path("/etc"), proc: Path = Path("
         *(f"{name} in {path} has id {uid}" for path, name, uid in _accounts(etc) if uid in users.ids),
         *(
             f"{name} in {path} has some of them"
-            for path, name, delegated in _delegated(etc, users)
+            for path, name, delegated in _delegated_ranges(etc, users)
             if _overlap(delegated, users)
         ),
     ]
     remedy = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that nothing else uses"
-    if users.of_user:
-        remedy = f"give {users.of_user[0]} ids in /etc/subuid and /etc/subgid that nothing else uses"
+    if users.subordinate_names:
+        remedy = f"give {users.subordinate_names[0]} ids in /etc/subuid and /etc/subgid that nothing else uses"
     return f"host ids for sandboxes: {problems[0]}; {remedy}" if problems else None
 
 
@@ -190,12 +190,12 @@ def _accounts(etc: Path) -> Iterator[tuple[Path, str, int]]:
                 yield path, fields[0], int(fields[_ID_FIELD])
 
 
-def _delegated(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, range]]:
+def _delegated_ranges(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, range]]:
     """The ranges of ids that are delegated to other users."""
     for path in (etc / "subuid", etc / "subgid"):
         for line in _lines(path):
             name, first, count = (*line.split(":"), "", "")[:3]
-            if first.isdecimal() and count.isdecimal() and name not in users.of_user:
+            if first.isdecimal() and count.isdecimal() and name not in users.subordinate_names:
                 yield path, name, range(int(first), int(first) + int(count))
 
 

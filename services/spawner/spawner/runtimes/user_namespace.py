@@ -68,7 +68,7 @@ def enter(layout: Layout) -> None:
     except NoSubordinateError as error:
         _current = SubordinateIds(reason=str(error))
         return
-    users = SandboxUsers(ids.start, len(ids), user.home / RESERVATIONS, of_user=user.names)
+    users = SandboxUsers(ids.start, len(ids), user.home / RESERVATIONS, subordinate_names=user.names)
     _current = SubordinateIds(users, "", joined=joined_ids is not None)
 
 

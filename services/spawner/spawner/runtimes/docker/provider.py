@@ -68,7 +68,7 @@ class DockerProvider:
         box = await self.get(spec.name)
         new = box is None
         if new and spec.recovers:
-            raise _lost(spec)
+            raise _lost_volume_error(spec)
         if box is None or box.hollow:
             with faults(f"creating {spec.name}"):
                 box = await self._make(spec)
@@ -232,7 +232,7 @@ class DockerProvider:
             if error.status != _NOT_FOUND:
                 raise
             await self.remove(spec.name)
-            raise _lost(spec) from error
+            raise _lost_volume_error(spec) from error
 
     async def _wait_for_other(self, name: str) -> Box:
         """Wait until a container that another replica creates is visible. Raises `TimeoutError`."""
@@ -277,7 +277,7 @@ def is_frozen_already(refusal: str, *, frozen: bool) -> bool:
     return any(text in refusal for text in (_PAUSED_ALREADY if frozen else _NOT_PAUSED))
 
 
-def _lost(spec: BoxSpec) -> ProviderError:
+def _lost_volume_error(spec: BoxSpec) -> ProviderError:
     return ProviderError(ProviderFault.NOT_FOUND, f"docker: recovering {spec.name}: its volume no longer exists")
 
 

@@ -117,7 +117,7 @@ class BoxCache:
             self._written.pop(unit, None)
 
     @contextmanager
-    def writing(self, unit: str) -> Iterator[None]:
+    def record_writes(self, unit: str) -> Iterator[None]:
         """A block that writes to a box. Reads of the box after the block include these writes."""
         self._count_write(unit)
         try:

@@ -54,7 +54,7 @@ class PodProvider:
     async def create(self, spec: BoxSpec) -> Box:
         """Create the pod, wait until it runs, upload its files and open its gate. Continues an incomplete creation."""
         async with self._creations.hold(spec.name):
-            with self._cache.writing(spec.name):
+            with self._cache.record_writes(spec.name):
                 return await self._pod_creation.make(spec)
 
     async def get(self, name: str) -> Box | None:
@@ -73,13 +73,13 @@ class PodProvider:
         self._refuse_lost(box)
         pod = await self._wait_running(name)
         life = states.end_count(pod) + 1
-        with self._cache.writing(name):
+        with self._cache.record_writes(name):
             await self._script(name, entrypoint.open_gate(life))
             await self._objects.note(name, {BEGUN: str(life)})
 
     async def stop(self, name: str, grace: float) -> None:
         """Request the program to end; kill it after `grace` seconds. Remove a pod whose program never started."""
-        with self._cache.writing(name):
+        with self._cache.record_writes(name):
             await self._stop(name, grace)
 
     async def _stop(self, name: str, grace: float) -> None:
@@ -104,23 +104,23 @@ class PodProvider:
 
     async def remove(self, name: str) -> None:
         """Remove the pod, and wait until it is deleted."""
-        with self._cache.writing(name):
+        with self._cache.record_writes(name):
             await self._objects.remove(name)
 
     async def mark_quarantined(self, name: str) -> None:
         """Set a label on the pod, which every replica sees. The pod remains, with its files."""
-        with self._cache.writing(name):
+        with self._cache.record_writes(name):
             await self._objects.set_labels(name, {QUARANTINED: "true"})
 
     async def unmark_quarantined(self, name: str) -> None:
         """Remove the label that `mark_quarantined` sets."""
-        with self._cache.writing(name):
+        with self._cache.record_writes(name):
             await self._objects.set_labels(name, {QUARANTINED: None})
 
     async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command as the pod's user."""
         if await self.get(name) is None:
-            raise _missing(name)
+            raise _missing_error(name)
         return await execution.run(self._cluster, pod_name(name), command)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
@@ -175,7 +175,7 @@ class PodProvider:
     async def _existing(self, name: str) -> Box:
         box = await self._objects.box(name)
         if box is None:
-            raise _missing(name)
+            raise _missing_error(name)
         return box
 
     async def _wait_running(self, name: str) -> Json:
@@ -225,5 +225,5 @@ class PodProvider:
             )
 
 
-def _missing(name: str) -> ProviderError:
+def _missing_error(name: str) -> ProviderError:
     return ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: box {name} does not exist")

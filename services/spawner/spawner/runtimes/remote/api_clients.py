@@ -118,7 +118,7 @@ class RuntimeApi:
             raise
         return None if runtime.removed else runtime.model_copy(update={"session_id": session})
 
-    async def all(self) -> list[RemoteRuntimeState]:
+    async def list_runtimes(self) -> list[RemoteRuntimeState]:
         """All existing runtimes of this account."""
         listing = await self._get("listing runtimes", "/list", RuntimeList)
         return [runtime for runtime in listing.runtimes if not runtime.removed]

@@ -22,7 +22,7 @@ async def open_remote(settings: Settings, herd: str) -> BoxRuntime:
     http = HttpSession(settings.remote_api_timeout)
     api = RuntimeApi(http, url, key, RETRIES)
     try:
-        runtimes = await api.all()
+        runtimes = await api.list_runtimes()
     except ProviderError as error:
         await http.close()
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error

@@ -79,7 +79,7 @@ class RemoteProvider:
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All boxes with these labels. If an agent server does not respond, only the box's herd is known."""
-        runtimes = [runtime for runtime in await self._api.all() if replies.is_of(runtime, labels.get(HERD))]
+        runtimes = [runtime for runtime in await self._api.list_runtimes() if replies.is_of(runtime, labels.get(HERD))]
         boxes = await asyncio.gather(*(self._as_box(runtime) for runtime in runtimes))
         for runtime, box in zip(runtimes, boxes, strict=True):
             self._sessions[box.name] = runtime.session_id
@@ -122,7 +122,7 @@ class RemoteProvider:
         session = await self._session(name)
         if session is None:
             return
-        candidates = [await self._api.of_session(session), *await self._api.all()]
+        candidates = [await self._api.of_session(session), *await self._api.list_runtimes()]
         for runtime in {one.id: one for one in candidates if one and one.session_id == session}.values():
             await self._api.change_state(runtime, "stop")
         self._sessions.pop(name, None)
@@ -179,7 +179,7 @@ class RemoteProvider:
         known: dict[str, tuple[object, ...]] = {}
         while True:
             now: dict[str, tuple[object, ...]] = {}
-            for runtime in await self._api.all():
+            for runtime in await self._api.list_runtimes():
                 if replies.is_of(runtime, self._options.herd):
                     box = await self._as_box(runtime)
                     now[box.name] = (box.id, box.alive, box.state, box.runs, box.quarantined)
@@ -207,7 +207,7 @@ class RemoteProvider:
         if name not in self._sessions and self._options.herd:
             self._sessions[name] = replies.session(self._options.herd, name)
         if name not in self._sessions:
-            for runtime in await self._api.all():
+            for runtime in await self._api.list_runtimes():
                 if (herd_and_name := replies.name_of(runtime.session_id)) is not None:
                     self._sessions[herd_and_name[1]] = runtime.session_id
         return self._sessions.get(name)
