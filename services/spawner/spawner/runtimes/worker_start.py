@@ -211,7 +211,7 @@ class WorkerStarter:
             await asyncio.gather(*(server.wait_forked(connection) for server, connection in forked))
         deadline = asyncio.get_running_loop().time() + _CLAIM_TIMEOUT_SECONDS
         while shim.read_claim(run) is None:
-            # If the shim has ended, it has not claimed the run, or another shim has: waiting longer has no effect.
+            # A shim that has ended will not claim the run. If another shim has claimed it, that is found below.
             if process_signals.reap(pid) or asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_POLL_SECONDS)

@@ -66,12 +66,12 @@ class Toolbox:
                 await self._sandbox.process.create_session(session, request_timeout=_SHORT_SECONDS)
             begin = SessionExecuteRequest(command=scripts.supervise(number), run_async=True)
             await self._sandbox.process.execute_session_command(session, begin, timeout=_SHORT_SECONDS)
-        life = self._parse_state(
+        state = self._parse_state(
             await self._script_output("starting", command_line(scripts.AWAIT_RUN, RUN, str(number), "200"))
         )
-        if life.runs < number:
+        if state.runs < number:
             raise ProviderError(ProviderFault.TRANSIENT, f"daytona: the program of {self._name} did not start")
-        return life
+        return state
 
     async def stop(self, grace: float, retries: RetryLimits) -> DaytonaProgramState:
         """Request the program to end, and kill it after `grace` seconds, which include all retries."""
@@ -84,7 +84,7 @@ class Toolbox:
             return self._parse_state(await within(limit, with_retry(once, retries)))
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command; its standard output and error are merged."""
+        """Run a command. The standard output and error in the result are merged."""
         folder, limit = command.folder or f"{ROOT}/work", command.max_output
         arguments = (folder, str(limit + 1), f"{command.seconds:g}", *command.argv)
         began = time.monotonic()
@@ -108,9 +108,9 @@ class Toolbox:
             return
         with self._faults("writing files into"):
             await self._sandbox.fs.upload_files(
-                [FileUpload(file.content, part) for file, part in uploads], _TRANSFER_SECONDS
+                [FileUpload(file.content, upload) for file, upload in uploads], _TRANSFER_SECONDS
             )
-        arguments = [argument for file, part in uploads for argument in (f"{file.mode:o}", part, file.path)]
+        arguments = [argument for file, upload in uploads for argument in (f"{file.mode:o}", upload, file.path)]
         await self._script_output("writing files into", command_line(scripts.MOVE_UPLOADS, *arguments))
 
     async def read(self, path: str, limit: int) -> bytes:
@@ -129,11 +129,11 @@ class Toolbox:
         return content
 
     async def _upload_worker(self, archive: bytes) -> None:
-        part = f"{RUN}/.worker-{uuid4().hex}"
+        upload = f"{RUN}/.worker-{uuid4().hex}"
         with self._faults("uploading the worker to"):
-            await self._sandbox.fs.upload_file(archive, part, _TRANSFER_SECONDS)
+            await self._sandbox.fs.upload_file(archive, upload, _TRANSFER_SECONDS)
         await self._script_output(
-            "unpacking the worker in", command_line(scripts.UNPACK, part, WORKER), _TRANSFER_SECONDS
+            "unpacking the worker in", command_line(scripts.UNPACK, upload, WORKER), _TRANSFER_SECONDS
         )
 
     async def _script_output(self, what: str, command: str, seconds: int = _SHORT_SECONDS) -> str:
