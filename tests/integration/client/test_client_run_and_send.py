@@ -45,6 +45,12 @@ Neighbours = Any
 Sandherd = Callable[..., Any]
 
 
+@pytest.fixture(autouse=True)
+def no_wait_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print no reason why a task waits: on a busy machine any event may be late."""
+    monkeypatch.setattr("sandherd.cli.wait_notices.QUIET_SECONDS", float(PATIENCE))
+
+
 def lines_of(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
