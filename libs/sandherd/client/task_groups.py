@@ -1,4 +1,4 @@
-"""Operations on several tasks at once: submit a batch, wait for tasks, cancel those of a label; and what tasks cost."""
+"""Operations on several tasks at once: submit a batch, wait for tasks, cancel those with a label, request costs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,8 +32,9 @@ else:  # on first use, as in `client.herd`
     wire = LazyModule("sandherd.contracts.commands")
 
 ACCEPTANCE_SECONDS: Final = 5.0
-"""How long the spawner may take for the next task of a batch, before it counts as unavailable."""
+"""Maximum time for the spawner to accept the next task of a batch, before it counts as unavailable."""
 USAGE_SECONDS: Final = 30.0
+"""The timeout of a request for costs."""
 LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
 """The states of tasks that have not ended."""
 
@@ -50,11 +51,11 @@ class TaskGroups(TaskFiles):
         timeout: float | None = None,
         on_progress: "OnProgress | None" = None,
     ) -> "list[TaskOutcome]":
-        """Submit tasks by name, in this order. Returns when each is accepted or rejected.
+        """Submit `tasks`, a mapping of names to specs, in this order. Returns when each is accepted or rejected.
 
         With `wait`, returns when each has ended, or after `timeout` seconds. Without `wait`, also returns if the
-        spawner accepts or rejects no further task for 5 s: the others are stored, and their state is `submitted`. Give
-        the tasks one label, such as `sandherd/batch`, to list and cancel them together.
+        spawner accepts or rejects no further task for 5 s. The broker has stored the other tasks, and their state is
+        `submitted`. Give the tasks the same label, such as `sandherd/batch`, to list and cancel them together.
         """
         await named_checks.check_each(self.check, tasks)
         await default_harness.require_harness(self.connection.request, self.connection.project, tasks)
@@ -65,7 +66,7 @@ class TaskGroups(TaskFiles):
             if wait:
                 await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
             else:
-                await _while_accepting(watch, on_progress or task_watch.silent)
+                await _wait_for_acceptance(watch, on_progress or task_watch.silent)
         return found.outcomes
 
     async def wait_all(
@@ -76,7 +77,7 @@ class TaskGroups(TaskFiles):
         timeout: float | None = None,
         on_progress: "OnProgress | None" = None,
     ) -> "list[TaskOutcome]":
-        """Wait until tasks have ended: these tasks, those that have all these labels now, or those of a batch.
+        """Wait until tasks have ended: the named tasks, the tasks that have all these labels, or those of a batch.
 
         Returns the states of the tasks; after `timeout` seconds, some may not have `ended`. Raises `HerdError`
         (`not_found`) if a task is unknown or no task has the labels, when the spawner has read all commands or after
@@ -108,7 +109,7 @@ class TaskGroups(TaskFiles):
     ) -> "dict[str, HerdError | None]":
         """Cancel all tasks that have not ended and have all these labels, or are of a batch.
 
-        Returns the tasks by name: for each None, or the error if its command could not be sent.
+        Returns for each task, by name, None, or the error if its command could not be sent.
         """
         wanted = _with_batch(labels, batch)
         if not wanted:
@@ -131,7 +132,7 @@ class TaskGroups(TaskFiles):
         until: datetime | None = None,
         limit: int = 100,
     ) -> "requests.UsageList":
-        """Tokens and cost that agents reported, in groups, the most expensive first.
+        """The tokens and costs that agents reported, in groups, the most expensive group first.
 
         `label` is the key whose values are the groups of `by="label"`; `labels` and `batch` select tasks.
         """
@@ -174,7 +175,7 @@ async def _within(timeout: float | None, work: Any) -> None:
         return
 
 
-async def _while_accepting(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
+async def _wait_for_acceptance(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
     """Wait until all tasks are accepted or rejected, or until none is accepted for `ACCEPTANCE_SECONDS`."""
     found, before = watch.progress, -1
     while not found.is_accepted and found.accepted > before:

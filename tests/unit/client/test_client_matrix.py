@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandherd.client import HerdError
 from sandherd.client.tasks.batch import ordered, read
-from sandherd.client.tasks.matrix import MAX_COMBINATIONS, combinations, expanded
+from sandherd.client.tasks.matrix import MAX_COMBINATIONS, combinations, expand_matrices
 from sandherd.contracts.labels import BATCH_LABEL
 
 VALUE = st.text("ab12", min_size=1, max_size=4)
@@ -123,7 +123,7 @@ def test_values_are_filled_into_all_texts_of_an_entry() -> None:
     assert one.spec.files == {"v-3.12": "${{ github.sha }} 3.12 ${{ matrix.python }}"}
     assert one.spec.task_seconds == 60
     other = {"name": "other", "text": "${{ matrix.python }}", "argv": ["true"]}
-    assert expanded([given_entry, other])[-1] == other
+    assert expand_matrices([given_entry, other])[-1] == other
 
 
 def test_value_is_never_read_as_an_expression() -> None:
@@ -229,7 +229,7 @@ def test_values_that_aliases_multiply_are_refused_before_they_are_expanded(bomb:
             env = [env]
     entry = {"name": "a", "text": "x", "argv": ["true"], "matrix": {"k": [1, 2]}, "env": {"A": env}}
     with pytest.raises(HerdError, match="more than 10000 values"):
-        expanded([entry])
+        expand_matrices([entry])
 
 
 def test_combinations_of_a_file_are_limited() -> None:
@@ -237,7 +237,7 @@ def test_combinations_of_a_file_are_limited() -> None:
     values = list(range(256))
     entries = [{"name": f"a{n}", "text": "x", "argv": ["true"], "matrix": {"k": values}} for n in range(40)]
     with pytest.raises(HerdError, match="more than 10000 combinations"):
-        expanded(entries)
+        expand_matrices(entries)
 
 
 def test_number_of_thousands_of_digits_is_an_error_of_the_file(tmp_path: Path) -> None:

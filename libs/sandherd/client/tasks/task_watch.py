@@ -12,15 +12,15 @@ from sandherd.client.events import decoder
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.events.target import TASK_REFUSED, Event
 from sandherd.client.pending_creations import PendingCreations
-from sandherd.client.tasks.progress import UNKNOWN, TaskProgress
+from sandherd.client.tasks.progress import SUBMITTED, TaskProgress
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.labels import BATCH_LABEL
 from sandherd.contracts.requests import ListEvents, ListLiveTasks, ListPastTasks, TaskView
 
-PAGE: Final = 500
+_PAGE_SIZE: Final = 500
 OnProgress = Callable[[TaskProgress], None]
-"""Called when the wait begins, and after each change."""
+"""A function that is called when the wait begins, and after each change."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class TaskSelection:
     async def views(self, send: queries.SendRequest, expected: Collection[str] = ()) -> list[TaskView]:
         """The current views of the tasks that are known.
 
-        Raises `HerdError` (`not_found`) if a named task is unknown, or if no task has the labels. It does not if the
-        tasks are new, or are `expected`.
+        Raises `HerdError` (`not_found`) if a named task is unknown, or if no task has the labels. It does not raise it
+        for tasks that are new or `expected`.
         """
         if not self.labels:
             return [view for name in self.names for view in await self._named_tasks(send, name, expected)]
@@ -72,18 +72,18 @@ async def live_tasks(send: queries.SendRequest, labels: Mapping[str, str], **fil
 
     `filters` are further fields of `ListLiveTasks`.
     """
-    request = validated(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **filters)
+    request = validated(ListLiveTasks, labels=labels, limit=_PAGE_SIZE, sort="oldest", **filters)
     async for page in queries.pages(send, request):
         for view in page.tasks:
             yield view
 
 
 async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> list[TaskView]:
-    """The tasks in the history that have all these labels; none if the history is unavailable.
+    """The tasks in the history that have all these labels; an empty list if the history is unavailable.
 
-    A wait works without them: the spawner has all tasks that have not ended.
+    A wait works without the history, because the spawner has all tasks that have not ended.
     """
-    request = validated(ListPastTasks, labels=labels, limit=PAGE)
+    request = validated(ListPastTasks, labels=labels, limit=_PAGE_SIZE)
     try:
         return [view async for page in queries.pages(send, request) for view in page.tasks]
     except HerdError:
@@ -115,7 +115,7 @@ class TaskWatch:
         expected = self._selection.expected(self._connection.creations)
         self.progress.update(await self._selection.views(send, expected))
         self.progress.expect(expected)
-        for task in [outcome.task for outcome in self.progress.outcomes if outcome.state == UNKNOWN]:
+        for task in [outcome.task for outcome in self.progress.outcomes if outcome.state == SUBMITTED]:
             for event in await _refusals(send, task):
                 self.progress.apply(event)
 
@@ -138,9 +138,9 @@ class TaskWatch:
 
 
 async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
-    """The stored events that refuse the submission of a task; none if the history is unavailable.
+    """The stored events that refuse the submission of a task; an empty list if the history is unavailable.
 
-    A refused task is in no list of tasks: only these events show that it was refused.
+    A refused task is in no list of tasks, so only these events show that it was refused.
     """
     try:
         found = await send(validated(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
@@ -159,7 +159,7 @@ def selection_of_names(tasks: Iterable[str]) -> TaskSelection:
 
 
 def selection_of_submitted(submitted: Mapping[str, TaskSpec]) -> TaskSelection:
-    """The selection of tasks that are being submitted: by their batch, if they have the same one."""
+    """The selection of tasks that are being submitted: by their names, and by their batch if all are of one batch."""
     batches = {spec.labels.get(BATCH_LABEL) for spec in submitted.values()}
     batch = batches.pop() if len(batches) == 1 else None
     labels = {BATCH_LABEL: batch} if batch else {}
