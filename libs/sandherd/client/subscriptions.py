@@ -1,6 +1,6 @@
 """Receives the events of a durable subscription.
 
-event-ingest creates the consumers, because clients have no permission for that. Receiving continues after failures of
+event-ingest creates the consumers, because clients have no permission to do so. Receiving continues after failures of
 the broker and restarts of this program.
 """
 
@@ -27,7 +27,7 @@ from sandherd.contracts.requests import (
 )
 
 WINDOW: Final = 32
-"""Maximum number of events in flight or not read yet. Each must be acknowledged within `ack_wait_seconds`."""
+"""Maximum number of events that are in flight or not read yet. Each must be acknowledged in `ack_wait_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class ReceivedEvent:
 
     async def ack(self) -> None:
         """Acknowledge the event. If the acknowledgement is lost, the event is redelivered."""
-        with suppress(nats.errors.Error):  # broker unavailable, or acknowledged before: nothing is lost
+        with suppress(nats.errors.Error):  # the broker is unavailable, or the event was acknowledged: nothing is lost
             await self._message.ack()
 
     async def give_back(self) -> None:
         """Request that the event is redelivered at once, to this program or another one."""
-        with suppress(nats.errors.Error):  # as above: it is redelivered later
+        with suppress(nats.errors.Error):  # as above; the event is redelivered later
             await self._message.nak()
 
     async def continue_work(self) -> None:
         """Report that the event is still being handled: it is not redelivered for another `ack_wait_seconds`."""
-        with suppress(nats.errors.Error):  # as above: it may be received twice
+        with suppress(nats.errors.Error):  # as above; the event may be received twice
             await self._message.in_progress()
 
 
@@ -66,7 +66,7 @@ class EventStream:
         self._name = name
         self._consumer: str | None = None
         self._puller: Puller | None = None
-        self._waiting: deque[Msg] = deque()
+        self._unread: deque[Msg] = deque()
         self._subscribed = False
 
     async def __aenter__(self) -> Self:
@@ -84,9 +84,9 @@ class EventStream:
     async def __anext__(self) -> ReceivedEvent:
         """The next event. Raises `HerdError`: `not_found` for an unknown subscription, `refused` without permission."""
         while True:
-            while not self._waiting:
-                self._waiting.extend(await self._next_messages())
-            message = self._waiting.popleft()
+            while not self._unread:
+                self._unread.extend(await self._next_messages())
+            message = self._unread.popleft()
             received = _read_event(message)
             if received is not None:
                 return received
@@ -97,13 +97,13 @@ class EventStream:
         self._subscribed = False
         if self._puller is None:
             return
-        with suppress(nats.errors.Error):  # broker unavailable: it redelivers them by itself
-            for message in [*self._waiting, *await self._puller.unsubscribe()]:
+        with suppress(nats.errors.Error):  # the broker is unavailable; it redelivers the events later
+            for message in [*self._unread, *await self._puller.unsubscribe()]:
                 await message.nak()
-        self._waiting.clear()
+        self._unread.clear()
 
     async def _next_messages(self) -> list[Msg]:
-        """The next messages. After the first bind, it binds again after failures while the subscription exists."""
+        """The next messages. Once it has bound, it binds again after each failure while the subscription exists."""
         first = self._puller is None
         while True:
             try:
@@ -137,8 +137,8 @@ class EventStream:
         self._subscribed = True
 
     async def _find(self) -> Subscription:
-        listed = await self._connection.request(ListSubscriptions())
-        found = next((one for one in listed.subscriptions if one.name == self._name), None)
+        known = await self._connection.request(ListSubscriptions())
+        found = next((each for each in known.subscriptions if each.name == self._name), None)
         if found is None:
             raise HerdError.of(
                 Code.NOT_FOUND,
@@ -153,8 +153,8 @@ def _read_event(message: Msg) -> ReceivedEvent | None:
     event = decoder.from_live(message.subject, message.data)
     if event is None:
         return None
-    place = message.metadata
-    return ReceivedEvent(event, place.sequence.stream, place.num_delivered or 1, message)
+    metadata = message.metadata
+    return ReceivedEvent(event, metadata.sequence.stream, metadata.num_delivered or 1, message)
 
 
 def _closed_error() -> HerdError:

@@ -23,13 +23,13 @@ from sandherd.contracts.requests import (
 
 Signal = Literal["TERM", "INT", "KILL"]
 ENDING_SECONDS: Final = 120.0
-"""Seconds after its time limit in which a command may still be reported as running."""
+"""Seconds after the time limit of a command in which the sandbox may still report that it runs."""
 DEFAULT_TIMEOUT: Final = 86_400.0
 """How long to wait for a command whose time limit is unknown, in seconds."""
 READ_SECONDS: Final = 60.0
 """Time limit for reading what a command has written so far, in seconds."""
 START_PATIENCE: Final = 5.0
-"""How long to retry the start of a command in an unavailable sandbox, in seconds: it may be reconnecting."""
+"""How long a request to an unavailable sandbox is retried, in seconds, because the sandbox may be reconnecting."""
 
 
 def command(  # one parameter per field
@@ -42,7 +42,7 @@ def command(  # one parameter per field
     timeout: int = 600,
     terminal: TerminalSize | None = None,
 ) -> Exec:
-    """A command for a sandbox. Raises `HerdError` naming the invalid field, before anything is sent."""
+    """The request that starts a command in a sandbox. Raises `HerdError` with the invalid field."""
     arguments = argument_list(argv)
     if not arguments:
         raise HerdError.of(
@@ -76,9 +76,18 @@ class Execution:
     """A running or ended command in a sandbox. Iterate over `output()` for its output until its end."""
 
     def __init__(
-        self, link: HerdConnection, sandbox: str, name: str, longest: float = DEFAULT_TIMEOUT, *, offset: int = 0
+        self,
+        link: HerdConnection,
+        sandbox: str,
+        name: str,
+        total_seconds: float = DEFAULT_TIMEOUT,
+        *,
+        offset: int = 0,
     ) -> None:
-        """`offset` is the number of bytes of the command's output that are not wanted again."""
+        """`offset` is the number of bytes at the beginning of the output that are not returned.
+
+        `total_seconds` is the maximum time to wait for the command's end.
+        """
         self.sandbox = sandbox
         """The sandbox in which the command runs."""
         self.name = name
@@ -86,9 +95,9 @@ class Execution:
         self.state: ExecState | None = None
         """The state of the command at the last request; None before the first."""
         self._link = link
-        self._longest = longest
+        self._total_seconds = total_seconds
         self._offset = offset
-        self._read: list[ExecOutput] = []
+        self._unread_output: list[ExecOutput] = []
 
     @classmethod
     async def start(cls, link: HerdConnection, request: Exec) -> "Execution":
@@ -107,16 +116,16 @@ class Execution:
 
         Raises `HerdError` (`refused`) if the command is still reported as running after its time limit.
         """
-        progress = ProgressCheck(self._longest, longest=self._longest)
+        progress = ProgressCheck(self._total_seconds, total_seconds=self._total_seconds)
         while True:
-            ready, self._read = self._read, []
+            ready, self._unread_output = self._unread_output, []
             for piece in ready:
                 yield piece
             if self._is_complete():
                 return
             before = self._offset
             await self.poll()
-            if not self._read and not self._is_complete():
+            if not self._unread_output and not self._is_complete():
                 await progress.report(self._offset - before)
             progress.check()
 
@@ -137,12 +146,12 @@ class Execution:
     async def now(self) -> AsyncIterator[ExecOutput]:
         """The output of the command so far."""
         before = -1
-        progress = ProgressCheck(READ_SECONDS, longest=READ_SECONDS)
+        progress = ProgressCheck(READ_SECONDS, total_seconds=READ_SECONDS)
         while before < self._offset and not self._is_complete():
             before = self._offset
             await self.poll(wait=0)
             progress.check()
-            ready, self._read = self._read, []
+            ready, self._unread_output = self._unread_output, []
             for piece in ready:
                 yield piece
 
@@ -178,7 +187,7 @@ class Execution:
 
     def _update(self, state: ExecState) -> ExecState:
         self.state = state
-        self._read += state.output
+        self._unread_output += state.output
         self._offset = max(self._offset, state.next_offset)
         return state
 

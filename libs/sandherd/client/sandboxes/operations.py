@@ -39,14 +39,14 @@ SEALING_SECONDS: Final = 15.0
 """The timeout of the request for the key that encrypts values of secrets. Without a spawner it fails at once."""
 PRUNE_SECONDS: Final = 60.0
 SpecT = TypeVar("SpecT", bound="SandboxSpec")
-_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
+_NO_REPLY_CODES: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
 
 
 class SandboxOperations(NamedSecrets):
     """The sandbox methods of `Herd`. Every method raises `HerdError`."""
 
     connection: Connection
-    _cached: "requests.Catalogue | None" = None
+    _catalogue: "requests.Catalogue | None" = None
     _catalogue_unavailable: bool = False
 
     # --- catalogue and checks ------------------------------------------------------------------------------------
@@ -59,12 +59,12 @@ class SandboxOperations(NamedSecrets):
     async def check(self, spec: "SandboxSpec") -> None:
         """Raise `HerdError` for a spec that the spawner would reject. If it does not reply, nothing is checked.
 
-        The catalogue is cached, and requested again before it refuses anything.
+        The catalogue is cached, and requested again before a spec is refused.
         """
-        known = self._cached
+        known = self._catalogue
         if known is None or preflight.refusal(spec, known) is not None:
             sealing = any(spec.env[name] for name in spec.secret_env)
-            known = self._cached = await self._catalogue_or_none(SEALING_SECONDS if sealing else CATALOGUE_SECONDS)
+            known = self._catalogue = await self._catalogue_or_none(SEALING_SECONDS if sealing else CATALOGUE_SECONDS)
         refused = preflight.refusal(spec, known) if known is not None else None
         if refused is not None:
             raise refused
@@ -75,7 +75,7 @@ class SandboxOperations(NamedSecrets):
 
         If the spawner did not reply, or its version has no key, the values are sent unencrypted.
         """
-        key = self._cached.secrets_key if self._cached is not None else None
+        key = self._catalogue.secrets_key if self._catalogue is not None else None
         if key is None or not any(spec.env[name] for name in spec.secret_env):
             return spec
         values = {name: spec.env[name] for name in spec.secret_env}
@@ -88,13 +88,13 @@ class SandboxOperations(NamedSecrets):
         try:
             return await self.catalogue(timeout=seconds)
         except HerdError as error:
-            if error.problem.code not in _SILENT:
+            if error.problem.code not in _NO_REPLY_CODES:
                 raise
             self._catalogue_unavailable = True
             return None
 
     async def prune(self, *, now: bool = False) -> "requests.PruneResult":
-        """Compare all records with the runtimes' sandboxes; with `now`, remove orphans without their grace time."""
+        """Compare all records with the runtimes' sandboxes. With `now`, orphans are removed without a grace time."""
         found: requests.PruneResult = await self.connection.request(requests.Prune(now=now), timeout=PRUNE_SECONDS)
         return found
 
@@ -192,7 +192,7 @@ class SandboxOperations(NamedSecrets):
     ) -> "requests.AgentServerView":
         """The address and state of a sandbox's agent server.
 
-        Its key, and the headers required on the way to it, are secrets: they are returned only with `with_key`.
+        Its key, and the headers that requests to it need, are secrets. They are returned only with `with_key`.
         """
         request = requests.GetAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
         found: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
@@ -278,10 +278,10 @@ class SandboxOperations(NamedSecrets):
 
     async def _max_file_bytes(self) -> int | None:
         """The maximum file size in bytes; None if the spawner does not reply."""
-        known = self._cached = self._cached or await self._catalogue_or_none()
+        known = self._catalogue = self._catalogue or await self._catalogue_or_none()
         return None if known is None else known.max_file_bytes
 
 
 def new_sandbox() -> str:
-    """A new sandbox name, to subscribe before the sandbox is created."""
+    """A new sandbox name, with which a client can subscribe before it creates the sandbox."""
     return new_name("sbx")

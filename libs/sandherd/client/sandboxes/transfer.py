@@ -30,8 +30,8 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.subjects import ARTIFACT
 
-AT_ONCE: Final = 4
-"""Maximum number of chunks in flight."""
+MAX_CHUNKS_IN_FLIGHT: Final = 4
+"""Maximum number of chunks that are sent at the same time."""
 STALLED_SECONDS: Final = 120.0
 """Seconds without progress after which a transfer fails."""
 MAX_TRANSFER_SECONDS: Final = 3600.0
@@ -39,11 +39,11 @@ MAX_TRANSFER_SECONDS: Final = 3600.0
 _MIN_PROGRESS_BYTES: Final = 64 * 1024
 
 OnTransfer = Callable[[int, int], None]
-"""Called with the number of transferred bytes, and the number of all bytes."""
+"""A function that is called with the number of transferred bytes, and the number of all bytes."""
 
 
 def silent(_transferred: int, _size: int) -> None:
-    """Ignores progress."""
+    """An `OnTransfer` that ignores the progress."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class UploadSource:
 
 @contextmanager
 def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
-    """A local file, or an open one, or a folder, to upload.
+    """A context with a local file, an open file or a folder to upload.
 
-    Raises `HerdError` if it is over `limit` bytes, or can't be read.
+    Raises `HerdError` if it has more than `limit` bytes, or can't be read.
     """
     if not isinstance(path, Path):
         yield _limited_source(path, limit)
@@ -75,12 +75,12 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
                 yield _upload_source(packed, folder=True)
         else:
             with opened_regular(path) as file, tempfile.TemporaryFile() as copy:
-                found = os.fstat(file.fileno())
-                if limit is not None and found.st_size > limit:
-                    raise archive.too_large(str(path), found.st_size, limit)
-                if found.st_size == 0:
+                status = os.fstat(file.fileno())
+                if limit is not None and status.st_size > limit:
+                    raise archive.too_large(str(path), status.st_size, limit)
+                if status.st_size == 0:
                     _copy(file, copy, path, limit)
-                yield _upload_source(copy if found.st_size == 0 else file, mode=found.st_mode & 0o777)
+                yield _upload_source(copy if status.st_size == 0 else file, mode=status.st_mode & 0o777)
     except OSError as error:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -122,7 +122,7 @@ def _limited_source(file: IO[bytes], limit: int | None) -> UploadSource:
 
 
 def _upload_source(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:
-    """The current content of the file, to upload; data that is appended meanwhile is ignored."""
+    """The current content of the file, to upload. Data that is appended later is not uploaded."""
     size, sha256 = digest_of(file)
     return UploadSource(file, size, sha256, mode, folder)
 
@@ -131,15 +131,15 @@ async def upload(
     link: HerdConnection, project: str, sandbox: str, content: UploadSource, path: str, *, report: OnTransfer = silent
 ) -> FileWritten:
     """Upload `content` into the sandbox as `path`. Raises `HerdError`."""
-    whole = content.size <= INLINE_BYTES
+    is_inline = content.size <= INLINE_BYTES
     content.file.seek(0)
     request = validated(
         Upload,
         sandbox=sandbox,
         transfer=new_name("trf"),
         path=path,
-        data=content.file.read(content.size) if whole else None,
-        artifact=None if whole else await _send_chunks(link, project, sandbox, content, report),
+        data=content.file.read(content.size) if is_inline else None,
+        artifact=None if is_inline else await _send_chunks(link, project, sandbox, content, report),
         sha256=content.sha256,
         mode=content.mode,
         unpack=content.folder,
@@ -167,8 +167,8 @@ async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO
 
 
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
-    """Repeat the request until the transfer is done. Each request continues it. Raises `HerdError` without progress."""
-    progress = ProgressCheck(STALLED_SECONDS, longest=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
+    """Repeat the request, which continues the transfer, until it is done. Raises `HerdError` without progress."""
+    progress = ProgressCheck(STALLED_SECONDS, total_seconds=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
     while not (found := await request_with_retries(link, request)).done:
         await progress.report(found.moved)
     return found
@@ -201,14 +201,14 @@ async def _send_chunks(
 
 
 async def _for_each(count: int, send_one: Callable[[int], Any]) -> None:
-    """Call `send_one` for each number, at most `AT_ONCE` concurrently. The first error cancels the others."""
+    """Call `send_one` for each number, with limited concurrency. The first error cancels the other calls."""
     numbers = iter(range(count))
 
     async def work() -> None:
         for number in numbers:
             await send_one(number)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(min(AT_ONCE, count))]
+    workers = [asyncio.ensure_future(work()) for _ in range(min(MAX_CHUNKS_IN_FLIGHT, count))]
     try:
         await asyncio.gather(*workers)
     finally:
@@ -246,5 +246,5 @@ async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out:
         raise _damaged_error(artifact.artifact, str(error)) from None
 
 
-def _damaged_error(path: str, what: str) -> HerdError:
-    return HerdError.of(Code.CONFLICT, f"{path}: {what}", field="path", remedy="copy it again")
+def _damaged_error(path: str, problem: str) -> HerdError:
+    return HerdError.of(Code.CONFLICT, f"{path}: {problem}", field="path", remedy="copy it again")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandherd.client.errors import HerdError, validated
-from sandherd.client.repositories.source import RepositorySource, place_of
+from sandherd.client.repositories.source import RepositorySource, url_or_path
 from sandherd.contracts.errors import Code
 
 FIELD: Final = "repository"
@@ -39,7 +39,7 @@ def repository_of(fields: dict[str, Any], folder: Path) -> RepositorySource | No
 
 def _source(value: Any, folder: Path) -> RepositorySource:
     if isinstance(value, str):
-        value = place_of(value)
+        value = url_or_path(value)
     if not isinstance(value, Mapping):
         raise HerdError.of(Code.INVALID_FIELD, "write `repository: {url: …}`, or `{path: …}`")
     source = validated(RepositorySource, **{str(name): value for name, value in value.items()})
