@@ -18,7 +18,7 @@ from sandherd.client.repositories.local import LocalRepository
 from sandherd.client.tasks import batch
 from sandherd.client.tasks.batch import BatchTask
 from sandherd.client.tasks.named_checks import check_each
-from sandherd.client.tasks.progress import REJECTED, UNKNOWN, TaskOutcome, TaskProgress, all_completed
+from sandherd.client.tasks.progress import REJECTED, SUBMITTED, TaskOutcome, TaskProgress, all_completed
 from sandherd.client.tasks.resume import resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.commands import TaskSpec
@@ -104,7 +104,7 @@ def _task_of(row: Sequence[object]) -> str:
 def _report_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     """Report the tasks that were rejected or not accepted in time. Returns 1 if a task was rejected, else 0."""
     rejected = [outcome for outcome in outcomes if outcome.state == REJECTED]
-    waiting = sum(outcome.state == UNKNOWN for outcome in outcomes)
+    waiting = sum(outcome.state == SUBMITTED for outcome in outcomes)
     for outcome in rejected:
         print_error(f"{outcome.task} was rejected: {outcome.error}")
     if waiting:

@@ -1,4 +1,4 @@
-"""Checks that a program and its arguments are a list. A string would be read as a list of its letters."""
+"""Checks that a program and its arguments are a list. A string would be read as a list of its characters."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ def argument_list(argv: Any, *, remedy: str = _REMEDY) -> list[str]:
 
 
 def _message(invalid: Any) -> str:
-    """The text of the error. YAML reads a number or `true` as a value of another type: it must be in quotes."""
+    """The text of the error. A number or `true` must be in quotes, because YAML reads it as a value of another type."""
     text = "argv has to be a list of strings"
     if isinstance(invalid, (bool, int, float)):
         shown = str(invalid).lower()[:40]

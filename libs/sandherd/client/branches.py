@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 else:  # on first use: most programs fetch no branches
     branch_fetch = LazyModule("sandherd.client.repositories.branch_fetch")
 
-_ID: Final = re.compile(r"br-[0-9a-f]{20}")
-_TASK: Final = re.compile(SAFE_NAME_PATTERN)
-_MAX_NAMES: Final = 5
+_BRANCH_ID: Final = re.compile(r"br-[0-9a-f]{20}")
+_TASK_NAME: Final = re.compile(SAFE_NAME_PATTERN)
+_MAX_BRANCHES_SHOWN: Final = 5
 _SEE: Final = "see `sandherd branches list`"
 
 
@@ -42,16 +42,16 @@ class BranchOperations(TaskFiles):
         task: str | None = None,
         states: "Sequence[BranchState]" = (),
     ) -> "requests.BranchList":
-        """A page of the project's branches, the last changed first: all, or those of this name, task and states."""
+        """A page of the project's branches, the last changed first: all, or those with this name, task and states."""
         wanted = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
         return await self.connection.request(validated(requests.ListBranches, **wanted))
 
     async def branch(self, name: str) -> "requests.BranchView":
-        """One branch. If several have the name, the live one, else the one that changed last.
+        """One branch. If several branches have the name, the live one, or else the one that changed last.
 
-        Raises if several are live.
+        Raises `HerdError` if several are live.
         """
-        return await find(self.connection.request, name)
+        return await find_branch(self.connection.request, name)
 
     async def push_branch(
         self, name: str, *, approved_commit: str | None = None, by: str | None = None
@@ -110,7 +110,7 @@ class BranchOperations(TaskFiles):
         found = await self.branch(name)
         reference = found.bundle
         if reference is None:
-            raise _nothing_saved(found)
+            raise _nothing_saved_error(found)
 
         async def download(out: IO[bytes]) -> None:
             try:
@@ -139,12 +139,12 @@ class BranchOperations(TaskFiles):
             )
 
 
-async def find(send: SendRequest, name: str) -> "requests.BranchView":
-    """The branch of this name or id, or of this task. Raises `HerdError`."""
-    kinds: list[Literal["branch", "task"]] = ["branch"] if not _TASK.fullmatch(name) else ["branch", "task"]
+async def find_branch(send: SendRequest, name: str) -> "requests.BranchView":
+    """The branch with this name or id, or of this task. Raises `HerdError`."""
+    kinds: list[Literal["branch", "task"]] = ["branch"] if not _TASK_NAME.fullmatch(name) else ["branch", "task"]
     if name.startswith(TASK_PREFIX):
         kinds.reverse()
-    if _ID.fullmatch(name):
+    if _BRANCH_ID.fullmatch(name):
         kinds = ["branch"]
     for kind in kinds:
         if found := await _branches_of(send, kind, name):
@@ -172,7 +172,7 @@ def _select_branch(branches: "Sequence[requests.BranchView]", name: str) -> "req
     """The live branch, else the branch that changed last. Raises `HerdError` if several are live."""
     live = [view for view in branches if view.state is BranchState.LIVE]
     if len(live) > 1:
-        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_NAMES])
+        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_BRANCHES_SHOWN])
         raise HerdError.of(
             Code.INVALID_FIELD,
             f"several repositories have a branch {name}: {shown}",
@@ -194,11 +194,11 @@ def _expired_error(view: "requests.BranchView") -> HerdError:
     )
 
 
-def _nothing_saved(view: "requests.BranchView") -> HerdError:
-    why = view.problem or "its tasks have saved no commits"
+def _nothing_saved_error(view: "requests.BranchView") -> HerdError:
+    reason = view.problem or "its tasks have saved no commits"
     return HerdError.of(
         Code.CONFLICT,
-        f"there is nothing to fetch of {view.branch}: {why}",
+        f"there is nothing to fetch of {view.branch}: {reason}",
         field="branch",
         remedy=f"see `sandherd branches show {view.id}`",
     )

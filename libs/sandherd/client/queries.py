@@ -24,10 +24,11 @@ Origin = Literal["live", "history"]
 
 HISTORY_SECONDS: Final = 2.0
 """The timeout, in seconds, of requests for optional parts of a reply."""
-MAX_LISTED: Final = 1000
-"""Maximum of sandboxes that are read from the history to complete a page of live ones, the newest first."""
-_FROM_HISTORY: Final = ("events", "last_event_at", "last_heartbeat_at")
-_TRY_THE_OTHER: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+_MAX_PAST_SANDBOXES: Final = 1000
+"""Maximum number of sandboxes that are read from the history to complete a page of live sandboxes, newest first."""
+_HISTORY_FIELDS: Final = ("events", "last_event_at", "last_heartbeat_at")
+"""The fields of a sandbox that only the history has."""
+_FALLBACK_CODES: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 class SendRequest(Protocol):
@@ -60,13 +61,13 @@ async def task(send: SendRequest, name: str) -> TaskView:
 
 
 async def _rejection(send: SendRequest, name: str) -> HerdError | None:
-    """The error of a task whose submission was rejected; None if it was not, or if the history is unavailable."""
+    """The error of a task whose submission was rejected; None if it was not rejected, or without the history."""
     from sandherd.client.events import decoder  # only needed for an unknown task
     from sandherd.contracts.events.task import TaskRejected
 
-    question = requests.ListEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
+    request = requests.ListEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
     try:
-        found = await send(question, timeout=HISTORY_SECONDS)
+        found = await send(request, timeout=HISTORY_SECONDS)
     except HerdError:
         return None
     if not found.events:
@@ -84,7 +85,7 @@ async def sandbox(send: SendRequest, name: str) -> SandboxView:
     return found
 
 
-async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
+async def sandbox_with_history(send: SendRequest, name: str) -> SandboxView:
     """One sandbox, with the fields that only the history has, if it replies. Raises `HerdError` (`not_found`)."""
     view = await sandbox(send, name)
     try:
@@ -96,14 +97,14 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
 
 async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
     """A page of tasks."""
-    return await _listing(
+    return await _list_page(
         send, validated(ListLiveTasks, **wanted), lambda: validated(requests.ListPastTasks, **wanted), past=past
     )
 
 
 async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:
     """A page of sandboxes, each with the fields that only the history has, if it replies."""
-    page: ListPage[SandboxView] = await _listing(
+    page: ListPage[SandboxView] = await _list_page(
         send, validated(ListLiveSandboxes, **wanted), lambda: validated(requests.ListPastSandboxes, **wanted), past=past
     )
     if page.origin == "history" or not page.items:
@@ -113,7 +114,7 @@ async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage
 
 async def _with_history(send: SendRequest, views: list[SandboxView]) -> list[SandboxView]:
     oldest = min(view.requested_at for view in views)
-    request = validated(requests.ListPastSandboxes, since=oldest, limit=MAX_LISTED)
+    request = validated(requests.ListPastSandboxes, since=oldest, limit=_MAX_PAST_SANDBOXES)
     try:
         past = {(view.project, view.sandbox): view for view in _items(await send(request, timeout=HISTORY_SECONDS))}
     except HerdError:
@@ -125,7 +126,7 @@ def _add_history(view: SandboxView, past: SandboxView | None) -> SandboxView:
     """A live view, with the fields that only the history has."""
     if past is None:
         return view
-    return view.model_copy(update={field: getattr(past, field) for field in _FROM_HISTORY})
+    return view.model_copy(update={field: getattr(past, field) for field in _HISTORY_FIELDS})
 
 
 async def entity_status(send: SendRequest, target: "Target") -> "EntityStatus":
@@ -173,8 +174,8 @@ async def requeue(
             field="number",
             remedy="remove its cause, and publish the message again",
         )
-    answer: requests.RequeueResult = await send(validated(request, number=number, requeued_by=by), timeout=timeout)
-    return answer
+    reply: requests.RequeueResult = await send(validated(request, number=number, requeued_by=by), timeout=timeout)
+    return reply
 
 
 async def _live_or_past(send: SendRequest, live: Request[Any], past: Callable[[], Request[Any]], name: str) -> Any:
@@ -189,7 +190,7 @@ async def _live_or_past(send: SendRequest, live: Request[Any], past: Callable[[]
         try:
             items = _items(await send(past() if is_past else live))
         except HerdError as error:
-            if error.problem.code not in _TRY_THE_OTHER:
+            if error.problem.code not in _FALLBACK_CODES:
                 raise
             failures += [error] if error.problem.code is not Code.NOT_FOUND else []
         else:
@@ -198,29 +199,29 @@ async def _live_or_past(send: SendRequest, live: Request[Any], past: Callable[[]
     raise failures[0] if failures else unknown
 
 
-async def _listing(
+async def _list_page(
     send: SendRequest, live: Request[Any], from_history: Callable[[], Request[Any]], *, past: bool
 ) -> ListPage[Any]:
     if not past:
         try:
-            answer = await send(live)
-            return ListPage(_items(answer), answer.next_cursor, "live")
+            reply = await send(live)
+            return ListPage(_items(reply), reply.next_cursor, "live")
         except ServiceUnavailableError as unavailable:
-            return await _history_instead(send, from_history(), unavailable)
-    answer = await send(from_history())
-    return ListPage(_items(answer), answer.next_cursor, "history")
+            return await _history_page(send, from_history(), unavailable)
+    reply = await send(from_history())
+    return ListPage(_items(reply), reply.next_cursor, "history")
 
 
-async def _history_instead(
+async def _history_page(
     send: SendRequest, from_history: Request[Any], unavailable: ServiceUnavailableError
 ) -> ListPage[Any]:
     """The page from the history, as the spawner is unavailable. Raises `unavailable` if the history fails, too."""
     try:
-        answer = await send(from_history)
+        reply = await send(from_history)
     except HerdError:
         raise unavailable from None
-    return ListPage(_items(answer), answer.next_cursor, "history")
+    return ListPage(_items(reply), reply.next_cursor, "history")
 
 
-def _items(answer: Any) -> list[Any]:
-    return list(answer.tasks if hasattr(answer, "tasks") else answer.sandboxes)
+def _items(reply: Any) -> list[Any]:
+    return list(reply.tasks if hasattr(reply, "tasks") else reply.sandboxes)

@@ -166,7 +166,7 @@ class TaskFiles(SandboxOperations):
 
         In a project, only events near the time in a generated name are searched. Raises `HerdError` (`not_found`).
         """
-        return await artifacts.artifact_named(
+        return await artifacts.find_artifact(
             self.connection.request, checked_name(name, "artifact"), _artifact_scope(task, sandbox)
         )
 

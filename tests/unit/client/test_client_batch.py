@@ -161,7 +161,7 @@ class Checked(Herd):
         found = Catalogue.model_validate(json.loads(golden.read_text())["ok"])
         caps = found.caps.model_copy(update={"memory_mb": 1024})
         self._known = found.model_copy(update={"caps": caps, "max_attempts": 5})
-        self._names: frozenset[str] = frozenset()
+        self._known_names: frozenset[str] = frozenset()
         self.connection: Any = SimpleNamespace(request=None, project="default")
 
     async def _catalogue_or_none(self, seconds: float = 0) -> Catalogue | None:

@@ -16,10 +16,10 @@ _LOST_EVENTS_TEXT: Final = (
 
 def audit_faults(audit: Audit) -> list[str]:
     """The faults that an audit found, and what they mean; empty if every event was stored."""
-    later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
+    remedy_text = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
     names = ", ".join(audit.unsaid_sandboxes[:_MAX_NAMES]) + (", …" if audit.unsaid > _MAX_NAMES else "")
     found = [
-        (audit.missing, pluralize(audit.missing, "event is missing", "events are missing") + later),
+        (audit.missing, pluralize(audit.missing, "event is missing", "events are missing") + remedy_text),
         (
             audit.conflicts,
             pluralize(audit.conflicts, "event has", "events have")
@@ -33,7 +33,7 @@ def audit_faults(audit: Audit) -> list[str]:
         (
             audit.unsaid,
             pluralize(audit.unsaid, "sandbox has", "sandboxes have")
-            + f" ended without a last event of the agent ({names}): {_LOST_EVENTS_TEXT}{later}",
+            + f" ended without a last event of the agent ({names}): {_LOST_EVENTS_TEXT}{remedy_text}",
         ),
     ]
     return [message for count, message in found if count]

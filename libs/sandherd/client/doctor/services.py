@@ -39,11 +39,13 @@ EXAMINATIONS: Final[tuple[type[Examine], ...]] = (
     ExamineGateway,
 )
 MAX_SKEW: Final = timedelta(seconds=5)
-SOON: Final = timedelta(days=7)
-LONG: Final = 60.0
+"""Maximum difference between the clocks of a service and of this machine."""
+EXPIRY_WARNING_TIME: Final = timedelta(days=7)
+"""The time before a credential's end in which there is a warning."""
+MAX_WAITING_SECONDS: Final = 60.0
 """Seconds after which a waiting message counts as not being handled."""
-MANY: Final = 10_000
-"""The number of waiting messages above which a service does not keep up: it handles fewer in some seconds."""
+MAX_WAITING_MESSAGES: Final = 10_000
+"""The number of waiting messages above which a service does not keep up: it would need many seconds for more."""
 
 EVENT_INGEST: Final = ExamineEventIngest.answered_by
 UNAVAILABLE_REMEDY: Final = "check that it runs, and see its log"
@@ -60,10 +62,10 @@ _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.RUNTIME: "check that its engine or API runs, and that the spawner's host reaches it and has access",
     PartKind.WARNING: STREAM_REMEDY,
 }
-_WAITS: Final = "not ready: it waits for the database, which has a check of its own"
-_AT_DATABASE: Final = "fix the check `database`; the service then continues by itself"
-_NOT_READ: Final = ("unknown:", "no reply")
-"""How a report on migrations begins if the database does not respond, or not in time."""
+_WAITS_FOR_DATABASE: Final = "not ready: it waits for the database, which has a check of its own"
+_DATABASE_CHECK_REMEDY: Final = "fix the check `database`; the service then continues by itself"
+_UNREADABLE_MIGRATIONS: Final = ("unknown:", "no reply")
+"""How the problem of migrations begins if the database did not respond, or not in time."""
 _LOST_REMEDY: Final = (
     "restore broker and history from one backup (docs/backup.md); without a backup, list the lost tasks, and submit "
     "them again"
@@ -81,7 +83,7 @@ _ALL_DECLARED_TEXT: Final = f"{len(STREAMS)} streams and {len(BUCKETS)} buckets 
 
 @dataclass(frozen=True)
 class ServiceReport:
-    """What a service reported, and the difference between its clock and ours."""
+    """The report of a service, and the difference between its clock and the clock of this machine."""
 
     examination: Examination
     skew: timedelta
@@ -120,9 +122,9 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
     complete = len(reports) == len(answers)
     return [
         *check_database(parts, reported=not isinstance(answers.get(EVENT_INGEST), HerdError)),
-        *(_service(name, answer) for name, answer in answers.items()),
-        *_versions(reports),
-        *_credentials(reports, now),
+        *(_check_service(name, answer) for name, answer in answers.items()),
+        *_check_versions(reports),
+        *_check_credentials(reports, now),
         _check_of_kind("streams", PartKind.STREAM, parts, _ALL_DECLARED_TEXT, complete=complete),
         _check_of_kind(
             "consumers", PartKind.CONSUMER, parts, f"all {len(CONSUMERS)} consumers are active", complete=complete
@@ -130,13 +132,13 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
         *_dependency_checks("migrations", PartKind.MIGRATIONS, parts, "all applied"),
         *_dependency_checks("runtime", PartKind.RUNTIME, parts, "responds"),
         *_lost_data(parts),
-        *_lags(reports.values()),
-        *_clock(answers),
+        *_check_lags(reports.values()),
+        *_check_clock(answers),
     ]
 
 
-def _service(name: str, answer: ServiceReport | HerdError) -> Check:
-    """The check of a service's own parts; its dependencies have separate checks."""
+def _check_service(name: str, answer: ServiceReport | HerdError) -> Check:
+    """The check of a service itself. Its dependencies have separate checks."""
     if isinstance(answer, HerdError):
         return Check(name, CheckState.WRONG, answer.problem.message, remedy_of(answer) or UNAVAILABLE_REMEDY)
     one = answer.examination
@@ -146,12 +148,12 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
         if wrong:
             return Check(name, state, _list_text(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
     if any(is_database(part) for part in parts):
-        return Check(name, CheckState.WARNING, _WAITS, _AT_DATABASE)
+        return Check(name, CheckState.WARNING, _WAITS_FOR_DATABASE, _DATABASE_CHECK_REMEDY)
     return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
 
 
 def _own_remedy(part: Part) -> str:
-    """The remedy for a problem of one of a service's own parts."""
+    """The remedy for a problem of a service itself."""
     known = (remedy for name, remedy in _WARNING_REMEDIES.items() if part.name.startswith(name))
     return next(known, _REMEDIES[part.kind]) if part.kind is PartKind.WARNING else _REMEDIES[part.kind]
 
@@ -175,12 +177,12 @@ def _dependency_checks(name: str, kind: PartKind, parts: Sequence[Part], ok_text
 
 
 def _remedy(part: Part) -> str:
-    unreachable = part.kind is PartKind.MIGRATIONS and (part.problem or "").startswith(_NOT_READ)
+    unreachable = part.kind is PartKind.MIGRATIONS and (part.problem or "").startswith(_UNREADABLE_MIGRATIONS)
     return DATABASE_REMEDY if unreachable else _REMEDIES[part.kind]
 
 
 def _lost_data(parts: Iterable[Part]) -> Iterator[Check]:
-    """A check only if the broker lacks data from which the history was stored."""
+    """An error if the broker lacks events that the history has; otherwise no check."""
     for part in parts:
         if part.name == BROKER_DATA and part.problem:
             yield Check(BROKER_DATA, CheckState.WRONG, part.problem, _LOST_REMEDY)
@@ -190,27 +192,27 @@ def _list_text(parts: Iterable[Part]) -> str:
     return "; ".join(dict.fromkeys(f"{part.name}: {part.problem}" for part in parts))
 
 
-def _versions(reports: Mapping[str, Examination]) -> Iterator[Check]:
-    own = version("sandherd")
-    others = {name: one.version for name, one in reports.items() if one.version != own}
+def _check_versions(reports: Mapping[str, Examination]) -> Iterator[Check]:
+    own_version = version("sandherd")
+    others = {name: one.version for name, one in reports.items() if one.version != own_version}
     if others:
         found = ", ".join(f"{name} is {other}" for name, other in others.items())
         remedy = "update all to one version; one version apart works meanwhile"
-        yield Check("versions", CheckState.WARNING, f"this is {own}, {found}", remedy)
+        yield Check("versions", CheckState.WARNING, f"this is {own_version}, {found}", remedy)
 
 
-def _credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[Check]:
+def _check_credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[Check]:
     """A check for each credential of a service that expires within a week."""
     for name, one in reports.items():
         until = one.credential_expires_at
-        if until is None or until - now > SOON:
+        if until is None or until - now > EXPIRY_WARNING_TIME:
             continue
         found = f"the credential of {name} is valid until {until:%Y-%m-%d %H:%M} UTC"
         remedy = "create a new credential, and give it to the service"
         yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, found, remedy)
 
 
-def _lags(reports: Iterable[Examination]) -> Iterator[Check]:
+def _check_lags(reports: Iterable[Examination]) -> Iterator[Check]:
     for one in reports:
         for waiting in one.waiting:
             yield check_waiting(one.service, waiting)
@@ -218,17 +220,19 @@ def _lags(reports: Iterable[Examination]) -> Iterator[Check]:
 
 def check_waiting(service: str, waiting: ConsumerBacklog) -> Check:
     """Whether a service keeps up with its messages."""
-    name, left = f"lag {waiting.consumer}", waiting.pending + waiting.unacknowledged
-    if waiting.still_seconds > LONG:
-        found = f"{left} waiting, the oldest for {waiting.still_seconds:.0f} s or longer"
+    name, waiting_messages = f"lag {waiting.consumer}", waiting.pending + waiting.unacknowledged
+    if waiting.still_seconds > MAX_WAITING_SECONDS:
+        found = f"{waiting_messages} waiting, the oldest for {waiting.still_seconds:.0f} s or longer"
         return Check(name, CheckState.WRONG, found, f"see {service}'s log, and the checks of its dependencies")
-    if left > MANY:
-        return Check(name, CheckState.WARNING, f"{left} waiting", f"run another {service}; check its dependencies")
-    return Check(name, CheckState.RIGHT, f"{left} waiting")
+    if waiting_messages > MAX_WAITING_MESSAGES:
+        return Check(
+            name, CheckState.WARNING, f"{waiting_messages} waiting", f"run another {service}; check its dependencies"
+        )
+    return Check(name, CheckState.RIGHT, f"{waiting_messages} waiting")
 
 
-def _clock(answers: Answers) -> Iterator[Check]:
-    """A check of our clock against the clock of the service that differs most."""
+def _check_clock(answers: Answers) -> Iterator[Check]:
+    """A comparison of this machine's clock and the service's clock that differs most."""
     skews = {name: answer.skew for name, answer in answers.items() if isinstance(answer, ServiceReport)}
     if not skews:
         return

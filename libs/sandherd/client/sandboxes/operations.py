@@ -185,7 +185,7 @@ class SandboxOperations(NamedSecrets):
 
     async def sandbox(self, sandbox: str) -> "requests.SandboxView":
         """A sandbox in its current or final state."""
-        return await queries.whole_sandbox(self.connection.request, checked_name(sandbox, "sandbox"))
+        return await queries.sandbox_with_history(self.connection.request, checked_name(sandbox, "sandbox"))
 
     async def agent_server(
         self, sandbox: str, *, with_key: bool = False, timeout: float = 15.0
