@@ -1,4 +1,4 @@
-"""The setting with the thresholds of the monitor's rules, which is validated by the table of rules."""
+"""The setting with the thresholds of the monitor's rules. The table of rules validates it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -9,7 +9,7 @@ from sandherd.contracts.monitor_rules import GUARDIAN, RULES
 from sandherd.contracts.rule_table import RuleRow, ThresholdRow
 
 OFF: Final = "off"
-_ROWS: Final = {row.name: row for row in RULES}
+_ROW_BY_RULE: Final = {row.name: row for row in RULES}
 
 
 def read_rules(value: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def read_rules(value: Any) -> dict[str, Any]:
     entries = _from_list(value) if isinstance(value, str | list | tuple) else value
     if not isinstance(entries, Mapping):
         raise ValueError("it has to be thresholds by rule, or a list of rule.threshold=value")  # noqa: TRY004  # for pydantic
-    return {str(name): _checked(_row(str(name)), chosen) for name, chosen in entries.items()}
+    return {str(name): _validated_choice(_row(str(name)), chosen) for name, chosen in entries.items()}
 
 
 def _from_list(value: str | Iterable[object]) -> dict[str, Any]:
@@ -40,13 +40,14 @@ def _from_list(value: str | Iterable[object]) -> dict[str, Any]:
 
 
 def _row(name: str) -> RuleRow:
-    if name not in _ROWS:
-        raise ValueError(f"there is no such rule; the rules are {', '.join(_ROWS)}")
-    return _ROWS[name]
+    if name not in _ROW_BY_RULE:
+        raise ValueError(f"there is no such rule; the rules are {', '.join(_ROW_BY_RULE)}")
+    return _ROW_BY_RULE[name]
 
 
-def _checked(rule: RuleRow, chosen: Any) -> Any:
-    if (chosen in (OFF, False) and not isinstance(chosen, int | float)) or chosen is False:  # YAML reads `off` as false
+def _validated_choice(rule: RuleRow, chosen: Any) -> Any:
+    # YAML reads `off` as false. The number 0, which equals False, is not `off`.
+    if (chosen in (OFF, False) and not isinstance(chosen, int | float)) or chosen is False:
         if rule.kind != "guardian":
             raise ValueError(f"{rule.name} can't be off; these can: {', '.join(GUARDIAN)}")
         return OFF

@@ -13,7 +13,7 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from sandherd.private_files import write_file
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
-from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, serving
+from sandherd.service.uvicorn_server import MAX_HEADER_BYTES, HttpServerError, serving
 
 CONNECTION: Final = "sandherd.connection"
 """The key of a request's connection in its ASGI scope."""
@@ -127,7 +127,7 @@ class ApiServer:
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=5,
-            h11_max_incomplete_event_size=LONGEST_HEADER,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             log_config=None,
             access_log=False,
         )
