@@ -49,14 +49,14 @@ _STREAM_FIELDS: Final = (
 )
 _REPLICAS: Final = "num_replicas"
 _UNLIMITED: Final = -1
-_NOT_YET: Final = NO_LEADER | {10005, 10039}
+_NOT_READY_CODES: Final = NO_LEADER | {10005, 10039}
 """Errors of servers that have just started: no leader, `JSClusterNoPeersErrF` and `JSNotEnabledForAccountErr`."""
 STORE_BACKOFF: Final = Backoff(base=0.2, cap=1.6, jitter=0)
 STORE_RETRIES: Final = 4
 _STORE_FAILED: Final = "error creating store for stream"
-"""Part of nats-server's error 10049, which it returns while a cluster forms, and if the disk is full: retried."""
-_OTHER_VERSION: Final = "another version may have created it: install that version again, or create a new herd"
-_SPACE: Final = "free space on the broker's disk, or enlarge it; nothing of the herd has to be deleted"
+"""Part of nats-server's error 10049, which it returns while a cluster forms, and if the disk is full. It is retried."""
+_VERSION_REMEDY: Final = "another version may have created it: install that version again, or create a new herd"
+_SPACE_REMEDY: Final = "free space on the broker's disk, or enlarge it; nothing of the herd has to be deleted"
 _CONSUMER_FIELDS: Final = (
     "filter_subjects",
     "ack_policy",
@@ -70,7 +70,7 @@ _REMEDIES: Final = {
     "stream": "run `sandherd provision`, or `sandherd up`",
     "consumer": "restart the spawner, which creates it, or run `sandherd up`",
 }
-_CHANGE: Final = "run `sandherd provision --identity DIR`, or `sandherd up`"
+_CHANGE_REMEDY: Final = "run `sandherd provision --identity DIR`, or `sandherd up`"
 _CHANGES_REFUSED: Final = (
     "{}: differs from the declaration, and this credential may only create; run `sandherd provision --identity DIR` "
     "with DIR the folder of the herd's keys"
@@ -78,7 +78,7 @@ _CHANGES_REFUSED: Final = (
 
 
 class ProvisionError(Exception):
-    """The broker refused a declaration; the message names it and contains the remedy."""
+    """The broker refused a declaration. The message names the declaration, and contains the remedy."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ async def provision(js: JetStreamContext, replicas: int | None = None) -> list[P
 async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
     """Create missing streams, for a credential that may only create. Raises as `provision` does.
 
-    If a stream or consumer differs from its declaration, raises `ProvisionError` after all missing streams are created:
-    changing it requires another credential. Missing consumers are created by the spawner.
+    If a stream or consumer differs from its declaration, raises `ProvisionError` after all missing streams are created,
+    because a change requires another credential. The spawner creates missing consumers.
     """
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
     done, different = [], []
@@ -167,7 +167,7 @@ async def _ensure_stream(js: JetStreamContext, name: str, config: StreamConfig, 
         return SetupOutcome.UNCHANGED
     if _REPLICAS not in names:
         config = config.evolve(num_replicas=found.num_replicas)
-    await _try(f"stream {name}", js.update_stream(config), _OTHER_VERSION)
+    await _request_change(f"stream {name}", js.update_stream(config), _VERSION_REMEDY)
     return SetupOutcome.CHANGED
 
 
@@ -177,7 +177,7 @@ async def _ensure_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOut
     if found is not None and not differs(wanted, found, _CONSUMER_FIELDS):
         return SetupOutcome.UNCHANGED
     # Creating an existing consumer changes it, if permitted; its position in the stream stays.
-    await _try(consumer.label, js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
+    await _request_change(consumer.label, js.add_consumer(consumer.stream, wanted), _VERSION_REMEDY)
     return SetupOutcome.CREATED if found is None else SetupOutcome.CHANGED
 
 
@@ -208,7 +208,7 @@ async def _read_consumer(js: JetStreamContext, consumer: Consumer) -> ConsumerCo
     return found
 
 
-async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
+async def _request_change(thing: str, call: Awaitable[Any], remedy: str) -> None:
     try:
         await call
     except APIError as error:
@@ -216,9 +216,9 @@ async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
 
 
 def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
-    if error.err_code in _NOT_YET:
+    if error.err_code in _NOT_READY_CODES:
         raise error
-    fix = _SPACE if cause_of(error.description or "") is Cause.DISK_BYTES else remedy
+    fix = _SPACE_REMEDY if cause_of(error.description or "") is Cause.DISK_BYTES else remedy
     raise ProvisionError(f"{thing}: the broker refuses the declaration ({error.description}); {fix}") from error
 
 
@@ -228,7 +228,7 @@ async def _drift_of(thing: str, request: Awaitable[Any], wanted: Any, names: tup
     except NotFoundError:
         return [ConfigDrift(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
     return [
-        ConfigDrift(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE}")
+        ConfigDrift(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE_REMEDY}")
         for name, (want, actual) in differs(wanted, found, names).items()
     ]
 

@@ -22,9 +22,9 @@ def acknowledgement_timeout(*, clustered: bool) -> float:
 
 
 def is_retried(error: Exception, *, while_full: bool) -> bool:
-    """Whether a publish that failed with this error is retried; `while_full` is whether it is while the stream is full.
+    """Whether a publish that failed with this error is retried. `while_full` permits retries while the stream is full.
 
-    A publish that expects another last sequence is not: no retry of it would be stored.
+    A publish that expects another last sequence is not retried, because no retry would be stored.
     """
     return not isinstance(error, WrongLastSequenceError) and (while_full or not isinstance(error, StreamFullError))
 

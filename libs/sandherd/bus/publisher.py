@@ -18,7 +18,7 @@ from sandherd.telemetry.traces import current_traceparent
 class EventPublisher:
     """Publishes the events of one source, each after the broker has acknowledged the previous one.
 
-    So if its process is killed, the numbers of the source have no gap: only its last event can be missing.
+    So if its process is killed, the numbers of the source have no gap, and only its last event can be missing.
     """
 
     def __init__(self, bus: Bus, service: str, instance: str | None = None) -> None:
@@ -64,9 +64,9 @@ class EventPublisher:
     ) -> Envelope[EventData] | None:
         """Publish an event, unless one was published under this name within the stream's duplicate window.
 
-        Returns the event. Returns None if the stream already has an event of this name, which has to be read then: it
-        is another one, or this one from an attempt that was not acknowledged. No other principal may know the name (see
-        `DerivedIds`). `about` are further arguments of `publish`. Raises as `publish` does.
+        Returns the event, or None if the stream already has an event of this name. Then the caller has to read it: it
+        may be another one, or this one from an attempt that was not acknowledged. No other principal may know the name
+        (see `DerivedIds`). `about` are further arguments of `publish`. Raises as `publish` does.
         """
         event, stored = await self._publish(data, project, entity, str(name), **about)
         return None if stored.duplicate else event
@@ -76,7 +76,7 @@ class EventPublisher:
     ) -> tuple[Envelope[EventData], Acknowledgement]:
         numbers, lease = self._numbers, self._lease
         time, traceparent = about.pop("time", None), about.pop("traceparent", None)
-        async with numbers.turn:
+        async with numbers.lock:
             event = wrap(
                 data,
                 data.type,
@@ -90,7 +90,7 @@ class EventPublisher:
             )
             try:
                 stored = await self._bus.publish_event(event, msg_id=name, check=lease.check if lease else None)
-            except LeaseLostError:  # an attempt may be stored, so its number must not be used again
+            except LeaseLostError:  # an earlier attempt may be stored, so its number must not be used again
                 numbers.begin(str(new_uuid()))
                 raise
             numbers.sequence += 1
@@ -104,7 +104,7 @@ class _Numbers:
 
     def __init__(self, service: str, instance: str) -> None:
         self._service = service
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.begin(instance)
 
     def begin(self, instance: str) -> None:

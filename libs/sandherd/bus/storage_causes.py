@@ -63,7 +63,7 @@ class Descriptors:
 
 
 _PATTERNS: Final = (
-    # First: Postgres's error for a full /dev/shm, which is memory, also has the text of a full disk.
+    # This is the first row, because Postgres's error for a full /dev/shm (memory) also has the text of a full disk.
     ("shared memory segment", Cause.MEMORY),
     ("no space left on device", Cause.DISK_BYTES),
     ("disk full", Cause.DISK_BYTES),
@@ -101,10 +101,10 @@ def describe(cause: Cause, part: str, space: Space, descriptors: Descriptors | N
     """One line for an operator: what is exhausted, in which part, how much is left, and what to free."""
     if cause in {Cause.DISK_BYTES, Cause.DISK_INODES}:
         inodes = "" if space.free_inodes is None else f", {space.free_inodes} inodes"
-        what = "disk full" if cause is Cause.DISK_BYTES else "out of inodes"
+        problem = "disk full" if cause is Cause.DISK_BYTES else "out of inodes"
         remedy = "free space" if cause is Cause.DISK_BYTES else "remove some of the many small files"
         free = f"{space.free_bytes / _MIB:.1f} MiB{inodes} free"
-        return f"{what} under {part}: {space.path} has {free}; {remedy} on that file system, or enlarge it"
+        return f"{problem} under {part}: {space.path} has {free}; {remedy} on that file system, or enlarge it"
     if cause is Cause.DESCRIPTORS:
         used = f" ({descriptors.used} of {descriptors.limit} open)" if descriptors else ""
         return f"{part} is out of file descriptors{used}; close connections, or raise its limit (`ulimit -n`)"
@@ -118,7 +118,7 @@ _DATA_FOLDERS: Final = {
     "database": ("postgres",),
     "sandboxes": ("sandboxes", "sandboxes-disks"),
 }
-"""By part of a local stack: the folders of its files, in the home of the stack."""
+"""The folders of each part of a local stack, in the home of the stack."""
 
 
 def measure_space(folder: Path) -> Space:
@@ -136,8 +136,8 @@ def measure_home(home: Path) -> dict[str, Space]:
     """The file systems of a home by part: `home`, and the parts of a local stack in it. Missing folders are omitted."""
     folders = {"home": [home]} | {part: [home / name for name in names] for part, names in _DATA_FOLDERS.items()}
     found: dict[str, Space] = {}
-    for part, places in folders.items():
-        spaces = [measure_space(place) for place in places if place.is_dir()]
+    for part, paths in folders.items():
+        spaces = [measure_space(place) for place in paths if place.is_dir()]
         if spaces:
             found[part] = min(spaces, key=lambda space: (space.cause is None, space.free_bytes))
     return found
@@ -145,12 +145,12 @@ def measure_home(home: Path) -> dict[str, Space]:
 
 def shortages(spaces: Mapping[str, Space]) -> list[str]:
     """One line for each full file system. If several parts share it, the line names all of them."""
-    short = {part: space for part, space in spaces.items() if space.cause}
+    full = {part: space for part, space in spaces.items() if space.cause}
     shared: dict[tuple[int, int, int | None], list[str]] = {}
-    for part, space in short.items():
+    for part, space in full.items():
         shared.setdefault((space.total_bytes, space.free_bytes, space.free_inodes), []).append(part)
     return [
-        describe(cause, ", ".join(parts), short[parts[-1]])
+        describe(cause, ", ".join(parts), full[parts[-1]])
         for parts in shared.values()
-        if (cause := short[parts[0]].cause)
+        if (cause := full[parts[0]].cause)
     ]

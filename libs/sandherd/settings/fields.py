@@ -128,6 +128,6 @@ def _with_scheme(text: object) -> object:
 
 
 BrokerAddress = Annotated[str, AfterValidator(_brokers)]
-"""The URL of a broker, or of several servers, separated by commas. It may contain a secret, so errors do not show it."""
+"""The URL of a broker, or of several servers, separated by commas. Errors do not show it, as it may have a secret."""
 AnyBrokerAddress = Annotated[str, BeforeValidator(_with_scheme), AfterValidator(_brokers)]
 """A `BrokerAddress` whose scheme may be omitted."""

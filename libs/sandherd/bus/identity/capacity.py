@@ -36,7 +36,7 @@ SUBSCRIPTIONS: Final = {
     Account.SANDBOXES: 64,
     Account.PEOPLE: 512,
 }
-"""By account: maximum subscriptions of each connection. The templates of workers and joiners have a lower limit."""
+"""The maximum number of subscriptions of each connection, by account. Workers and joiners have a lower limit."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Capacity:
         if account is Account.PEOPLE:
             return int(self.connections * _SHARE_OF_PEOPLE)
         if account is Account.HERD:
-            return _within(self.connections * _SHARE_OF_THE_HERD, _MIN_OF_THE_HERD, _MAX_OF_THE_HERD)
+            return _limited(self.connections * _SHARE_OF_THE_HERD, _MIN_OF_THE_HERD, _MAX_OF_THE_HERD)
         if account is Account.PROVISIONER:
             return _MAX_OF_THE_PROVISIONER
-        return _within(self.connections * _SHARE_OF_A_SERVICE, _MIN_OF_A_SERVICE, _MAX_OF_A_SERVICE)
+        return _limited(self.connections * _SHARE_OF_A_SERVICE, _MIN_OF_A_SERVICE, _MAX_OF_A_SERVICE)
 
 
-def _within(value: float, lowest: int, highest: int) -> int:
+def _limited(value: float, lowest: int, highest: int) -> int:
     return max(lowest, min(highest, int(value)))
