@@ -15,7 +15,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
-from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError, Puller
+from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS, ConsumerUnresponsiveError, Puller
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, NotReachedError, ServiceUnavailableError
 from sandherd.client.events import decoder
@@ -117,7 +117,7 @@ class EventStream:
             self._subscribed = False
             if self._connection.bus.closed:
                 raise _closed_error()
-            await asyncio.sleep(REBIND)
+            await asyncio.sleep(REBIND_DELAY_SECONDS)
 
     async def _bind(self) -> None:
         """Look up the subscription by name, and bind to its consumer, which may have been replaced."""

@@ -43,7 +43,7 @@ WORKER_PAYLOAD: Final = 288 * 1024
 JOINER_PAYLOAD: Final = 8 * 1024
 """Maximum size of a joiner's message in bytes."""
 WORKER_REPLY_SECONDS: Final = 30.0
-"""Seconds for which a worker may reply to a request. No requester waits that long, but a late reply of a worker on a
+"""The time for which a worker may reply to a request. No requester waits that long, but a late reply of a worker on a
 loaded machine must not be a permission violation."""
 
 DEAD: Final = "DEAD"
@@ -81,7 +81,7 @@ class Permissions:
 
 
 def safe_project(name: str) -> str:
-    """Returns the name of a project if a credential may contain it.
+    """The name of a project, if a credential may contain it.
 
     Raises `UnsafeNameError`, also for `fleet`, which means all projects.
     """
@@ -233,8 +233,8 @@ def _api(service: Principal) -> Iterator[str]:
 def _trusted_subjects(service: Principal) -> Iterator[str]:
     """Subjects of requests that remove messages of a stream, or whose body can name a subject to publish to.
 
-    Only services in the account of the streams may send these requests: the broker checks neither body nor reply
-    subject.
+    Only services in the account of the streams may send these requests, because the broker checks neither body nor
+    reply subject.
     """
     for stream in STREAM_PURGERS.get(service, ()):
         yield from api.purging(stream)
@@ -258,7 +258,7 @@ def read_by(service: Principal) -> tuple[str, ...]:
 def deleted_by(service: Principal) -> tuple[str, ...]:
     """The names of the streams from which a service deletes single messages.
 
-    Only the spawner deletes dead letters. The other services request it from the spawner.
+    Only the spawner deletes dead letters. The other services send it a request to delete one.
     """
     dead = [DEAD] if account_of(service) is Account.HERD else []
     return (*_inboxes(service), *dead, *MESSAGE_DELETERS.get(service, ()))
@@ -273,7 +273,7 @@ def _requeues(service: Principal) -> bool:
 
 
 def _table_consumers(service: Principal) -> Iterator[str]:
-    """Denied: a service that may delete consumers of subscriptions may not delete those of the stream table."""
+    """Denied subjects: a service that may delete subscriptions' consumers may not delete those of the stream table."""
     if service is CONSUMER_CREATOR:
         for consumer in CONSUMERS:
             if consumer.stream == SUBSCRIBED:
@@ -281,7 +281,7 @@ def _table_consumers(service: Principal) -> Iterator[str]:
 
 
 def _requeues_of_all(service: Principal) -> Iterator[str]:
-    """Denied: the gateway may requeue dead letters of its caller's project, but never those of all projects."""
+    """Denied subjects: the gateway may requeue dead letters of its caller's project, but not those of all projects."""
     if service is Principal.GATEWAY:
         yield from (row.fill(project=FLEET) for row in TABLE if row.name.endswith(".requeue"))
 
