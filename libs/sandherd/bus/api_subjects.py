@@ -63,7 +63,7 @@ def purging(stream: str) -> Iterator[str]:
 
 
 def watching(stream: str) -> Iterator[str]:
-    """The subjects for nats-py's `keys()` and `watch()` of a bucket, which use an ordered consumer that the broker names."""
+    """The subjects for nats-py's `keys()` and `watch()` of a bucket, by an ordered consumer that the broker names."""
     yield f"{API}.CONSUMER.CREATE.{stream}"
     yield f"{API}.CONSUMER.INFO.{stream}.*"
     yield f"{API}.CONSUMER.DELETE.{stream}.*"

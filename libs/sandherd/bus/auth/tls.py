@@ -17,7 +17,7 @@ _PAIR_REQUIRED: Final = f"{CERT} and {KEY} belong together: set both, or none"
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of PEM files. Without `ca`, the system's authorities are trusted. Without `cert`, no certificate is sent."""
+    """Paths of PEM files. Without `ca` the system's authorities are trusted. Without `cert` no certificate is sent."""
 
     ca: Path | None = None
     cert: Path | None = None
