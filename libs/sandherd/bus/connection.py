@@ -211,7 +211,7 @@ class Bus:
             except PublishFailedError as error:
                 if self.closed or not publish_retries.is_retried(error, while_full=while_full):
                     raise
-                if attempt % publish_retries.logged_every(error) == 0:
+                if attempt % publish_retries.failures_per_log_line(error) == 0:
                     _log.warning(
                         "message not acknowledged, retrying", subject=subject, attempt=attempt, error=str(error)
                     )

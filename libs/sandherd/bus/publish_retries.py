@@ -29,7 +29,7 @@ def is_retried(error: Exception, *, while_full: bool) -> bool:
     return not isinstance(error, WrongLastSequenceError) and (while_full or not isinstance(error, StreamFullError))
 
 
-def logged_every(error: Exception) -> int:
+def failures_per_log_line(error: Exception) -> int:
     """The number of failures of this kind for each one that is logged. 1 means that every failure is logged."""
     return _LEADERLESS_FAILURES_PER_LOG if isinstance(error, LeaderlessError) else 1
 

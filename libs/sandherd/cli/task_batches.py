@@ -35,7 +35,7 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
 
     Raises `HerdError` for an invalid file, before any connection is made.
     """
-    wanted = batch.labelled(batch.read(file), labels)
+    wanted = batch.with_labels(batch.read(file), labels)
     repositories = examine_local({one.task: one.repository for one in wanted})
 
     async def work(herd: Herd) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceUnavailableError, refused_of
+from sandherd.client.errors import HerdError, ServiceUnavailableError, refused_command_error
 from sandherd.client.events import decoder
 from sandherd.client.events.follower import EventFollower
 from sandherd.client.events.sequencer import Event
@@ -185,7 +185,7 @@ class _CommandOutcome(Generic[ViewT]):
         """The current view; None if the services are unavailable. Raises `HerdError` if the command was refused."""
         for event in [*self._refusals, *await self._stored_refusals(envelope)]:
             if self._refuses(event, envelope):
-                raise refused_of(event, envelope.type)
+                raise refused_command_error(event, envelope.type)
         try:
             return await self._target.get_view()
         except ServiceUnavailableError:
@@ -233,7 +233,7 @@ async def _running_view(connection: Connection, sandbox: str) -> SandboxView:
 
 def _creation_error(sandbox: str, last: Event | None) -> HerdError:
     if last is not None and last.type == SANDBOX_REFUSED:
-        return refused_of(last, CreateSandbox.type)
+        return refused_command_error(last, CreateSandbox.type)
     ended = last is not None and last.type in SANDBOX_ENDS
     why = (getattr(last.data, "error", None) or getattr(last.data, "reason", "")) if last is not None and ended else ""
     return HerdError.of(

@@ -32,7 +32,7 @@ from sandherd.client.errors import (
     ServiceUnavailableError,
     busy_wait,
     checked_name,
-    closed,
+    closed_error,
     from_contract_error,
 )
 from sandherd.client.pending_creations import PendingCreations
@@ -111,7 +111,7 @@ class Connection:
     def bus(self) -> Bus:
         """The connection to the broker. Raises `HerdError` if the context manager of `open` has ended."""
         if self._is_closed:
-            raise closed()
+            raise closed_error()
         return self._bus
 
     @property

@@ -114,7 +114,7 @@ class NotReachedError(HerdError):
     """The broker could not be reached, or refused the connection."""
 
 
-def closed() -> HerdError:
+def closed_error() -> HerdError:
     """The error for an operation on a connection whose context has ended."""
     return HerdError.of(Code.UNAVAILABLE, "the connection is closed", remedy="connect again")
 
@@ -124,7 +124,7 @@ def from_contract_error(error: ContractError) -> HerdError:
     return HerdError(error.problem)
 
 
-def refused(event: "Envelope[TaskRejected]") -> HerdError:
+def refused_task_error(event: "Envelope[TaskRejected]") -> HerdError:
     """The error for a task that was not accepted, from its event `task.rejected` or `task.refused`."""
     field = event.data.field
     remedy = _REFUSED_REMEDIES.get(field or "", f"change {field or 'it'}, and submit it again")
@@ -133,7 +133,7 @@ def refused(event: "Envelope[TaskRejected]") -> HerdError:
     )
 
 
-def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", command: str) -> HerdError:
+def refused_command_error(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", command: str) -> HerdError:
     """The error for a refused command, from its event, such as `sandbox.refused` or `task.refused`."""
     field = event.data.field or ""
     verb = command.partition(".")[2].partition("_")[0]

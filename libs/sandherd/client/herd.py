@@ -14,7 +14,7 @@ from sandherd.client.argument_lists import argument_list
 from sandherd.client.branches import BranchOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
-from sandherd.client.errors import HerdError, checked_name, refused, validated
+from sandherd.client.errors import HerdError, checked_name, refused_task_error, validated
 from sandherd.client.history import HistoryOperations
 from sandherd.client.monitor import MonitorOperations
 from sandherd.client.project_operations import ProjectOperations
@@ -297,7 +297,7 @@ class Herd(
             async for event in events:
                 last = event
         if last is not None and last.type in TASK_REFUSED:
-            raise refused(last)
+            raise refused_task_error(last)
         return await self.task(task)
 
     async def _check_known(self, task: str | None, sandbox: str | None) -> None:

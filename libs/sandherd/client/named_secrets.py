@@ -61,7 +61,7 @@ class NamedSecrets:
             raise HerdError.of(
                 Code.UNAVAILABLE, "this spawner has no key for secrets", remedy="update the herd's services"
             )
-        return sealed_for(key, values)
+        return encrypt_for_spawner(key, values)
 
     async def _check_named_secrets(self, spec: "SandboxSpec") -> None:
         """Refuse a spec that names an unknown secret. Without a reply, only the spawner checks the names."""
@@ -83,7 +83,7 @@ class NamedSecrets:
             )
 
 
-def sealed_for(key: str, values: Mapping[str, str]) -> str:
+def encrypt_for_spawner(key: str, values: Mapping[str, str]) -> str:
     """Values encrypted with the spawner's public key. Raises `HerdError` for an invalid key."""
     try:
         return seal(values, key)

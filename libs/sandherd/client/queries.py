@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVa
 
 from pydantic import BaseModel
 
-from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableError, refused, validated
+from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableError, refused_task_error, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.base import Request
@@ -72,7 +72,7 @@ async def _rejection(send: SendRequest, name: str) -> HerdError | None:
         return None
     if not found.events:
         return None
-    problem = refused(decoder.from_history(found.events[0])).problem
+    problem = refused_task_error(decoder.from_history(found.events[0])).problem
     return HerdError(problem.model_copy(update={"code": Code.NOT_FOUND}))
 
 

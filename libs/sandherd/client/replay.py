@@ -64,7 +64,7 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def pauses(
+def with_pauses(
     frames: Iterable[ReplayFrame], *, speed: float, idle: float = IDLE_SECONDS
 ) -> Iterator[tuple[float, ReplayFrame]]:
     """Each frame with the pause before it in seconds: the pause in the session divided by `speed`, at most `idle`."""
@@ -80,7 +80,7 @@ def cast_lines(frames: Iterable[ReplayFrame], *, title: str, speed: float = 1.0)
 
     The programs that play the file send its text to a terminal unchanged.
     """
-    played = list(pauses(without_repetitions(frames), speed=speed))
+    played = list(with_pauses(without_repetitions(frames), speed=speed))
     header: dict[str, Any] = {"version": 2, "width": WIDTH, "height": HEIGHT, "title": visible(title)}
     if played:
         header["timestamp"] = int(played[0][1].time.timestamp())

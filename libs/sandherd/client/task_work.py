@@ -15,7 +15,7 @@ from sandherd.archives.safe_paths import DEEPEST
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError
 from sandherd.client.git_ignored import ignored_by_git
-from sandherd.client.regular_file import opened_regular
+from sandherd.client.regular_file import open_regular_file
 from sandherd.client.sandboxes import archive, transfer
 from sandherd.client.sandboxes.transfer import OnTransfer, silent
 from sandherd.client.work_source import WorkSource
@@ -60,11 +60,11 @@ def pack_work(work: WorkSource, out: IO[bytes], limit: int | None, left_out: Lef
             writer.pack(work.folder, out, limit=limit, skips=_skips_for(work.folder, work.files, left_out), strict=True)
         _add_files(work.files, out, limit)
     except writer.ArchiveTooLargeError:
-        raise archive.too_large(str(work.folder), None, limit or 0) from None
+        raise archive.too_large_error(str(work.folder), None, limit or 0) from None
     except OSError as error:
         raise _pack_error(work, error) from None
     if limit is not None and out.seek(0, os.SEEK_END) > limit:
-        raise archive.too_large("the files of the task", out.tell(), limit)
+        raise archive.too_large_error("the files of the task", out.tell(), limit)
 
 
 def _pack_error(work: WorkSource, error: OSError) -> HerdError:
@@ -154,10 +154,10 @@ def _add_files(files: Mapping[str, Path], out: IO[bytes], limit: int | None) -> 
         for name, path in files.items():
             for parent in parents(name):
                 writer.add_directory(tar, parent, 0o755)
-            with opened_regular(path) as file:
+            with open_regular_file(path) as file:
                 info = tar.gettarinfo(str(path), name, file)
                 if limit is not None and out.tell() + info.size > limit:
-                    raise archive.too_large("the files of the task", out.tell() + info.size, limit)
+                    raise archive.too_large_error("the files of the task", out.tell() + info.size, limit)
                 info.uid = info.gid = 0
                 info.uname = info.gname = ""
                 tar.addfile(info, file)

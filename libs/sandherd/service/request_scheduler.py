@@ -119,7 +119,7 @@ class RequestScheduler:
         if queue.waiting(project) >= self._limits.waiting:
             self._refuse_timed_out(queue, project, pending.received)
         if not queue.offer(project, sandbox, pending):
-            return queue_full(project, queue.waiting(project))
+            return queue_full_refusal(project, queue.waiting(project))
         return None
 
     def _refuse_timed_out(self, queue: RequestQueue[_Pending], project: str, now: float) -> None:
@@ -157,7 +157,7 @@ class RequestScheduler:
     async def _send_reply(self, pending: _Pending, reply: Reply[Any]) -> None:
         document = _document(reply)
         if len(document) > (maximum := _max_payload(pending.message)):
-            reply = Reply[Any](error=too_large(len(document), maximum))
+            reply = Reply[Any](error=too_large_refusal(len(document), maximum))
             document = _document(reply)
         self._count(pending.request_type, reply, _now() - pending.received)
         await _respond(pending.message, document)
@@ -190,7 +190,7 @@ def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
     )
 
 
-def queue_full(project: str, waiting: int) -> Problem:
+def queue_full_refusal(project: str, waiting: int) -> Problem:
     """The refusal if a project or a sandbox has its maximum number of waiting requests."""
     return Problem(
         code=Code.BUSY,
@@ -200,7 +200,7 @@ def queue_full(project: str, waiting: int) -> Problem:
     )
 
 
-def too_large(size: int, maximum: int) -> Problem:
+def too_large_refusal(size: int, maximum: int) -> Problem:
     """The refusal that is sent in place of a reply that does not fit in a message."""
     return Problem(
         code=Code.TOO_LARGE,

@@ -13,7 +13,7 @@ import pytest
 from sandherd.bus.subscription_consumers import SubscriptionTerms, check_project, free_place
 from sandherd.cli.commands.subscriptions import with_commands
 from sandherd.cli.exit_status import status_of
-from sandherd.client.errors import HerdError, from_contract_error, refused_of
+from sandherd.client.errors import HerdError, from_contract_error, refused_command_error
 from sandherd.client.remedy_commands import REMEDY_COMMANDS
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
 from sandherd.contracts.envelope import wrap
@@ -49,7 +49,7 @@ def test_refused_sandbox_suggests_no_inspection(
         subject="sbx-a",
         time=datetime(2026, 11, 20, tzinfo=UTC),
     )
-    remedy = refused_of(event, command).problem.remedy or ""
+    remedy = refused_command_error(event, command).problem.remedy or ""
     assert expected_text in remedy
     assert (GET in remedy) is (expected_text == GET)
 

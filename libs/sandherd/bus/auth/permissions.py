@@ -217,11 +217,11 @@ def _api(service: Principal) -> Iterator[str]:
     yield from (f"{prefix}.STREAM.INFO.{stream}" for stream in streams_of(service))
     for consumer in consumers_of(service):
         yield from api.consuming(consumer.stream, consumer.name, prefix)
-    for stream in read_by(service):
+    for stream in streams_read_by(service):
         yield from api.reading(stream, prefix)
     for stream in CONSUMER_INSPECTORS.get(service, ()):
         yield from api.inspecting(stream, prefix)
-    for stream in deleted_by(service):
+    for stream in streams_deleted_from(service):
         yield f"{prefix}.STREAM.MSG.DELETE.{stream}"
     if service is SUBSCRIPTION_SERVICE:
         yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
@@ -247,7 +247,7 @@ def _trusted_subjects(service: Principal) -> Iterator[str]:
             yield from api.declaring_consumer(consumer.stream, consumer.name)
 
 
-def read_by(service: Principal) -> tuple[str, ...]:
+def streams_read_by(service: Principal) -> tuple[str, ...]:
     """The names of the streams from which a service reads single messages."""
     buckets = [bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers]
     dead = [DEAD] if _requeues(service) else []
@@ -255,7 +255,7 @@ def read_by(service: Principal) -> tuple[str, ...]:
     return _unique([*followed, *buckets, *_inboxes(service), *dead])
 
 
-def deleted_by(service: Principal) -> tuple[str, ...]:
+def streams_deleted_from(service: Principal) -> tuple[str, ...]:
     """The names of the streams from which a service deletes single messages.
 
     Only the spawner deletes dead letters. The other services send it a request to delete one.

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.fair_queue import Lane
 from sandherd.bus.consumers.outcomes import Delivery
-from sandherd.bus.consumers.secret_commands import storable
+from sandherd.bus.consumers.secret_commands import storable_payload
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.headers import (
     DEAD_EXCERPT,
@@ -147,7 +147,7 @@ class DeadLetterStore:
         service = self._consumer.service.value
         # The end of a message of maximum size is omitted, because with the headers it would exceed `max_payload`, and
         # the broker would close the connection.
-        whole = storable(delivery)
+        whole = storable_payload(delivery)
         stored = whole[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
         await self._bus.publish_stored(
             dead_subject(service, problem.code),

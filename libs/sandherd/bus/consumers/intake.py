@@ -59,7 +59,7 @@ class Intake:
     def _rounded_delay(self, lane: Lane, now: float, seconds: float) -> float:
         """The delay, rounded up to a whole second of the clock.
 
-        So many messages are due at the same time. Each time one is due, the broker scans all delayed messages.
+        Then messages are due together. Each time some are due, the broker scans all delayed messages.
         """
         due = math.ceil(now + min(_MAX_DELAY, max(_MIN_DELAY, seconds)))
         if len(self._busy_until) > 1000:

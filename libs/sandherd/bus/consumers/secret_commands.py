@@ -34,9 +34,9 @@ async def erase_command(bus: Bus, delivery: Delivery) -> None:
         _log.error("command with secrets not erased", subject=delivery.subject, error=repr(error))
 
 
-def storable(delivery: Delivery) -> bytes:
+def storable_payload(delivery: Delivery) -> bytes:
     """The part of a message's payload that may be stored as a dead letter."""
-    return without_values(delivery.data) if delivery.stream == _STREAM else delivery.data
+    return payload_without_values(delivery.data) if delivery.stream == _STREAM else delivery.data
 
 
 def carries_secrets(data: bytes) -> bool:
@@ -45,7 +45,7 @@ def carries_secrets(data: bytes) -> bool:
     return _spec_of(document) is not None or _is_sealed(document)
 
 
-def without_values(data: bytes) -> bytes:
+def payload_without_values(data: bytes) -> bytes:
     """The payload without the contents of files and the values of secrets. A payload without them is unchanged.
 
     If the result is submitted again, it is refused, because it names secrets without values.

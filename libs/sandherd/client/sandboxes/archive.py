@@ -32,7 +32,7 @@ def pack(folder: Path, out: IO[bytes], limit: int | None) -> None:
         writer.pack(folder, out, limit=limit, skips=refuse_deep, strict=True)
     except writer.ArchiveTooLargeError:
         assert limit is not None
-        raise too_large(str(folder), None, limit) from None
+        raise too_large_error(str(folder), None, limit) from None
 
 
 def _too_deep_error(folder: Path) -> HerdError:
@@ -113,7 +113,7 @@ def _not_writable_error(folder: Path, error: OSError) -> HerdError:
     )
 
 
-def too_large(name: str, size: int | None, limit: int) -> HerdError:
+def too_large_error(name: str, size: int | None, limit: int) -> HerdError:
     """The error for a file or archive that has more than `limit` bytes; `size` is None if its size is not known."""
     actual_size = "has more" if size is None else f"has {size} bytes"
     return HerdError.of(

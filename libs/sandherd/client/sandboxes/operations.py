@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Final, Literal, TypeVar, overload
 from sandherd.client import queries
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, checked_name, new_sandbox_name, validated
-from sandherd.client.named_secrets import NamedSecrets, sealed_for
+from sandherd.client.named_secrets import NamedSecrets, encrypt_for_spawner
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
@@ -79,7 +79,7 @@ class SandboxOperations(NamedSecrets):
         if key is None or not any(spec.env[name] for name in spec.secret_env):
             return spec
         values = {name: spec.env[name] for name in spec.secret_env}
-        sealed = sealed_for(key, values)
+        sealed = encrypt_for_spawner(key, values)
         return spec.model_copy(update={"env": {**spec.env, **dict.fromkeys(values, "")}, "sealed": sealed})
 
     async def _catalogue_or_none(self, seconds: float = CATALOGUE_SECONDS) -> "requests.Catalogue | None":

@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 
 from sandherd.client.errors import HerdError, validated
 from sandherd.client.events.protocols import HerdConnection
-from sandherd.client.regular_file import opened_regular
+from sandherd.client.regular_file import open_regular_file
 from sandherd.client.retry import ProgressCheck, request_with_retries
 from sandherd.client.sandboxes import archive
 from sandherd.concurrency import cancel_and_wait
@@ -74,10 +74,10 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
                 archive.pack(path, packed, limit)
                 yield _upload_source(packed, folder=True)
         else:
-            with opened_regular(path) as file, tempfile.TemporaryFile() as copy:
+            with open_regular_file(path) as file, tempfile.TemporaryFile() as copy:
                 status = os.fstat(file.fileno())
                 if limit is not None and status.st_size > limit:
-                    raise archive.too_large(str(path), status.st_size, limit)
+                    raise archive.too_large_error(str(path), status.st_size, limit)
                 if status.st_size == 0:
                     _copy(file, copy, path, limit)
                 yield _upload_source(copy if status.st_size == 0 else file, mode=status.st_mode & 0o777)
@@ -104,7 +104,7 @@ def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> No
     """Copy a file that reports no size, such as one in /proc, because its content may differ at the next read."""
     while block := os.read(file.fileno(), INLINE_BYTES):
         if limit is not None and copy.tell() + len(block) > limit:
-            raise archive.too_large(str(path), None, limit)
+            raise archive.too_large_error(str(path), None, limit)
         copy.write(block)
 
 
@@ -117,7 +117,7 @@ def bytes_source(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSourc
 def _limited_source(file: IO[bytes], limit: int | None) -> UploadSource:
     found = _upload_source(file)
     if limit is not None and found.size > limit:
-        raise archive.too_large("the file", found.size, limit)
+        raise archive.too_large_error("the file", found.size, limit)
     return found
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 
-from sandherd.client.errors import HerdError, closed
+from sandherd.client.errors import HerdError, closed_error
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.errors import Code
 
@@ -122,7 +122,7 @@ class LoopThread:
         work = _Work(create)
         with self._lock:
             if self._closed:
-                raise closed()
+                raise closed_error()
             if self._thread.ident is None:
                 self._thread.start()
             self._loop.call_soon_threadsafe(work.start)

@@ -73,7 +73,7 @@ def read(path: Path) -> list[BatchTask]:
     """The tasks of a file, each after its dependencies. Raises `HerdError`, which names the file, task and field."""
     entries = _entries(_document(path), path)
     try:
-        return ordered(entries, Path() if path == _STANDARD_INPUT else path.parent)
+        return order_tasks(entries, Path() if path == _STANDARD_INPUT else path.parent)
     except HerdError as error:
         raise in_file(path, error) from None
 
@@ -83,7 +83,7 @@ def in_file(path: Path, error: HerdError) -> HerdError:
     return HerdError(error.problem.model_copy(update={"message": f"{path}: {error.problem.message}"}))
 
 
-def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list[BatchTask]:
+def order_tasks(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list[BatchTask]:
     """The tasks, each after its dependencies. Raises `HerdError` for a missing dependency or a cycle.
 
     Paths of repositories are relative to `folder`.
@@ -211,7 +211,7 @@ def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
     raise _error(f"{label}: {unknown} is not a field of a task", str(unknown), remedy)
 
 
-def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
+def with_labels(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
     """The tasks with additional labels. A task's own labels have precedence. Raises `HerdError` for too many labels."""
     return [
         replace(task, spec=validated(TaskSpec, **dict(task.spec) | {"labels": {**labels, **task.spec.labels}}))

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, refused
+from sandherd.client.errors import HerdError, refused_task_error
 from sandherd.client.events import decoder
 from sandherd.client.events.target import SPAWNER_SOURCE, TASK_REFUSED, Event, entity_subjects
 from sandherd.client.tasks.unread_commands import has_unread_commands
@@ -93,7 +93,7 @@ class Resubmission:
         if self._command is None or event.data.command_id != str(self._command.id):
             return
         if event.data.code != Code.CONFLICT:
-            raise refused(event)
+            raise refused_task_error(event)
         raise HerdError.of(Code.CONFLICT, event.data.reason, field="task", remedy=remedy)
 
 
