@@ -130,11 +130,11 @@ class BrokerConnections:
         Pages cost the server more CPU time. They are used for few connections, and after a list that was too large.
         """
         size = self._page_size if self._pages else _MAX_OPEN_CONNECTIONS
-        found: dict[Id, BrokerConnection] = {}
+        connections: dict[Id, BrokerConnection] = {}
         read = offset = 0
         while offset < _MAX_OPEN_CONNECTIONS:
             page = await self._read_page(_OPEN, "cid", offset, size)
-            found |= {row.id: row for row in page.connections}
+            connections |= {row.id: row for row in page.connections}
             read += page.bytes
             offset += size
             if not page.is_full(size, page.ids):
@@ -142,27 +142,27 @@ class BrokerConnections:
         self._pages = (
             _PAGES_AFTER_FAILURE
             if read > _LARGE_LIST_BYTES
-            else max(self._pages - 1, int(len(found) < _MAX_CONNECTIONS_IN_PAGES))
+            else max(self._pages - 1, int(len(connections) < _MAX_CONNECTIONS_IN_PAGES))
         )
-        return list(found.values())
+        return list(connections.values())
 
     async def _read_closed(self) -> list[BrokerConnection]:
         """Read the closed connections in pages, the latest first, until a page has one that was listed before."""
-        found: dict[Id, BrokerConnection] = {}
+        connections: dict[Id, BrokerConnection] = {}
         listed: dict[Id, None] = {}
         read, offset, size = 0, 0, _FIRST_PAGE_OF_CLOSED
         while offset < MAX_CLOSED_CONNECTIONS and read < _LARGE_LIST_BYTES:
             page = await self._read_page(_CLOSED, "stop", offset, size)
             new = [number for number in page.ids if number not in self._listed]
             listed.update(dict.fromkeys(new))
-            found |= {row.id: row for row in page.connections if row.id in listed}
+            connections |= {row.id: row for row in page.connections if row.id in listed}
             if not page.is_full(size, new):
                 break
             read += page.bytes
             offset += size
             size = self._page_size
         self._listed = dict(islice((self._listed | listed).items(), max(0, self._excess(len(listed))), None))
-        return list(found.values())
+        return list(connections.values())
 
     def _excess(self, added: int) -> int:
         return len(self._listed) + added - _MAX_REMEMBERED
@@ -172,10 +172,10 @@ class BrokerConnections:
         replies = await self._request_all(json.dumps(options).encode())
         listed = [_listing(reply) for reply in replies]
         rows = [(server, row) for server, of_server in listed for row in of_server]
-        found = (_connection(server, row, is_open=state == _OPEN) for server, row in rows)
+        connections = (_connection(server, row, is_open=state == _OPEN) for server, row in rows)
         return _Page(
             ids=tuple((server, row["cid"]) for server, row in rows),
-            connections=tuple(connection for connection in found if connection is not None),
+            connections=tuple(connection for connection in connections if connection is not None),
             bytes=sum(map(len, replies)),
         )
 
@@ -197,14 +197,14 @@ class BrokerConnections:
         try:
             await self._system.client.publish(CONNECTIONS, request, reply=inbox)
             async with asyncio.timeout(_REPLY_TIMEOUT_SECONDS):
-                found = [await replies.get()]
+                documents = [await replies.get()]
             if self._system.clustered:
                 await asyncio.sleep(_OTHER_SERVERS_SECONDS)
             while not replies.empty():
-                found.append(replies.get_nowait())
+                documents.append(replies.get_nowait())
         finally:
             await subscription.unsubscribe()
-        return found
+        return documents
 
 
 def _listing(reply: bytes) -> tuple[str, list[dict[str, Any]]]:

@@ -31,8 +31,8 @@ class DeniedSubjects:
 
 def source_of(error: str) -> str:
     """The key by which errors are counted: the operation with the subject, or with the beginning of a reply subject."""
-    found = _SUBJECT.search(error)
-    if found is None:
+    match = _SUBJECT.search(error)
+    if match is None:
         return error
-    reply = _REPLY.match(found[1])
-    return error[: found.start()] + (reply[0].lower() if reply else found[1])
+    reply = _REPLY.match(match[1])
+    return error[: match.start()] + (reply[0].lower() if reply else match[1])

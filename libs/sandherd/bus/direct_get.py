@@ -48,8 +48,8 @@ async def first_since(bus: Bus, stream: str, subject: str, at: datetime) -> int 
     Raises as `read_batch` does.
     """
     start = at.astimezone(UTC).isoformat()
-    found = await _request_batch(bus, stream, {"start_time": start, "next_by_subj": subject, "batch": 1})
-    return found[0].sequence if found else None
+    messages = await _request_batch(bus, stream, {"start_time": start, "next_by_subj": subject, "batch": 1})
+    return messages[0].sequence if messages else None
 
 
 async def _request_batch(bus: Bus, stream: str, request: dict[str, Any]) -> list[StoredMessage]:
@@ -64,18 +64,18 @@ async def _request_batch(bus: Bus, stream: str, request: dict[str, Any]) -> list
 
 
 async def _collect(subscription: Any) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     while True:
         msg: Msg = await subscription.next_msg(timeout=_TIMEOUT_SECONDS)
         headers = msg.headers or {}
         status = headers.get("Status") if SEQUENCE_HEADER not in headers else None
         if status in {_NO_MESSAGE, _END_OF_BATCH}:
-            return found
+            return messages
         if status == _NO_RESPONDERS:
             raise nats.errors.NoRespondersError
         if status is not None:
             raise nats.errors.Error(f"{status} {headers.get('Description', '')}")
-        found.append(read_stored(headers, msg.data))
+        messages.append(read_stored(headers, msg.data))
 
 
 def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:

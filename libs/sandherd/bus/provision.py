@@ -123,12 +123,12 @@ async def create_missing(js: JetStreamContext, replicas: int | None = None) -> l
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
     done, different = [], []
     for name, config in declared_streams(replicas or 1).items():
-        thing, found = f"stream {name}", await _read_stream(js, name)
-        if found is None:
+        thing, current = f"stream {name}", await _read_stream(js, name)
+        if current is None:
             await _create_stream(js, config)
-        elif differing := differs(config, found, fields):
+        elif differing := differs(config, current, fields):
             different.append(f"{thing} ({', '.join(differing)})")
-        done.append(Provisioned(thing, SetupOutcome.UNCHANGED if found else SetupOutcome.CREATED))
+        done.append(Provisioned(thing, SetupOutcome.UNCHANGED if current else SetupOutcome.CREATED))
     for consumer in CONSUMERS:
         existing = await _read_consumer(js, consumer)
         if existing and (differing := differs(consumer_config(consumer), existing, _CONSUMER_FIELDS)):
@@ -159,26 +159,26 @@ async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
 
 
 async def _ensure_stream(js: JetStreamContext, name: str, config: StreamConfig, names: tuple[str, ...]) -> SetupOutcome:
-    found = await _read_stream(js, name)
-    if found is None:
+    current = await _read_stream(js, name)
+    if current is None:
         await _create_stream(js, config)
         return SetupOutcome.CREATED
-    if not differs(config, found, names):
+    if not differs(config, current, names):
         return SetupOutcome.UNCHANGED
     if _REPLICAS not in names:
-        config = config.evolve(num_replicas=found.num_replicas)
+        config = config.evolve(num_replicas=current.num_replicas)
     await _request_change(f"stream {name}", js.update_stream(config), _VERSION_REMEDY)
     return SetupOutcome.CHANGED
 
 
 async def _ensure_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOutcome:
     wanted = consumer_config(consumer)
-    found = await _read_consumer(js, consumer)
-    if found is not None and not differs(wanted, found, _CONSUMER_FIELDS):
+    current = await _read_consumer(js, consumer)
+    if current is not None and not differs(wanted, current, _CONSUMER_FIELDS):
         return SetupOutcome.UNCHANGED
     # Creating an existing consumer changes it, if permitted; its position in the stream stays.
     await _request_change(consumer.label, js.add_consumer(consumer.stream, wanted), _VERSION_REMEDY)
-    return SetupOutcome.CREATED if found is None else SetupOutcome.CHANGED
+    return SetupOutcome.CREATED if current is None else SetupOutcome.CHANGED
 
 
 async def _read_stream(js: JetStreamContext, name: str) -> StreamConfig | None:
@@ -202,10 +202,10 @@ async def _create_stream(js: JetStreamContext, config: StreamConfig) -> None:
 
 async def _read_consumer(js: JetStreamContext, consumer: Consumer) -> ConsumerConfig | None:
     try:
-        found: ConsumerConfig = (await js.consumer_info(consumer.stream, consumer.name)).config
+        config: ConsumerConfig = (await js.consumer_info(consumer.stream, consumer.name)).config
     except NotFoundError:
         return None
-    return found
+    return config
 
 
 async def _request_change(thing: str, call: Awaitable[Any], remedy: str) -> None:
@@ -224,12 +224,12 @@ def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
 
 async def _drift_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
     try:
-        found = (await request).config
+        current = (await request).config
     except NotFoundError:
         return [ConfigDrift(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
     return [
         ConfigDrift(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE_REMEDY}")
-        for name, (want, actual) in differs(wanted, found, names).items()
+        for name, (want, actual) in differs(wanted, current, names).items()
     ]
 
 
@@ -246,5 +246,5 @@ def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tup
 
 def _normalise(value: Any) -> Any:
     """Replace 0, False and -1 (unlimited) by None: they count as equal, because the broker omits such fields."""
-    found = sorted(value, key=str) if isinstance(value, list | tuple) else value
-    return None if found == _UNLIMITED else found or None
+    normalised = sorted(value, key=str) if isinstance(value, list | tuple) else value
+    return None if normalised == _UNLIMITED else normalised or None

@@ -84,10 +84,10 @@ def cause_of(text: str, space: Space | None = None) -> Cause | None:
     A stream that has reached its own limit ("maximum bytes exceeded") is not an exhausted resource.
     """
     lower = text.lower()
-    found = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)
-    if found is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
+    named = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)
+    if named is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
         return Cause.DISK_INODES
-    return found
+    return named
 
 
 def shortage(space: Space, descriptors: Descriptors | None = None) -> Cause | None:
@@ -123,24 +123,24 @@ _DATA_FOLDERS: Final = {
 
 def measure_space(folder: Path) -> Space:
     """The file system of this folder, as an unprivileged user sees it. Raises `OSError`."""
-    found = os.statvfs(folder)
+    status = os.statvfs(folder)
     return Space(
         path=str(folder),
-        free_bytes=found.f_bavail * found.f_frsize,
-        total_bytes=found.f_blocks * found.f_frsize,
-        free_inodes=found.f_favail if found.f_files else None,
+        free_bytes=status.f_bavail * status.f_frsize,
+        total_bytes=status.f_blocks * status.f_frsize,
+        free_inodes=status.f_favail if status.f_files else None,
     )
 
 
 def measure_home(home: Path) -> dict[str, Space]:
     """The file systems of a home by part: `home`, and the parts of a local stack in it. Missing folders are omitted."""
     folders = {"home": [home]} | {part: [home / name for name in names] for part, names in _DATA_FOLDERS.items()}
-    found: dict[str, Space] = {}
+    space_by_part: dict[str, Space] = {}
     for part, paths in folders.items():
         spaces = [measure_space(place) for place in paths if place.is_dir()]
         if spaces:
-            found[part] = min(spaces, key=lambda space: (space.cause is None, space.free_bytes))
-    return found
+            space_by_part[part] = min(spaces, key=lambda space: (space.cause is None, space.free_bytes))
+    return space_by_part
 
 
 def shortages(spaces: Mapping[str, Space]) -> list[str]:

@@ -173,10 +173,10 @@ class TlsClient(Client):
     ) -> Msg:
         """Called for each message. nats-py would stop reading at a subject that is not UTF-8."""
         try:
-            found: Msg = super()._build_message(sid, subject, reply, data, headers)
+            message: Msg = super()._build_message(sid, subject, reply, data, headers)
         except UnicodeDecodeError:
-            found = super()._build_message(sid, _readable(subject), _readable(reply), data, headers)
-        return found
+            message = super()._build_message(sid, _readable(subject), _readable(reply), data, headers)
+        return message
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         """Called for each message. nats-py would stop reading at headers that are malformed."""

@@ -11,11 +11,11 @@ _REMEDY: Final = 'write ["sh", "-c", "a command of the shell"], or ["program", "
 def argument_list(argv: Any, *, remedy: str = _REMEDY) -> list[str]:
     """The arguments. Raises `HerdError` (`invalid_field`) unless they are a list, or another sequence, of strings."""
     is_sequence = hasattr(argv, "__iter__") and not isinstance(argv, (str, bytes, bytearray, dict))
-    found = list(argv) if is_sequence else []
-    other = next((argument for argument in found if not isinstance(argument, str)), None)
-    if not is_sequence or other is not None or None in found:
+    arguments = list(argv) if is_sequence else []
+    other = next((argument for argument in arguments if not isinstance(argument, str)), None)
+    if not is_sequence or other is not None or None in arguments:
         raise HerdError.of(Code.INVALID_FIELD, _message(other), field="argv", remedy=remedy)
-    return found
+    return arguments
 
 
 def _message(invalid: Any) -> str:

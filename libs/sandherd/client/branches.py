@@ -61,8 +61,8 @@ class BranchOperations(TaskFiles):
         `approved_commit` is the commit whose changes to protected paths are approved. Raises `HerdError` (`conflict`)
         if it is no longer the commit of the branch.
         """
-        found = await self.branch(name)
-        request = validated(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
+        view = await self.branch(name)
+        request = validated(requests.PushBranch, branch=view.id, approved_commit=approved_commit, requested_by=by)
         return await self.connection.request(request)
 
     async def open_pull_request(
@@ -72,9 +72,9 @@ class BranchOperations(TaskFiles):
 
         `branch.pull_request_opened`, `branch.pull_request_updated` or `branch.pull_request_refused` follows.
         """
-        found = await self.branch(name)
+        view = await self.branch(name)
         return await self.connection.request(
-            validated(requests.OpenPullRequest, branch=found.id, ready=ready, requested_by=by)
+            validated(requests.OpenPullRequest, branch=view.id, ready=ready, requested_by=by)
         )
 
     async def merge_branch(
@@ -84,18 +84,18 @@ class BranchOperations(TaskFiles):
 
         Raises `HerdError` (`conflict`) if `commit` is given and is no longer the commit of the branch.
         """
-        found = await self.branch(name)
+        view = await self.branch(name)
         return await self.connection.request(
-            validated(requests.MergeBranch, branch=found.id, commit=commit, requested_by=by)
+            validated(requests.MergeBranch, branch=view.id, commit=commit, requested_by=by)
         )
 
     async def delete_branch(
         self, name: str, *, where: 'Literal["everywhere", "here"]' = "everywhere", by: str | None = None
     ) -> "requests.BranchView":
         """Delete a branch in the herd and, if it was pushed, in its repository. With `here`, only in the herd."""
-        found = await self.branch(name)
+        view = await self.branch(name)
         return await self.connection.request(
-            validated(requests.DeleteBranch, branch=found.id, where=where, requested_by=by)
+            validated(requests.DeleteBranch, branch=view.id, where=where, requested_by=by)
         )
 
     async def fetch_branch(
@@ -107,10 +107,10 @@ class BranchOperations(TaskFiles):
         nothing of the branch is executed. Raises `HerdError`: `conflict` if the local branch is checked out or has
         other commits, or if the repository does not have the base; `refused` if the bundle has unexpected contents.
         """
-        found = await self.branch(name)
-        reference = found.bundle
+        view = await self.branch(name)
+        reference = view.bundle
         if reference is None:
-            raise _nothing_saved_error(found)
+            raise _nothing_saved_error(view)
 
         async def download(out: IO[bytes]) -> None:
             try:
@@ -118,24 +118,24 @@ class BranchOperations(TaskFiles):
             except HerdError as error:
                 if error.problem.code is not Code.NOT_FOUND:
                     raise
-                raise _expired_error(found) from None
+                raise _expired_error(view) from None
 
-        return await branch_fetch.fetch(found.branch, found.commit, Path(into), download)
+        return await branch_fetch.fetch(view.branch, view.commit, Path(into), download)
 
     async def branch_diff(self, name: str, out: IO[bytes]) -> None:
         """Write the diff between the base commit and the branch into an empty file, in the format of `git apply`.
 
         Raises `HerdError` (`too_large`) if it is too large to be stored.
         """
-        found = await self.branch(name)
-        if found.diff is not None:
-            await self.artifact(found.diff, out)
-        elif found.files_changed:
+        view = await self.branch(name)
+        if view.diff is not None:
+            await self.artifact(view.diff, out)
+        elif view.files_changed:
             raise HerdError.of(
                 Code.TOO_LARGE,
-                f"the diff of {found.branch} is too large to be stored",
+                f"the diff of {view.branch} is too large to be stored",
                 field="diff",
-                remedy=f"fetch the branch with `sandherd branches fetch {found.id}`, and compare it with git",
+                remedy=f"fetch the branch with `sandherd branches fetch {view.id}`, and compare it with git",
             )
 
 
@@ -147,8 +147,8 @@ async def find_branch(send: SendRequest, name: str) -> "requests.BranchView":
     if _BRANCH_ID.fullmatch(name):
         kinds = ["branch"]
     for kind in kinds:
-        if found := await _branches_of(send, kind, name):
-            return _select_branch(found, name)
+        if branches := await _branches_of(send, kind, name):
+            return _select_branch(branches, name)
     raise HerdError.of(
         Code.NOT_FOUND,
         f"there is no branch {name[:200]}, and no task of that name with a branch",

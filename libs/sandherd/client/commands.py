@@ -102,13 +102,13 @@ async def refuse_ended(view: Awaitable[ViewT], action: str) -> None:
 
     An unknown target is not refused, because a command that is not handled yet may create it.
     """
-    if (found := await _view_or_none(view)) is None:
+    if (current := await _view_or_none(view)) is None:
         return
-    kind, name = ("task", found.task) if isinstance(found, TaskView) else ("sandbox", found.sandbox)
-    if found.state in TASK_ENDED or found.state in SANDBOX_ENDED:
+    kind, name = ("task", current.task) if isinstance(current, TaskView) else ("sandbox", current.sandbox)
+    if current.state in TASK_ENDED or current.state in SANDBOX_ENDED:
         raise HerdError.of(
             Code.CONFLICT,
-            f"{name} is {found.state}: a {kind} that has ended can't be {action}",
+            f"{name} is {current.state}: a {kind} that has ended can't be {action}",
             field=kind,
             remedy=f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {name}`",
         )
@@ -202,10 +202,10 @@ class _CommandOutcome(Generic[ViewT]):
         """The refusal in the history, which is needed if the live subscription has missed it."""
         source = f"{SPAWNER_SOURCE}{self._target.name}/{envelope.id.hex}"
         try:
-            found = await self._connection.request(ListEvents(source=source))
+            reply = await self._connection.request(ListEvents(source=source))
         except HerdError:
             return []
-        return [decoder.from_history(stored) for stored in found.events]
+        return [decoder.from_history(stored) for stored in reply.events]
 
 
 async def create_and_wait(connection: Connection, command: CreateSandbox, timeout: float) -> SandboxView:

@@ -67,15 +67,17 @@ class Context:
         arguments = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
         environ = os.environ if environ is None else environ
         variables = {name: environ[name] for name in _VARIABLES if name in environ}
-        found = find_settings(arguments, variables, config, client=True)
-        if named_context := select(context, environ, found.loaded.sources["home"], found.weaker):
-            return cls._from_named_context(named_context, found.loaded)
-        loaded, stack_facts = found.loaded, found.stack
+        setting_sources = find_settings(arguments, variables, config, client=True)
+        if named_context := select(
+            context, environ, setting_sources.loaded.sources["home"], setting_sources.overridden_sources
+        ):
+            return cls._from_named_context(named_context, setting_sources.loaded)
+        loaded, stack_facts = setting_sources.loaded, setting_sources.stack
         stack = {
             "nats_url": stack_facts.get("nats_url"),
             "credentials": _stack_credentials(stack_facts, role, loaded.settings.project),
         }
-        values, sources = _replace_weaker(loaded, stack, found.weaker)
+        values, sources = _replace_overridden(loaded, stack, setting_sources.overridden_sources)
         return cls(
             nats_url=values["nats_url"],
             credentials=Path(values["credentials"]) if values["credentials"] else None,
@@ -89,8 +91,8 @@ class Context:
     @classmethod
     def _from_named_context(cls, named_context: SelectedContext, loaded: LoadedSettings[ClientSettings]) -> Self:
         """The context for a named context of the user. Nothing of the local stack is used."""
-        values, sources = _replace_weaker(
-            loaded, named_context.settings, named_context.weaker, f"{FROM_CONTEXT} {named_context.name}"
+        values, sources = _replace_overridden(
+            loaded, named_context.settings, named_context.overridden_sources, f"{FROM_CONTEXT} {named_context.name}"
         )
         return cls(
             nats_url=values["nats_url"],
@@ -104,18 +106,18 @@ class Context:
         )
 
 
-def _replace_weaker(
+def _replace_overridden(
     loaded: LoadedSettings[ClientSettings],
     replacements: Mapping[str, Any],
-    weaker: Container[SettingSource],
+    overridden_sources: Container[SettingSource],
     source: str = FROM_CONTEXT,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of the settings, and their sources. `replacements` replace values whose source is in `weaker`."""
+    """The values of the settings, and their sources. `replacements` replace values from `overridden_sources`."""
     names = ("nats_url", "credentials", "project", "home")
     values = {name: getattr(loaded.settings, name) for name in names}
     sources = {name: str(loaded.sources[name]) for name in names}
     for name, value in replacements.items():
-        if value and loaded.sources[name] in weaker:
+        if value and loaded.sources[name] in overridden_sources:
             values[name], sources[name] = value, source
     return values, sources
 
@@ -152,7 +154,7 @@ class SettingSources:
     config_source: str = str(SettingSource.DEFAULT)
 
     @property
-    def weaker(self) -> frozenset[SettingSource]:
+    def overridden_sources(self) -> frozenset[SettingSource]:
         """The sources whose values the stack's context file overrides: defaults, and a settings file that it names."""
         return frozenset(
             {SettingSource.DEFAULT} | ({SettingSource.YAML} if self.config_source == FROM_CONTEXT else set())
@@ -211,9 +213,9 @@ def _load(
 def home_of(home: Path | None, config: Path | None) -> Path:
     """The home of the local stack. Its context file is not read. Raises `HerdError` for an invalid setting."""
     environ = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-    found = _load(load_client, {"home": home}, environ, config).settings.home
-    _check_encoding(found)
-    return found
+    resolved_home = _load(load_client, {"home": home}, environ, config).settings.home
+    _check_encoding(resolved_home)
+    return resolved_home
 
 
 def _check_encoding(home: Path) -> None:
@@ -231,7 +233,7 @@ def _check_encoding(home: Path) -> None:
 
 def _read_context(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        document = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -245,4 +247,4 @@ def _read_context(path: Path) -> dict[str, Any]:
         raise HerdError.of(
             Code.INVALID_JSON, f"{path} can't be read: {error}", remedy="write it again with `sandherd up`"
         ) from None
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

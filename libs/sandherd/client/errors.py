@@ -105,9 +105,11 @@ class InvalidFieldError(HerdError):
 
         violation, problem = violation_of(error, model), ContractError.from_validation(error).problem
         text = sentence(violation)
-        found = cls(problem if text is None else problem.model_copy(update={"message": f"{problem.field}: it {text}"}))
-        found.violation = violation
-        return found
+        invalid_field = cls(
+            problem if text is None else problem.model_copy(update={"message": f"{problem.field}: it {text}"})
+        )
+        invalid_field.violation = violation
+        return invalid_field
 
 
 class NotReachedError(HerdError):

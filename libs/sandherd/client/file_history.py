@@ -53,12 +53,12 @@ class FileHistory:
         return FileContent(version=version, diff=diff, content=content, verified=verified)
 
     def _version(self, number: int | None) -> FileVersion:
-        found = [version for version in self.versions if number in {None, version.number}]
-        if not found:
+        matching = [version for version in self.versions if number in {None, version.number}]
+        if not matching:
             text = "the sandbox has not changed such a file" if number is None else f"there is no version {number}"
             remedy = "see `sandherd files SANDBOX --versions`"
             raise HerdError.of(Code.NOT_FOUND, text, field="number", remedy=remedy)
-        return found[-1]
+        return matching[-1]
 
     async def _content(self, version: FileVersion) -> str | None:
         """The content, computed from the diffs since the last creation of the file. None if it can't be computed."""

@@ -207,12 +207,12 @@ class Herd(
         """
         wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": _PAGE_SIZE, **more}
         request = validated(requests.ListEvents, **{name: value for name, value in wanted.items() if value is not None})
-        found = False
+        has_events = False
         async for page in queries.pages(self.connection.request, request):
             for event in page.events:
-                found = True
+                has_events = True
                 yield event
-        if not found:
+        if not has_events:
             await self._check_known(task, sandbox)
 
     def trajectory(self, sandbox: str, *, limit: int = _PAGE_SIZE) -> "AsyncIterator[requests.Trajectory]":

@@ -83,10 +83,10 @@ class MessageReceipts:
             ListEvents(entity=self.delivery.sandbox, types=types, newest_first=True),
         ):
             try:
-                found = await self._connection.request(request)
+                reply = await self._connection.request(request)
             except ServiceUnavailableError:
                 return
-            for stored in found.events:
+            for stored in reply.events:
                 self._note(decoder.from_history(stored))
 
     def _note(self, event: Event) -> None:

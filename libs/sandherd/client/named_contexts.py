@@ -48,9 +48,9 @@ class NamedContexts(BaseModel):
 
     def find(self, name: str) -> NamedContext:
         """The context of this name. Raises `HerdError`."""
-        if (found := self.contexts.get(name)) is None:
+        if (context := self.contexts.get(name)) is None:
             raise HerdError.of(Code.NOT_FOUND, f"there is no context {name}", field="context", remedy=_LIST_REMEDY)
-        return found
+        return context
 
     def use(self, name: str) -> "NamedContexts":
         """The contexts with `name` as the current one; without a current one for `local`. Raises `HerdError`."""
@@ -127,11 +127,11 @@ def write_contexts(file: Path, contexts: NamedContexts) -> None:
 
 @dataclass(frozen=True)
 class SelectedContext:
-    """The context that applies, and the sources of values that it overrides."""
+    """The context that applies, and the sources whose values it overrides."""
 
     name: str
     context: NamedContext
-    weaker: Container[SettingSource]
+    overridden_sources: Container[SettingSource]
 
     @property
     def settings(self) -> dict[str, Any]:

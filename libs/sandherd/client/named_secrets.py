@@ -69,10 +69,10 @@ class NamedSecrets:
         if wanted <= self._known_names:
             return
         try:
-            found = await self.connection.request(requests.ListSecrets(), timeout=CHECK_SECONDS)
+            reply = await self.connection.request(requests.ListSecrets(), timeout=CHECK_SECONDS)
         except ServiceUnavailableError:
             return
-        self._known_names = frozenset(secret.name for secret in found.secrets)
+        self._known_names = frozenset(secret.name for secret in reply.secrets)
         absent = sorted(wanted - self._known_names)
         if absent:
             raise HerdError.of(

@@ -43,8 +43,8 @@ class PendingCreations:
 
     def of(self, kind: Literal["task", "sandbox"], name: str) -> tuple[UUID, ...]:
         """The ids of the commands that create this task or sandbox; empty if the broker no longer stores them."""
-        found = self._creations.get((kind, name))
-        return found.ids if found is not None and _may_be_stored(found) else ()
+        creation = self._creations.get((kind, name))
+        return creation.ids if creation is not None and _may_be_stored(creation) else ()
 
     def tasks_with(self, labels: Mapping[str, str]) -> list[str]:
         """The submitted tasks that have all these labels, oldest first."""

@@ -39,10 +39,10 @@ class ProjectOperations:
         With a connection for all projects, those of all projects and of the herd. Raises `HerdError` (`not_found`) for
         an unknown task.
         """
-        found = await self.connection.request(validated(requests.ListBudgets, task=task))
-        if task is not None and not any(budget.used or budget.granted for budget in found.budgets):
+        reply = await self.connection.request(validated(requests.ListBudgets, task=task))
+        if task is not None and not any(budget.used or budget.granted for budget in reply.budgets):
             await self._state_of(task)
-        return found
+        return reply
 
     async def grant_budget(
         self, task: str, more: "str | Mapping[str, Any]", *, name: str | None = None, by: str | None = None

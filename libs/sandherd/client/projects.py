@@ -44,12 +44,12 @@ async def require_project(send: SendRequest, project: str) -> None:
     """
     for request, field in _CONTENTS:
         try:
-            found = await send(request, timeout=CHECK_SECONDS)
+            reply = await send(request, timeout=CHECK_SECONDS)
         except HerdError as error:
             if error.problem.code in _NO_REPLY_CODES:
                 return
             raise
-        if getattr(found, field):
+        if getattr(reply, field):
             return
     raise HerdError.of(
         Code.NOT_FOUND,

@@ -50,14 +50,14 @@ class ListPage(Generic[ViewT]):
 async def task(send: SendRequest, name: str) -> TaskView:
     """One task. Raises `HerdError` (`not_found`), with the reason if it was rejected."""
     try:
-        found: TaskView = await _live_or_past(
+        view: TaskView = await _live_or_past(
             send, ListLiveTasks(task=name, limit=1), lambda: requests.ListPastTasks(task=name, limit=1), name
         )
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:
             raise
         raise await _rejection(send, name) or error from None
-    return found
+    return view
 
 
 async def _rejection(send: SendRequest, name: str) -> HerdError | None:
@@ -67,22 +67,20 @@ async def _rejection(send: SendRequest, name: str) -> HerdError | None:
 
     request = requests.ListEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
     try:
-        found = await send(request, timeout=HISTORY_SECONDS)
+        reply = await send(request, timeout=HISTORY_SECONDS)
     except HerdError:
         return None
-    if not found.events:
+    if not reply.events:
         return None
-    problem = refused_task_error(decoder.from_history(found.events[0])).problem
+    problem = refused_task_error(decoder.from_history(reply.events[0])).problem
     return HerdError(problem.model_copy(update={"code": Code.NOT_FOUND}))
 
 
 async def sandbox(send: SendRequest, name: str) -> SandboxView:
     """One sandbox. Raises `HerdError` (`not_found`)."""
     live = ListLiveSandboxes(sandbox=name, limit=1)
-    found: SandboxView = await _live_or_past(
-        send, live, lambda: requests.ListPastSandboxes(sandbox=name, limit=1), name
-    )
-    return found
+    view: SandboxView = await _live_or_past(send, live, lambda: requests.ListPastSandboxes(sandbox=name, limit=1), name)
+    return view
 
 
 async def sandbox_with_history(send: SendRequest, name: str) -> SandboxView:
@@ -151,12 +149,12 @@ async def pages(send: SendRequest, request: Request[Any]) -> AsyncIterator[Any]:
 
 async def dead_letter(send: SendRequest, number: int) -> "requests.DeadLetter":
     """One dead letter, with its payload. Raises `HerdError` (`not_found`)."""
-    found: requests.DeadLetters = await send(validated(requests.ListDeadLetters, number=number))
-    if not found.letters:
+    reply: requests.DeadLetters = await send(validated(requests.ListDeadLetters, number=number))
+    if not reply.letters:
         raise HerdError.of(
             Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
         )
-    return found.letters[0]
+    return reply.letters[0]
 
 
 async def requeue(

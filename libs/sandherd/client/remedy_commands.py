@@ -43,7 +43,7 @@ def with_command(remedy: str) -> str:
     if "`sandherd " in remedy:
         return remedy
     for phrase, command in REMEDY_COMMANDS.items():
-        if found := re.search(rf"\b{phrase.replace('NAME', _NAME)}", remedy):
-            full_command = command.replace("NAME", found.groups()[0] if found.groups() else "")
-            return f"{remedy[: found.end()]} (`sandherd {full_command}`){remedy[found.end() :]}"
+        if match := re.search(rf"\b{phrase.replace('NAME', _NAME)}", remedy):
+            full_command = command.replace("NAME", match.groups()[0] if match.groups() else "")
+            return f"{remedy[: match.end()]} (`sandherd {full_command}`){remedy[match.end() :]}"
     return remedy

@@ -31,9 +31,9 @@ class ReplayFrame:
 
 def replay_frames(output: Iterable[OutputChunk], entries: Iterable[TranscriptEntry]) -> list[ReplayFrame]:
     """The frames of a session, ordered by time."""
-    found = [ReplayFrame(chunk.time, "output", chunk.text) for chunk in output]
-    found += [ReplayFrame(entry.time, "entry", entry_text(entry)) for entry in entries]
-    return sorted(found, key=lambda frame: frame.time)
+    frames = [ReplayFrame(chunk.time, "output", chunk.text) for chunk in output]
+    frames += [ReplayFrame(entry.time, "entry", entry_text(entry)) for entry in entries]
+    return sorted(frames, key=lambda frame: frame.time)
 
 
 def entry_text(entry: TranscriptEntry) -> str:

@@ -60,9 +60,9 @@ class ScreenFilter:
         if text[1] in _STRING_STARTS:
             self._in_string = True
             return text[2:]
-        found = _CONTROL_SEQUENCE.match(text) or _SHORT_SEQUENCE.match(text)
-        if found is None:
+        match = _CONTROL_SEQUENCE.match(text) or _SHORT_SEQUENCE.match(text)
+        if match is None:
             return text[1:]
-        if not (found[0].startswith("\x1b[") and found[0][-1] in _REFUSED_FINAL_CHARACTERS):
-            output.append(found[0])
-        return text[found.end() :]
+        if not (match[0].startswith("\x1b[") and match[0][-1] in _REFUSED_FINAL_CHARACTERS):
+            output.append(match[0])
+        return text[match.end() :]

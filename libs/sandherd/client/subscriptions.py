@@ -121,12 +121,12 @@ class EventStream:
 
     async def _bind(self) -> None:
         """Look up the subscription by name, and bind to its consumer, which may have been replaced."""
-        found = await self._find()
-        if self._puller is None or found.consumer != self._consumer:
+        subscription = await self._find()
+        if self._puller is None or subscription.consumer != self._consumer:
             await self.close()
-            self._consumer = found.consumer
+            self._consumer = subscription.consumer
             bus = self._connection.bus
-            self._puller = Puller(bus, found.stream, found.consumer, WINDOW, api=API_FROM_OUTSIDE)
+            self._puller = Puller(bus, subscription.stream, subscription.consumer, WINDOW, api=API_FROM_OUTSIDE)
         violations = self._connection.bus.violations
         try:
             await self._puller.bind()
@@ -138,15 +138,15 @@ class EventStream:
 
     async def _find(self) -> Subscription:
         known = await self._connection.request(ListSubscriptions())
-        found = next((each for each in known.subscriptions if each.name == self._name), None)
-        if found is None:
+        subscription = next((each for each in known.subscriptions if each.name == self._name), None)
+        if subscription is None:
             raise HerdError.of(
                 Code.NOT_FOUND,
                 f"{self._connection.project} has no subscription {self._name}",
                 field="name",
                 remedy=f"create it with `sandherd subscriptions create {self._name}`",
             )
-        return found
+        return subscription
 
 
 def _read_event(message: Msg) -> ReceivedEvent | None:

@@ -86,8 +86,8 @@ class TaskFiles(SandboxOperations):
 
     async def _default_repository(self) -> "ProjectRepository | None":
         """The project's default repository, if it has one."""
-        found = await self.connection.request(requests.ListProjects())
-        views = [view for view in found.projects if view.project == self.connection.project]
+        reply = await self.connection.request(requests.ListProjects())
+        views = [view for view in reply.projects if view.project == self.connection.project]
         return views[0].defaults.repository if views else None
 
     async def fetch_result(self, task: str, out: IO[bytes], *, on_progress: "OnTransfer | None" = None) -> None:

@@ -59,15 +59,17 @@ class TaskGroups(TaskFiles):
         """
         await named_checks.check_each(self.check, tasks)
         await default_harness.require_harness(self.connection.request, self.connection.project, tasks)
-        found = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
-        async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of_submitted(tasks)) as watch:
+        task_progress = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
+        async with task_watch.TaskWatch(
+            self.connection, task_progress, task_watch.selection_of_submitted(tasks)
+        ) as watch:
             for task, spec in tasks.items():
                 await self._submit(task, spec, by)
             if wait:
-                await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
+                await _within(timeout, watch.until(lambda: task_progress.is_over, on_progress or task_watch.silent))
             else:
                 await _wait_for_acceptance(watch, on_progress or task_watch.silent)
-        return found.outcomes
+        return task_progress.outcomes
 
     async def wait_all(
         self,
@@ -93,11 +95,11 @@ class TaskGroups(TaskFiles):
             if names
             else task_watch.TaskSelection(labels=_with_batch(labels, batch))
         )
-        found = progress.TaskProgress()
-        async with task_watch.TaskWatch(self.connection, found, chosen) as watch:
+        task_progress = progress.TaskProgress()
+        async with task_watch.TaskWatch(self.connection, task_progress, chosen) as watch:
             await unread_commands.query_until_read(self.connection.request, watch.refresh, watch.change, timeout)
-            await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
-        return found.outcomes
+            await _within(timeout, watch.until(lambda: task_progress.is_over, on_progress or task_watch.silent))
+        return task_progress.outcomes
 
     async def cancel_all(
         self,
@@ -177,10 +179,10 @@ async def _within(timeout: float | None, work: Any) -> None:
 
 async def _wait_for_acceptance(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
     """Wait until all tasks are accepted or rejected, or until none is accepted for `ACCEPTANCE_SECONDS`."""
-    found, before = watch.progress, -1
-    while not found.is_accepted and found.accepted > before:
-        before = found.accepted
-        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_has_more_accepted, found, before), on_progress))
+    task_progress, before = watch.progress, -1
+    while not task_progress.is_accepted and task_progress.accepted > before:
+        before = task_progress.accepted
+        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_has_more_accepted, task_progress, before), on_progress))
 
 
 def _has_more_accepted(task_progress: "progress.TaskProgress", before: int) -> bool:

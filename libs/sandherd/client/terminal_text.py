@@ -124,10 +124,10 @@ def _connect_to_null(out: TextIO) -> None:
 
 
 def _open_null(number: int, name: str) -> None:
-    found = os.open(os.devnull, _NULL_MODES[name])
-    if found != number:
-        os.dup2(found, number)
-        os.close(found)
+    descriptor = os.open(os.devnull, _NULL_MODES[name])
+    if descriptor != number:
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     setattr(sys, name, open(number, _STREAM_MODES[name], encoding="utf-8", closefd=False))  # noqa: SIM115  # a descriptor
 
 
@@ -147,10 +147,10 @@ def visible_output(text: str, *, colours: bool) -> str:
     With `colours`, it has those of its colours that are legible; they are reset at the end of the text.
     """
     pieces = _COLOUR_SEQUENCE.split(text)
-    found = [_legible_sequence(code) if colours else "" for code in _COLOUR_SEQUENCE.findall(text)]
+    sequences = [_legible_sequence(code) if colours else "" for code in _COLOUR_SEQUENCE.findall(text)]
     shown = (visible(piece.replace("\r", "")) for piece in pieces)
-    end = _RESET if any(found) and [code for code in found if code][-1] != _RESET else ""
-    return "".join(piece + colour for piece, colour in zip(shown, [*found, end], strict=True))
+    end = _RESET if any(sequences) and [code for code in sequences if code][-1] != _RESET else ""
+    return "".join(piece + colour for piece, colour in zip(shown, [*sequences, end], strict=True))
 
 
 def visible_json(document: str) -> str:
@@ -330,10 +330,10 @@ def _legible_sequence(code: str) -> str:
     return f"\x1b[{';'.join(map(str, harmless))}m" if harmless else ""
 
 
-def _limited_marks(found: re.Match[str]) -> str:
+def _limited_marks(match: re.Match[str]) -> str:
     """The text, in which marks above the maximum for one letter are replaced by their names."""
     shown, marks = "", 0
-    for letter in found[0]:
+    for letter in match[0]:
         marks = marks + 1 if unicodedata.category(letter) in _MARK_CATEGORIES else 0
         shown += letter if marks <= _MAX_MARKS else _visible_name(letter)
     return shown
@@ -347,12 +347,12 @@ def _visible_name(letter: str) -> str:
     return "\N{SYMBOL FOR DELETE}" if code == 0x7F else f"<U+{code:04X}>"
 
 
-def _visible_character(found: re.Match[str]) -> str:
-    return "\n" if found[0] == "\r\n" else _visible_name(found[0])
+def _visible_character(match: re.Match[str]) -> str:
+    return "\n" if match[0] == "\r\n" else _visible_name(match[0])
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     if code > 0xFFFF:  # a surrogate pair in JSON
         high, low = divmod(code - 0x10000, 0x400)
         return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"

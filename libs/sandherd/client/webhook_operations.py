@@ -52,8 +52,8 @@ class WebhookOperations:
 
     async def webhook(self, name: str) -> "Webhook":
         """One webhook, with its dead letters."""
-        found = await self.connection.request(validated(requests.ListWebhooks, name=checked_name(name, "name")))
-        return found.webhooks[0]
+        reply = await self.connection.request(validated(requests.ListWebhooks, name=checked_name(name, "name")))
+        return reply.webhooks[0]
 
     async def rotate_webhook_secret(self, name: str) -> "requests.WebhookWithSecret":
         """Replace the secret. The reply has the new one. For a day, webhooks are also signed with the previous one."""

@@ -72,7 +72,7 @@ class Diagnostics:
         """The current state of the service."""
         service = self._service
         checking = [self._configuration_drifts(), *(self._probe(kind, probe) for kind, probe in self._probes)]
-        found, waiting = await asyncio.gather(
+        part_lists, waiting = await asyncio.gather(
             asyncio.gather(*checking), _within(self._backlog.read(service.bus), list[ConsumerBacklog]())
         )
         return Examination(
@@ -81,7 +81,7 @@ class Diagnostics:
             instance=service.instance,
             now=self._clock(),
             credential_expires_at=self._credential_expiry(),
-            parts=[*self._own_parts(), *(part for parts in found for part in parts)],
+            parts=[*self._own_parts(), *(part for parts in part_lists for part in parts)],
             waiting=waiting,
         )
 
@@ -114,8 +114,8 @@ class Diagnostics:
 
     async def _probe(self, kind: PartKind, probe: Probe) -> list[Part]:
         unavailable = {"all": f"no reply within {CHECK_TIMEOUT_SECONDS:g} s"}
-        found = await _within(probe(), unavailable)
-        return [Part(kind=kind, name=name, problem=problem) for name, problem in found.items()]
+        problems = await _within(probe(), unavailable)
+        return [Part(kind=kind, name=name, problem=problem) for name, problem in problems.items()]
 
     def _credential_expiry(self) -> datetime | None:
         path = self._service.settings.credentials

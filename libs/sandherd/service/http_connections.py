@@ -89,7 +89,7 @@ class OpenConnections:
         new connection, which may never send a request.
         """
         older = list(self._since)[:-1]
-        return next((one for one in older if not one.responding), older[0])
+        return next((connection for connection in older if not connection.responding), older[0])
 
     def progressed(self, connection: "BoundedConnection") -> None:
         """Note that a new exchange of the connection begins, which makes it the youngest connection."""
@@ -103,7 +103,11 @@ class OpenConnections:
         """
         excess = len(self._since) - self.limits.usual
         latest = self._now() - self.limits.grace
-        idle = [(one, since) for one, since in self._since.items() if since <= latest and not one.responding]
+        idle = [
+            (connection, since)
+            for connection, since in self._since.items()
+            if since <= latest and not connection.responding
+        ]
         self._soon(partial(self._evict, idle[: max(0, excess)]))
 
     def _evict(self, chosen: "list[tuple[BoundedConnection, float]]") -> None:

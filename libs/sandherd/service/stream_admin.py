@@ -75,11 +75,11 @@ class StreamAdmin:
         subscribe = Subscribe(name=request.name, types=request.types, start=request.start, entities=request.entities)
         consumer = consumer_name(project, request.place)
         if request.update:
-            found = await self._api("INFO", consumer, {})
-            metadata = (found.get("config") or {}).get("metadata") or {}
+            info = await self._api("INFO", consumer, {})
+            metadata = (info.get("config") or {}).get("metadata") or {}
             if metadata.get(NAME) != request.name:  # the consumer of this subscription was deleted
                 raise ContractError(Code.NOT_FOUND, f"there is no consumer {consumer}", field="place")
-            body = update(subscribe, project, found["config"])
+            body = update(subscribe, project, info["config"])
         else:
             body = creation(subscribe, project, request.place, terms)
         refusal = (await self._api("CREATE", consumer, {"stream_name": STREAM} | body)).get("error")
@@ -95,10 +95,10 @@ class StreamAdmin:
         """The broker's reply to a request about a consumer. Raises `ContractError` (`unavailable`)."""
         subject = f"{self._service.bus.api}.CONSUMER.{verb}.{STREAM}.{consumer}"
         try:
-            found: dict[str, Any] = json.loads(await self._service.bus.request(subject, json.dumps(body).encode()))
+            reply: dict[str, Any] = json.loads(await self._service.bus.request(subject, json.dumps(body).encode()))
         except _BROKER_ERRORS as error:
             raise _unavailable(error) from error
-        return found
+        return reply
 
     async def delete_consumer(self, incoming: IncomingRequest[DeleteConsumer]) -> BaseModel:
         """Delete the consumer in one place of the project. Raises `ContractError`."""

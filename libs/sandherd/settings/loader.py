@@ -103,14 +103,14 @@ def _load(
 
 def _from_environment(model: type[ClientSettings], environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     """The settings in the environment: setting → (variable, value). Its own variable comes before its aliases."""
-    found = {}
+    values = {}
     for name, env in variables_of(model).items():
         for alias in (Alias(env.name), *env.aliases):
             text = environ.get(alias.name)
             if text and (converted := alias.convert(text)):
-                found[name] = alias.name, _structured(model, name, alias.name, converted)
+                values[name] = alias.name, _structured(model, name, alias.name, converted)
                 break
-    return found
+    return values
 
 
 def _structured(model: type[ClientSettings], name: str, variable: str, text: str) -> Any:

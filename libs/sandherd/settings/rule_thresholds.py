@@ -57,9 +57,9 @@ def _validated_choice(rule: RuleRow, chosen: Any) -> Any:
 
 
 def _number(rule: RuleRow, name: str, value: Any) -> float:
-    row = next((one for one in rule.thresholds if one.name == name), None)
+    row = next((threshold for threshold in rule.thresholds if threshold.name == name), None)
     if row is None:
-        valid = ", ".join(one.name for one in rule.thresholds) or "none"
+        valid = ", ".join(threshold.name for threshold in rule.thresholds) or "none"
         raise ValueError(f"{rule.name} has no such threshold; it has: {valid}")
     try:
         number = float("nan") if isinstance(value, bool) else float(value)
@@ -77,7 +77,7 @@ def schema() -> dict[str, Any]:
 
 
 def _schema_of(rule: RuleRow) -> dict[str, Any]:
-    properties = {one.name: _schema_of_number(one) for one in rule.thresholds}
+    properties = {threshold.name: _schema_of_number(threshold) for threshold in rule.thresholds}
     thresholds = {"type": "object", "additionalProperties": False, "properties": properties}
     return {"anyOf": [thresholds, {"enum": [OFF, False]}]} if rule.kind == "guardian" else thresholds
 

@@ -26,14 +26,14 @@ class LineLimit:
     def add(self, source: str, now: float) -> int:
         """Count an occurrence at `now`, in seconds. Returns the number of occurrences to log; 0 permits no line."""
         name = self._name(source, now)
-        found = self._sources.get(name)
-        if found is None:
+        entry = self._sources.get(name)
+        if entry is None:
             self._sources[name] = _Source(now)
             return 1
-        found.count += 1
-        if now - found.logged_at < LINE_SECONDS:
+        entry.count += 1
+        if now - entry.logged_at < LINE_SECONDS:
             return 0
-        count, found.count, found.logged_at = found.count, 0, now
+        count, entry.count, entry.logged_at = entry.count, 0, now
         return count
 
     def _name(self, source: str, now: float) -> str:

@@ -133,8 +133,8 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 def _remote(traceparent: str | None) -> Context | None:
-    found = traceparents.read(traceparent)
-    if found is None:
+    parent = traceparents.read(traceparent)
+    if parent is None:
         return None
-    context = SpanContext(found.trace, found.span, is_remote=True, trace_flags=TraceFlags(found.flags))
+    context = SpanContext(parent.trace, parent.span, is_remote=True, trace_flags=TraceFlags(parent.flags))
     return trace.set_span_in_context(NonRecordingSpan(context))

@@ -62,12 +62,12 @@ def exports(account: Account) -> list[dict[str, Any]]:
 
 def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any]]:
     """The subjects of other accounts that this one uses, as imports in its claims. `keys` are public account keys."""
-    found = [
+    entries = [
         {"name": subject, "subject": subject, "type": "service", "account": keys[target]}
         | ({"local_subject": _with_wildcard_references(local)} if local != subject else {})
         for subject, target, local in _reachable_subjects(account)
     ]
-    return [*_without_overlaps(found), *_republished_imports(account, keys[Account.HERD])]
+    return [*_without_overlaps(entries), *_republished_imports(account, keys[Account.HERD])]
 
 
 _ReachableSubject = tuple[str, Account, str]

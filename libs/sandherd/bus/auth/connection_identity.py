@@ -70,7 +70,7 @@ class ConnectionIdentity:
 def _section(path: Path, title: str) -> str:
     """The text between `-----BEGIN <title>-----` and its end."""
     text = path.read_text()
-    _, found, rest = text.partition(f"-----BEGIN {title}-----")
-    if not found:
+    _, header, rest = text.partition(f"-----BEGIN {title}-----")
+    if not header:
         raise BusError(f"{path}: no {title} in this credentials file; create it again with `sandherd up`")
     return rest.partition("------END")[0].partition("-----END")[0].strip()

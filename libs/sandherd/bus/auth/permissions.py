@@ -74,10 +74,10 @@ class Permissions:
         publish: dict[str, Any] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
-        found: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
+        fields: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
         if self.replies:
-            found["resp"] = {"max": self.replies.count, "ttl": int(self.replies.seconds * 1e9)}
-        return found
+            fields["resp"] = {"max": self.replies.count, "ttl": int(self.replies.seconds * 1e9)}
+        return fields
 
 
 def safe_project(name: str) -> str:

@@ -95,8 +95,8 @@ class DeadLetterLimiter:
 
     def pop_ended_windows(self, now: float) -> list[tuple[Delivery, int]]:
         """Remove the windows that have ended. Returns the last letter that was not stored of each, and their number."""
-        found = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
-        return [(source.last, source.suppressed) for source in found if source.last is not None]
+        ended = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
+        return [(source.last, source.suppressed) for source in ended if source.last is not None]
 
 
 _Key = TypeVar("_Key", str, Lane)

@@ -71,12 +71,12 @@ class FairQueue(Generic[ItemT]):
     def drain(self) -> list[ItemT]:
         """Remove and return all queued items."""
         lanes = [*(waiting for lanes in self._ready.values() for waiting in lanes.values()), *self._busy.values()]
-        found = [item for waiting in lanes for item in waiting]
+        items = [item for waiting in lanes for item in waiting]
         self._ready.clear()
         for waiting in self._busy.values():
             waiting.clear()
         self._count = 0
-        return found
+        return items
 
 
 _EVENT_TOKENS: Final = 7

@@ -139,13 +139,13 @@ class HeldMessages:
 
     async def next_batch(self, limit: int) -> list[HeldMessage]:
         """The next messages, from one to `limit`. Projects and lanes take turns."""
-        found = [await self.next()]
-        self._queue.release(found[0].lane)
-        while len(found) < limit and (item := self._queue.take()) is not None:
+        items = [await self.next()]
+        self._queue.release(items[0].lane)
+        while len(items) < limit and (item := self._queue.take()) is not None:
             item.is_started = True
             self._queue.release(item.lane)
-            found.append(item)
-        return found
+            items.append(item)
+        return items
 
     async def handle_one(self, item: HeldMessage, handle: Handler) -> None:
         """Handle one message. If it is retried later, its lane waits until then."""

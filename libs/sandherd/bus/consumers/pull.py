@@ -107,9 +107,9 @@ class Puller:
             await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
             self._subscription = None
         await self.unbind()
-        found = [*self._waiting]
+        messages = [*self._waiting]
         self._waiting.clear()
-        return found
+        return messages
 
     async def next_batch(self, limit: int) -> list[Msg]:
         """One to `limit` messages. Raises `ConsumerUnresponsiveError` when the consumer does not respond."""

@@ -73,7 +73,7 @@ class RefusedCommands:
         """Count a refusal of the project, and return whether it is within the limit. `now` never decreases."""
         since, count = self._windows.get(project, (now, 0))
         if now - since >= WINDOW_SECONDS:
-            self._windows = {name: one for name, one in self._windows.items() if now - one[0] < WINDOW_SECONDS}
+            self._windows = {name: window for name, window in self._windows.items() if now - window[0] < WINDOW_SECONDS}
             since, count = now, 0
         self._windows[project] = since, count + 1
         return count < self._limit
@@ -142,17 +142,17 @@ def _name(document: dict[str, Any], field: str) -> str | None:
 
 def _id_of(document: dict[str, Any], delivery: Delivery) -> str | None:
     """The `id` of the command, or else its header `Nats-Msg-Id`; None if neither is a UUID."""
-    for found in (document.get("id"), delivery.headers.get("Nats-Msg-Id")):
+    for candidate in (document.get("id"), delivery.headers.get("Nats-Msg-Id")):
         try:
-            return str(UUID(found))
+            return str(UUID(candidate))
         except (ValueError, TypeError, AttributeError):
             continue
     return None
 
 
 def _traceparent(document: dict[str, Any]) -> str | None:
-    found = document.get("traceparent")
-    return found if isinstance(found, str) and _TRACEPARENT.fullmatch(found) else None
+    value = document.get("traceparent")
+    return value if isinstance(value, str) and _TRACEPARENT.fullmatch(value) else None
 
 
 def _printable(text: str) -> str:

@@ -61,8 +61,8 @@ def bearer(credentials: str) -> Bearer:
 
     Raises `ValueError` if it is neither, or not the token of a herd's user.
     """
-    _, found, rest = credentials.partition("-----BEGIN NATS USER JWT-----")
-    return bearer_of_claims(read_claims(rest.partition("------END")[0] if found else credentials))
+    _, title, rest = credentials.partition("-----BEGIN NATS USER JWT-----")
+    return bearer_of_claims(read_claims(rest.partition("------END")[0] if title else credentials))
 
 
 def bearer_of_claims(claims: dict[str, Any]) -> Bearer:

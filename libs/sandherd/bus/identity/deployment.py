@@ -115,13 +115,13 @@ class Deployment:
 
 def outcomes_by_folder(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[str, SetupOutcome]:
     """What set-up has done with each folder, from the contents of its files before and after."""
-    found: dict[str, SetupOutcome] = {}
+    outcomes: dict[str, SetupOutcome] = {}
     for folder in sorted({str(path.parent) for path in after}):
         files = [path for path in after if str(path.parent) == folder]
         new = all(path not in before for path in files)
         same = all(before.get(path) == after[path] for path in files)
-        found[folder] = SetupOutcome.CREATED if new else SetupOutcome.UNCHANGED if same else SetupOutcome.CHANGED
-    return found
+        outcomes[folder] = SetupOutcome.CREATED if new else SetupOutcome.UNCHANGED if same else SetupOutcome.CHANGED
+    return outcomes
 
 
 def _write_public_file(path: Path, content: Mapping[str, object]) -> None:

@@ -18,7 +18,7 @@ def audit_faults(audit: Audit) -> list[str]:
     """The faults that an audit found, and what they mean; empty if every event was stored."""
     remedy_text = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
     names = ", ".join(audit.unsaid_sandboxes[:_MAX_NAMES]) + (", …" if audit.unsaid > _MAX_NAMES else "")
-    found = [
+    faults = [
         (audit.missing, pluralize(audit.missing, "event is missing", "events are missing") + remedy_text),
         (
             audit.conflicts,
@@ -36,7 +36,7 @@ def audit_faults(audit: Audit) -> list[str]:
             + f" ended without a last event of the agent ({names}): {_LOST_EVENTS_TEXT}{remedy_text}",
         ),
     ]
-    return [message for count, message in found if count]
+    return [message for count, message in faults if count]
 
 
 def check_audit(audit: Audit) -> list[Check]:
@@ -51,6 +51,6 @@ def check_audit(audit: Audit) -> list[Check]:
         gaps = Check("history", CheckState.WRONG, "; ".join(faults), "audit the history")
     letters = Check("dead letters", CheckState.RIGHT, "none")
     if audit.dead:
-        found = f"{audit.dead} in all projects"
-        letters = Check("dead letters", CheckState.WARNING, found, "list the dead letters")
+        text = f"{audit.dead} in all projects"
+        letters = Check("dead letters", CheckState.WARNING, text, "list the dead letters")
     return [lag, gaps, letters]

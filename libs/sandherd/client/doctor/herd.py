@@ -19,11 +19,11 @@ MIN_BROKER_VERSION: Final = (2, 12)
 def check_version(version: tuple[int, int, int], address: str | None, milliseconds: float) -> Check:
     """Whether the broker is new enough."""
     location = f" at {address}" if address else ""
-    found = f"nats-server {'.'.join(map(str, version))}{location}, round-trip time {milliseconds:.1f} ms"
+    text = f"nats-server {'.'.join(map(str, version))}{location}, round-trip time {milliseconds:.1f} ms"
     if version[:2] < MIN_BROKER_VERSION:
         oldest = ".".join(map(str, MIN_BROKER_VERSION))
-        return Check("broker", CheckState.WRONG, found, f"use nats-server {oldest} or newer")
-    return Check("broker", CheckState.RIGHT, found)
+        return Check("broker", CheckState.WRONG, text, f"use nats-server {oldest} or newer")
+    return Check("broker", CheckState.RIGHT, text)
 
 
 async def check_broker(herd: Herd, address: str | None = None) -> Check:
@@ -47,10 +47,10 @@ async def check_herd(herd: Herd, answers: Answers, now: datetime) -> list[Check]
 
 async def _check_live_state(herd: Herd) -> Check:
     try:
-        found = await herd.tasks(limit=1)
+        page = await herd.tasks(limit=1)
     except HerdError as error:
         return Check("live state", CheckState.WRONG, error.problem.message, remedy_of(error))
-    if found.origin == "live":
+    if page.origin == "live":
         return Check("live state", CheckState.RIGHT, "the spawner replies")
     return Check("live state", CheckState.WRONG, "the spawner is unavailable", UNAVAILABLE_REMEDY)
 

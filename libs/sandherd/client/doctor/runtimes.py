@@ -29,15 +29,15 @@ def check_runtimes(runtimes: Sequence[RuntimeView]) -> list[Check]:
 
 def check_host_uids(runtimes: Sequence[RuntimeView]) -> list[Check]:
     """One check for each runtime that reports the host uids of its sandboxes."""
-    return [_check_host_uid(one) for one in runtimes if one.host_uid in _HOST_UID_RESULTS]
+    return [_check_host_uid(runtime) for runtime in runtimes if runtime.host_uid in _HOST_UID_RESULTS]
 
 
 def _check_host_uid(runtime: RuntimeView) -> Check:
-    state, found = _HOST_UID_RESULTS[runtime.host_uid]
+    state, text = _HOST_UID_RESULTS[runtime.host_uid]
     return Check(
         "sandbox host uid",
         state,
-        found.format(runtime.runtime),
+        text.format(runtime.runtime),
         None if state is CheckState.RIGHT else _SHARED_UID_REMEDY,
     )
 
@@ -45,17 +45,17 @@ def _check_host_uid(runtime: RuntimeView) -> Check:
 def check_isolation(runtimes: Sequence[RuntimeView]) -> list[Check]:
     """A warning for each guarantee that a runtime does not give on its host."""
     return [
-        Check(f"runtime {one.runtime}", CheckState.WARNING, gap, "see the table of guarantees in docs/security.md")
-        for one in runtimes
-        for gap in one.gaps
+        Check(f"runtime {runtime.runtime}", CheckState.WARNING, gap, "see the table of guarantees in docs/security.md")
+        for runtime in runtimes
+        for gap in runtime.gaps
     ]
 
 
 def check_disk_limits(runtimes: Sequence[RuntimeView]) -> list[Check]:
     """Whether a sandbox can fill the disk of its host. Empty if no runtime reports its disk limits."""
-    unlimited = [one.runtime for one in runtimes if one.disk == "none"]
+    unlimited = [runtime.runtime for runtime in runtimes if runtime.disk == "none"]
     if unlimited:
-        found = f"not limited in runtime {', '.join(unlimited)}"
-        return [Check("sandbox disk", CheckState.WARNING, found, _DISK_LIMIT_REMEDY)]
-    limited = [f"{one.disk} in runtime {one.runtime}" for one in runtimes if one.disk]
+        text = f"not limited in runtime {', '.join(unlimited)}"
+        return [Check("sandbox disk", CheckState.WARNING, text, _DISK_LIMIT_REMEDY)]
+    limited = [f"{runtime.disk} in runtime {runtime.runtime}" for runtime in runtimes if runtime.disk]
     return [Check("sandbox disk", CheckState.RIGHT, f"limited by {', '.join(limited)}")] if limited else []

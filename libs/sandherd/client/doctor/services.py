@@ -97,8 +97,8 @@ async def request_reports(
     connection: Connection, requests: Sequence[type[Examine]] = EXAMINATIONS
 ) -> dict[str, ServiceReport | HerdError]:
     """Request a report from each service, concurrently."""
-    found = await asyncio.gather(*(_request_report(connection, request) for request in requests))
-    return {request.answered_by: report for request, report in zip(requests, found, strict=True)}
+    reports = await asyncio.gather(*(_request_report(connection, request) for request in requests))
+    return {request.answered_by: report for request, report in zip(requests, reports, strict=True)}
 
 
 def remedy_of(error: HerdError) -> str | None:
@@ -118,7 +118,7 @@ async def _request_report(connection: Connection, request: type[Examine]) -> Ser
 def service_checks(answers: Answers, now: datetime) -> list[Check]:
     """All checks that are based on these replies."""
     reports = {name: answer.examination for name, answer in answers.items() if isinstance(answer, ServiceReport)}
-    parts = [part for one in reports.values() for part in one.parts]
+    parts = [part for examination in reports.values() for part in examination.parts]
     complete = len(reports) == len(answers)
     return [
         *check_database(parts, reported=not isinstance(answers.get(EVENT_INGEST), HerdError)),
@@ -141,15 +141,15 @@ def _check_service(name: str, answer: ServiceReport | HerdError) -> Check:
     """The check of a service itself. Its dependencies have separate checks."""
     if isinstance(answer, HerdError):
         return Check(name, CheckState.WRONG, answer.problem.message, remedy_of(answer) or UNAVAILABLE_REMEDY)
-    one = answer.examination
-    parts = [part for part in one.parts if part.problem and part.name != BROKER_DATA]
+    examination = answer.examination
+    parts = [part for part in examination.parts if part.problem and part.name != BROKER_DATA]
     for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.WARNING, CheckState.WARNING)):
         wrong = [part for part in parts if part.kind is kind and part.name != DATABASE]
         if wrong:
             return Check(name, state, _list_text(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
     if any(is_database(part) for part in parts):
         return Check(name, CheckState.WARNING, _WAITS_FOR_DATABASE, _DATABASE_CHECK_REMEDY)
-    return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
+    return Check(name, CheckState.RIGHT, f"version {examination.version} is ready")
 
 
 def _own_remedy(part: Part) -> str:
@@ -194,36 +194,36 @@ def _list_text(parts: Iterable[Part]) -> str:
 
 def _check_versions(reports: Mapping[str, Examination]) -> Iterator[Check]:
     own_version = version("sandherd")
-    others = {name: one.version for name, one in reports.items() if one.version != own_version}
+    others = {name: examination.version for name, examination in reports.items() if examination.version != own_version}
     if others:
-        found = ", ".join(f"{name} is {other}" for name, other in others.items())
+        text = ", ".join(f"{name} is {other}" for name, other in others.items())
         remedy = "update all to one version; one version apart works meanwhile"
-        yield Check("versions", CheckState.WARNING, f"this is {own_version}, {found}", remedy)
+        yield Check("versions", CheckState.WARNING, f"this is {own_version}, {text}", remedy)
 
 
 def _check_credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[Check]:
     """A check for each credential of a service that expires within a week."""
-    for name, one in reports.items():
-        until = one.credential_expires_at
+    for name, examination in reports.items():
+        until = examination.credential_expires_at
         if until is None or until - now > EXPIRY_WARNING_TIME:
             continue
-        found = f"the credential of {name} is valid until {until:%Y-%m-%d %H:%M} UTC"
+        text = f"the credential of {name} is valid until {until:%Y-%m-%d %H:%M} UTC"
         remedy = "create a new credential, and give it to the service"
-        yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, found, remedy)
+        yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, text, remedy)
 
 
 def _check_lags(reports: Iterable[Examination]) -> Iterator[Check]:
-    for one in reports:
-        for waiting in one.waiting:
-            yield check_waiting(one.service, waiting)
+    for examination in reports:
+        for waiting in examination.waiting:
+            yield check_waiting(examination.service, waiting)
 
 
 def check_waiting(service: str, waiting: ConsumerBacklog) -> Check:
     """Whether a service keeps up with its messages."""
     name, waiting_messages = f"lag {waiting.consumer}", waiting.pending + waiting.unacknowledged
     if waiting.still_seconds > MAX_WAITING_SECONDS:
-        found = f"{waiting_messages} waiting, the oldest for {waiting.still_seconds:.0f} s or longer"
-        return Check(name, CheckState.WRONG, found, f"see {service}'s log, and the checks of its dependencies")
+        text = f"{waiting_messages} waiting, the oldest for {waiting.still_seconds:.0f} s or longer"
+        return Check(name, CheckState.WRONG, text, f"see {service}'s log, and the checks of its dependencies")
     if waiting_messages > MAX_WAITING_MESSAGES:
         return Check(
             name, CheckState.WARNING, f"{waiting_messages} waiting", f"run another {service}; check its dependencies"
@@ -236,7 +236,7 @@ def _check_clock(answers: Answers) -> Iterator[Check]:
     skews = {name: answer.skew for name, answer in answers.items() if isinstance(answer, ServiceReport)}
     if not skews:
         return
-    name = max(skews, key=lambda one: abs(skews[one]))
+    name = max(skews, key=lambda service: abs(skews[service]))
     seconds = abs(skews[name].total_seconds())
     if abs(skews[name]) > MAX_SKEW:
         remedy = "set the clock of that machine or of this one"

@@ -56,10 +56,10 @@ class ChangeFeed:
             raise NotReachedError.of(
                 Code.UNAVAILABLE, "the connection to the broker was closed", remedy="see `sandherd status`"
             )
-        found = list(self._events)
+        events = list(self._events)
         self._events.clear()
         self._changed.clear()
-        return found
+        return events
 
     async def wait(self) -> None:
         """Wait until an event was received or the connection has changed, since the last `take`."""

@@ -87,9 +87,9 @@ class CompletionDetector:
 
     async def _request_remaining(self, final: Event, source: str) -> CompletionStep:
         self._all_stored = await self._gaps.has(final)
-        found = await self._gaps.events_after_shown(source)
-        if self._all_stored or found or not self._gaps.is_expired(self._ended_at or self._now()):
-            return CompletionStep(found=found)
+        events = await self._gaps.events_after_shown(source)
+        if self._all_stored or events or not self._gaps.is_expired(self._ended_at or self._now()):
+            return CompletionStep(found=events)
         return CompletionStep(is_over=True, missing=self._gaps.rest_of(source))
 
     def _step_without_event(self, since: float) -> CompletionStep:

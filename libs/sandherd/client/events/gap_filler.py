@@ -188,14 +188,14 @@ class GapFiller:
     async def fill(self) -> list[Event]:
         """Request every gap once. Returns the events that were found."""
         self.delay_next_request()
-        found: list[Event] = []
+        events: list[Event] = []
         try:
             for gap in self.gaps():
-                found += await self._history.within(gap)
+                events += await self._history.within(gap)
                 self._requested.add(gap)
         except SilentHistoryError:
-            return found
-        return found
+            return events
+        return events
 
     async def events_after_shown(self, source: str) -> list[Event]:
         """The events of a source after the last one that was shown."""
@@ -235,10 +235,10 @@ class GapFiller:
     def _next_requests(self) -> list[ListEvents]:
         if not self._has_begun:
             return self._from_the_beginning()
-        reached = self.order.reached()
+        reached, services = self.order.reached(), list(SERVICE_TYPES)
         sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes), *sorted(self._own_commands)])
         since = [ListEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
-        by_services = [ListEvents(entity=one, types=list(SERVICE_TYPES), limit=PAGE) for one in sorted(self.sandboxes)]
+        by_services = [ListEvents(entity=name, types=services, limit=PAGE) for name in sorted(self.sandboxes)]
         if self._target.kind == "task":
             by_services.append(ListEvents(entity=self._target.entity, types=list(TASK_TYPES), limit=PAGE))
         return since + by_services

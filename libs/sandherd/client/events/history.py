@@ -49,15 +49,15 @@ class History:
     async def within(self, gap: MissingRange) -> list[Event]:
         """The stored events of a gap."""
         limit = 1000 if gap.last is None else min(1000, gap.last - gap.first + 1)
-        found = await self._page(ListEvents(source=gap.source, after_sequence=gap.first - 1, limit=limit))
-        return [decoder.from_history(stored) for stored in found.events]
+        page = await self._page(ListEvents(source=gap.source, after_sequence=gap.first - 1, limit=limit))
+        return [decoder.from_history(stored) for stored in page.events]
 
     async def has(self, event: Event) -> bool:
         """Whether an event and all events before it are stored."""
-        found = await self._page(ListEvents(source=event.source, after_sequence=event.sequence - 1, limit=1))
-        if found.stored_through is None:
-            return bool(found.events)
-        return any(stored.stream_sequence <= found.stored_through for stored in found.events)
+        page = await self._page(ListEvents(source=event.source, after_sequence=event.sequence - 1, limit=1))
+        if page.stored_through is None:
+            return bool(page.events)
+        return any(stored.stream_sequence <= page.stored_through for stored in page.events)
 
     async def _page(self, request: ListEvents) -> EventList:
         try:

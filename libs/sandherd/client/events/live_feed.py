@@ -67,15 +67,15 @@ class LiveFeed:
     async def rest(self) -> list[Event]:
         """All unread events that were published until now, also those in flight or in the NATS client."""
         await self._link.flush()
-        found = []
+        events = []
         while not self._received.empty() or any(
             subscription.pending_msgs for subscription in self._subscriptions.values()
         ):
             if self._received.empty():
                 await asyncio.sleep(0)
             else:
-                found.append(self._received.get_nowait())
-        return found
+                events.append(self._received.get_nowait())
+        return events
 
     async def close(self) -> None:
         """Unsubscribe."""

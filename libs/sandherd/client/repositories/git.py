@@ -160,11 +160,11 @@ def _git_error(command: str, status: int, errors: bytes) -> HerdError:
     if status == _STATUS_NOT_FOUND:
         return HerdError.of(Code.UNAVAILABLE, "git is not installed here", field="repository", remedy="install git")
     lines = " ".join(errors.decode(errors="replace").split())
-    found = GitFailedError.of(
+    error = GitFailedError.of(
         Code.REFUSED,
         f"git {command}: {lines[-_MAX_MESSAGE_LENGTH:] or f'it ended with status {status}'}",
         field="repository",
         remedy="correct what git reports, and try again",
     )
-    found.status = status
-    return found
+    error.status = status
+    return error

@@ -114,22 +114,22 @@ async def write_bundle(repository: LocalRepository, out: IO[bytes], limit: int |
 
 async def branch_commit(top: Path, branch: str, *, of_user: bool = True) -> str | None:
     """The commit of a local branch; None if there is no such branch."""
-    found = await text_of(
+    commit = await text_of(
         top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{HEADS}{branch}^{{commit}}",
         of_user=of_user, accepted=frozenset({0, 1}),
     )  # fmt: skip
-    return found or None
+    return commit or None
 
 
 async def _current_branch(top: Path) -> str:
-    found = await text_of(top, "symbolic-ref", "--quiet", "HEAD", accepted=frozenset({0, 1}))
-    if not found.startswith(HEADS):
+    ref = await text_of(top, "symbolic-ref", "--quiet", "HEAD", accepted=frozenset({0, 1}))
+    if not ref.startswith(HEADS):
         raise _error(
             f"HEAD of {top} is detached: no branch is checked out",
             "base",
             "name the branch to begin from with --base (`base:` in a file of tasks)",
         )
-    return found.removeprefix(HEADS)
+    return ref.removeprefix(HEADS)
 
 
 async def _commit_of(top: Path, base: str) -> str:
@@ -138,8 +138,8 @@ async def _commit_of(top: Path, base: str) -> str:
         validated(RepositorySource, path=str(top), base=base)
     except HerdError as error:
         raise _error(f"{base}: {error.problem.message}", "base", "name another branch with --base") from None
-    if found := await branch_commit(top, base):
-        return found
+    if commit := await branch_commit(top, base):
+        return commit
     listed = await text_of(top, "for-each-ref", "--format=%(refname)", f"--count={_MAX_BRANCHES_SHOWN + 1}", HEADS)
     known = [name.removeprefix(HEADS) for name in listed.splitlines()]
     if not known:

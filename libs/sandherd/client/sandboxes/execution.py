@@ -102,14 +102,14 @@ class Execution:
     @classmethod
     async def start(cls, link: HerdConnection, request: Exec) -> "Execution":
         """Start a command. Raises `HerdError` if the sandbox does not exist or has ended, or if its worker refuses."""
-        found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING_SECONDS)
+        execution = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING_SECONDS)
         try:
-            found._update(await request_with_retries(link, request, patience=START_PATIENCE))
+            execution._update(await request_with_retries(link, request, patience=START_PATIENCE))
         except asyncio.CancelledError:
             # The command may already run, and its caller does not get its name.
-            await found.kill("KILL")
+            await execution.kill("KILL")
             raise
-        return found
+        return execution
 
     async def output(self) -> AsyncIterator[ExecOutput]:
         """The output of the command, in order, until it has ended and all stored output was returned.
@@ -157,10 +157,10 @@ class Execution:
 
     async def kill(self, signal: Signal = "TERM") -> ExecState:
         """Send a signal to the command and all processes that it has started."""
-        found: ExecState = await request_with_retries(
+        state: ExecState = await request_with_retries(
             self._link, ExecKill(sandbox=self.sandbox, exec=self.name, signal=signal), patience=START_PATIENCE
         )
-        return found
+        return state
 
     async def write(self, data: bytes, *, offset: int, size: TerminalSize | None = None) -> int:
         """Write to the command's terminal, or resize it. Returns the total of accepted bytes, the next `offset`.
@@ -169,8 +169,8 @@ class Execution:
         command has ended or has no terminal.
         """
         request = ExecInput(sandbox=self.sandbox, exec=self.name, offset=offset, data=data, size=size)
-        found = await request_with_retries(self._link, request)
-        return min(int(found.accepted), offset + len(data))
+        reply = await request_with_retries(self._link, request)
+        return min(int(reply.accepted), offset + len(data))
 
     async def end(self, grace: float = 2.0) -> None:
         """End the command with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""

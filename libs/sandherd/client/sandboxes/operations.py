@@ -53,8 +53,8 @@ class SandboxOperations(NamedSecrets):
 
     async def catalogue(self, *, timeout: float = 5.0) -> "requests.Catalogue":
         """The available runtimes, profiles and harnesses, and the limits."""
-        found: requests.Catalogue = await self.connection.request(requests.ListRuntimes(), timeout=timeout)
-        return found
+        reply: requests.Catalogue = await self.connection.request(requests.ListRuntimes(), timeout=timeout)
+        return reply
 
     async def check(self, spec: "SandboxSpec") -> None:
         """Raise `HerdError` for a spec that the spawner would reject. If it does not reply, nothing is checked.
@@ -95,8 +95,8 @@ class SandboxOperations(NamedSecrets):
 
     async def prune(self, *, now: bool = False) -> "requests.PruneResult":
         """Compare all records with the runtimes' sandboxes. With `now`, orphans are removed without a grace time."""
-        found: requests.PruneResult = await self.connection.request(requests.Prune(now=now), timeout=PRUNE_SECONDS)
-        return found
+        reply: requests.PruneResult = await self.connection.request(requests.Prune(now=now), timeout=PRUNE_SECONDS)
+        return reply
 
     # --- lifecycle -----------------------------------------------------------------------------------------------
 
@@ -195,8 +195,8 @@ class SandboxOperations(NamedSecrets):
         Its key, and the headers that requests to it need, are secrets. They are returned only with `with_key`.
         """
         request = requests.GetAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
-        found: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
-        return found
+        reply: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
+        return reply
 
     async def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
         """The last lines of the log that its runtime stores for a sandbox: of its process, container or pod.
@@ -239,10 +239,10 @@ class SandboxOperations(NamedSecrets):
     ) -> "requests.FileList":
         """The entries of a folder in the work tree of a sandbox; for a file, only its entry."""
         name = checked_name(sandbox, "sandbox")
-        found: requests.FileList = await self.connection.request(
+        reply: requests.FileList = await self.connection.request(
             validated(requests.ListFiles, sandbox=name, path=path, recursive=recursive, limit=limit), timeout=15
         )
-        return found
+        return reply
 
     async def upload(
         self, sandbox: str, local: "Path | IO[bytes]", path: str, *, on_progress: "OnTransfer | None" = None

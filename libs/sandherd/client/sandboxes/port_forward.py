@@ -111,24 +111,24 @@ class PortForward:
         offset, ended = 0, False
         while not ended:
             request = PortRead(sandbox=self.sandbox, connection=name, offset=offset)
-            found: PortData = await request_with_retries(self._link, request)
-            writer.write(found.data)
+            reply: PortData = await request_with_retries(self._link, request)
+            writer.write(reply.data)
             await writer.drain()
-            offset, ended = offset + len(found.data), found.ended
-            if not found.data and not ended:
+            offset, ended = offset + len(reply.data), reply.ended
+            if not reply.data and not ended:
                 await asyncio.sleep(_NO_PROGRESS_DELAY_SECONDS)
         if writer.can_write_eof():
             writer.write_eof()
 
     async def _write(self, name: str, offset: int, data: bytes) -> int:
         """Write data to the connection in the sandbox. Returns the offset after the bytes that were accepted."""
-        found = await self._request(name, offset, data)
-        return max(offset, min(found.accepted, offset + len(data)))
+        reply = await self._request(name, offset, data)
+        return max(offset, min(reply.accepted, offset + len(data)))
 
     async def _request(self, name: str, offset: int, data: bytes, *, end: bool = False) -> PortWritten:
         request = PortWrite(sandbox=self.sandbox, connection=name, port=self.port, offset=offset, data=data, end=end)
-        found: PortWritten = await request_with_retries(self._link, request)
-        return found
+        reply: PortWritten = await request_with_retries(self._link, request)
+        return reply
 
     async def _close(self, name: str) -> None:
         """Close the connection in the sandbox. If this fails, the worker closes it after `PORT_IDLE_SECONDS`."""

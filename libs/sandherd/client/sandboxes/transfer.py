@@ -115,10 +115,10 @@ def bytes_source(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSourc
 
 
 def _limited_source(file: IO[bytes], limit: int | None) -> UploadSource:
-    found = _upload_source(file)
-    if limit is not None and found.size > limit:
-        raise archive.too_large_error("the file", found.size, limit)
-    return found
+    content = _upload_source(file)
+    if limit is not None and content.size > limit:
+        raise archive.too_large_error("the file", content.size, limit)
+    return content
 
 
 def _upload_source(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:
@@ -169,9 +169,9 @@ async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
     """Repeat the request, which continues the transfer, until it is done. Raises `HerdError` without progress."""
     progress = ProgressCheck(STALLED_SECONDS, total_seconds=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
-    while not (found := await request_with_retries(link, request)).done:
-        await progress.report(found.moved)
-    return found
+    while not (reply := await request_with_retries(link, request)).done:
+        await progress.report(reply.moved)
+    return reply
 
 
 async def _send_chunks(
@@ -220,16 +220,16 @@ async def download(
 ) -> FileRead:
     """Download a file, or a folder as an archive, from the sandbox into `out`. Raises `HerdError`."""
     request = validated(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
-    found: FileRead = await _repeat_until_done(link, request)
-    if found.artifact is None:
-        out.write(found.data or b"")
+    reply: FileRead = await _repeat_until_done(link, request)
+    if reply.artifact is None:
+        out.write(reply.data or b"")
     else:
-        await _fetch(link, sandbox, found.artifact, out, report)
-    if digest_of(out) != (found.size, found.sha256):
+        await _fetch(link, sandbox, reply.artifact, out, report)
+    if digest_of(out) != (reply.size, reply.sha256):
         raise _damaged_error(path, "the received data is not what the sandbox sent")
     out.seek(0)
-    report(found.size, found.size)
-    return found
+    report(reply.size, reply.size)
+    return reply
 
 
 async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out: IO[bytes], report: OnTransfer) -> None:

@@ -68,12 +68,12 @@ def combinations(entry: Mapping[str, Any]) -> list[Combination]:
         _refuse_too_many(name, prod(map(len, axes.values())))
     originals = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())] if axes else []
     remaining = _without_excluded(name, originals, axes, _rows(name, matrix, "exclude"))
-    found = _with_included(remaining, axes, _rows(name, matrix, "include"))
-    if not found:
+    combined = _with_included(remaining, axes, _rows(name, matrix, "include"))
+    if not combined:
         _refuse(name, "matrix", "it has no combination", "give each key a value, or remove an entry of `exclude`")
-    if len(found) > MAX_COMBINATIONS:
-        _refuse_too_many(name, len(found))
-    return [Combination(values, _suffix(name, parts)) for values, parts in found]
+    if len(combined) > MAX_COMBINATIONS:
+        _refuse_too_many(name, len(combined))
+    return [Combination(values, _suffix(name, parts)) for values, parts in combined]
 
 
 def _has_matrix(entry: Mapping[str, Any]) -> bool:
@@ -96,11 +96,11 @@ def _values_of_key(name: str, key: Any, values: Any) -> list[str]:
     field = f"matrix.{_key(name, key, 'matrix')}"
     if not isinstance(values, list) or not values:
         _refuse(name, field, "no list of values", f"write `{key}: [value, …]`")
-    found = [_value(name, f"{field}[{number}]", value) for number, value in enumerate(values)]
-    repeated = [value for value, count in Counter(found).items() if count > 1]
+    texts = [_value(name, f"{field}[{number}]", value) for number, value in enumerate(values)]
+    repeated = [value for value, count in Counter(texts).items() if count > 1]
     if repeated:
         _refuse(name, field, f"{repeated[0]!r} is there twice", "remove one of them")
-    return found
+    return texts
 
 
 def _key(name: str, key: Any, field: str) -> str:
@@ -151,16 +151,16 @@ def _with_included(
     originals: list[Values], axes: Mapping[str, list[str]], rows: Sequence[Values]
 ) -> list[tuple[Values, Sequence[str]]]:
     """All combinations, each with the values for its name: those of the keys with lists, or of its `include` entry."""
-    found: list[tuple[Values, Sequence[str]]] = [(dict(values), list(values.values())) for values in originals]
+    combined: list[tuple[Values, Sequence[str]]] = [(dict(values), list(values.values())) for values in originals]
     added: list[tuple[Values, Sequence[str]]] = []
     for row in rows:
         wanted = {key: value for key, value in row.items() if key in axes}
-        matching = [values for values, _ in found if wanted.items() <= values.items()]
+        matching = [values for values, _ in combined if wanted.items() <= values.items()]
         for values in matching:
             values.update(row)
         if not matching:
             added.append((row, list(row.values())))
-    return found + added
+    return combined + added
 
 
 def _suffix(name: str, parts: Sequence[str]) -> str:
@@ -213,32 +213,32 @@ def _labels(name: str, labels: Any, values: Values) -> Any:
 def _with_values(name: str, field: str, value: Any, values: Values) -> Any:
     """A YAML value in which the references in texts, and in keys of mappings, are replaced by values."""
     if isinstance(value, str):
-        return _REFERENCE.sub(lambda found: _fill_placeholders(name, field, found, values), value)
+        return _REFERENCE.sub(lambda match: _fill_placeholders(name, field, match, values), value)
     if isinstance(value, list):
-        return [_with_values(name, field, one, values) for one in value]
+        return [_with_values(name, field, item, values) for item in value]
     if isinstance(value, Mapping):
         return {
-            _with_values(name, field, key, values): _with_values(name, f"{field}.{key}", one, values)
-            for key, one in value.items()
+            _with_values(name, field, key, values): _with_values(name, f"{field}.{key}", item, values)
+            for key, item in value.items()
         }
     return value
 
 
-def _fill_placeholders(name: str, field: str, found: re.Match[str], values: Values) -> str:
-    if found[1]:
-        return found[0].removeprefix("$")
-    if found[2] is None:
+def _fill_placeholders(name: str, field: str, match: re.Match[str], values: Values) -> str:
+    if match[1]:
+        return match[0].removeprefix("$")
+    if match[2] is None:
         _refuse(name, field, "a reference to the matrix is not complete", "write ${{ matrix.KEY }}")
-    if found[2] not in values:
-        _refuse(name, field, f"this combination has no {found[2]!r}", f"it has {', '.join(values)}")
-    return _name_part(values[found[2]]) if field in _NAME_FIELDS else values[found[2]]
+    if match[2] not in values:
+        _refuse(name, field, f"this combination has no {match[2]!r}", f"it has {', '.join(values)}")
+    return _name_part(values[match[2]]) if field in _NAME_FIELDS else values[match[2]]
 
 
 def _with_dependencies(entry: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:
     others = entry.get("depends_on")
     if not isinstance(others, list) or names.keys().isdisjoint(map(str, others)):
         return entry
-    dependencies = [one for other in others for one in names.get(str(other), [other])]
+    dependencies = [item for other in others for item in names.get(str(other), [other])]
     return {**entry, "depends_on": list(dict.fromkeys(dependencies))}
 
 

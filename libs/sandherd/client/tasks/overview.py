@@ -109,8 +109,8 @@ def work_views(
     `paused` are the paused sandboxes; `known` are the views of sandboxes in the history.
     """
     usage_by_task = {(group.project, group.group): group for group in usage or []}
-    found = [_view(task, paused, known, usage_by_task if usage is not None else None, diagnoses) for task in tasks]
-    return sorted(found, key=lambda view: (view.needs is None, view.submitted_at, view.task))
+    views = [_view(task, paused, known, usage_by_task if usage is not None else None, diagnoses) for task in tasks]
+    return sorted(views, key=lambda view: (view.needs is None, view.submitted_at, view.task))
 
 
 def diagnoses_of(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -168,8 +168,8 @@ def tokens_of(usage: requests.Usage) -> int:
 
 async def cost_of(send: queries.SendRequest, task: TaskView) -> int | None:
     """The cost of a task so far, in millionths of a US dollar; None if the history does not reply."""
-    found = await _optional_reply(send, validated(requests.GetUsage, by="task", tasks=[task.task], limit=1))
-    return None if found is None else int(found.total.cost_micro_usd)
+    usage = await _optional_reply(send, validated(requests.GetUsage, by="task", tasks=[task.task], limit=1))
+    return None if usage is None else int(usage.total.cost_micro_usd)
 
 
 async def _optional_reply(send: queries.SendRequest, request: Request[Any] | None) -> Any:

@@ -84,10 +84,10 @@ class Resubmission:
             return []
         try:
             source = f"{SPAWNER_SOURCE}{self._task}/{self._command.id.hex}"
-            found = await self._connection.request(ListEvents(source=source, types=sorted(TASK_REFUSED)))
+            reply = await self._connection.request(ListEvents(source=source, types=sorted(TASK_REFUSED)))
         except HerdError:
             return []
-        return [decoder.from_history(stored) for stored in found.events]
+        return [decoder.from_history(stored) for stored in reply.events]
 
     def _raise_if_refused(self, event: Event, remedy: str) -> None:
         if self._command is None or event.data.command_id != str(self._command.id):

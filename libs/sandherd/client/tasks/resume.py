@@ -65,9 +65,9 @@ async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork:
     _check_resumable(view, fork=fork)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, attempt):
-        found = await _stored_results(send, assigned.sandbox)
-        if "transcript" in found or (view.harness == STORES_OWN_SESSIONS and "session_id" in found):
-            results = {name: value for name, value in found.items() if work or name != "work"}
+        stored = await _stored_results(send, assigned.sandbox)
+        if "transcript" in stored or (view.harness == STORES_OWN_SESSIONS and "session_id" in stored):
+            results = {name: value for name, value in stored.items() if work or name != "work"}
             origin = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
             return validated(Resume, **origin, **results, fork=fork)
     attempt_text = task if attempt is None else f"attempt {attempt} of {task}"
@@ -84,9 +84,9 @@ async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
     view = await queries.task(send, task)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, None):
-        found = await _stored_results(send, assigned.sandbox)
-        if "work" in found:
-            return assigned.sandbox, found["work"]
+        stored = await _stored_results(send, assigned.sandbox)
+        if "work" in stored:
+            return assigned.sandbox, stored["work"]
     raise HerdError.of(
         Code.NOT_FOUND,
         f"{task} has no stored work tree",
@@ -97,8 +97,8 @@ async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
 
 async def submitted_work(send: SendRequest, task: str) -> ArtifactRef | None:
     """The archive of the files that a task began with. None if it began without files. Raises `HerdError`."""
-    found = await _events(send, entity=task, types=[TaskSubmitted.type])
-    return next((event.work for event in found if isinstance(event, TaskSubmitted)), None)
+    events = await _events(send, entity=task, types=[TaskSubmitted.type])
+    return next((event.work for event in events if isinstance(event, TaskSubmitted)), None)
 
 
 def _check_resumable(view: TaskView, *, fork: bool) -> None:
@@ -134,18 +134,18 @@ async def _stored_results(send: SendRequest, sandbox: str) -> dict[str, Any]:
 
     If the agent stores its session itself, there is only its `session_id`.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for event in reversed(await _events(send, entity=sandbox, types=_RESULT_TYPES)):
         match event:
             case AgentTranscriptSaved(session_id=str(session), artifact=artifact):
-                found |= {"session_id": session, "transcript": artifact}
+                results |= {"session_id": session, "transcript": artifact}
             case AgentWorkSaved(artifact=artifact) if artifact is not None:
-                found["work"] = artifact
+                results["work"] = artifact
             case AgentCompleted(session_id=str(session)) | AgentFailed(session_id=str(session)):
-                found.setdefault("session_id", session)
+                results.setdefault("session_id", session)
             case _:
                 pass
-    return found
+    return results
 
 
 async def _events(send: SendRequest, *, entity: str, types: Sequence[str]) -> list[Any]:

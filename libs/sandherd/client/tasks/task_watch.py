@@ -143,10 +143,10 @@ async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
     A refused task is in no list of tasks, so only these events show that it was refused.
     """
     try:
-        found = await send(validated(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
+        reply = await send(validated(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
     except HerdError:
         return []
-    return [decoder.from_history(stored) for stored in found.events]
+    return [decoder.from_history(stored) for stored in reply.events]
 
 
 def silent(_progress: TaskProgress) -> None:

@@ -45,12 +45,12 @@ async def query_until_read(
 async def has_unread_commands(send: queries.SendRequest) -> bool | None:
     """Whether commands wait for the spawner. None if event-ingest or the spawner does not report it."""
     try:
-        found = await send(ExamineSpawner(), timeout=_EXAMINE_SECONDS)
+        examination = await send(ExamineSpawner(), timeout=_EXAMINE_SECONDS)
     except HerdError:
         return None
     counts = [
         consumer.pending + consumer.unacknowledged
-        for consumer in found.waiting
+        for consumer in examination.waiting
         if consumer.consumer == "spawner-commands"
     ]
     return any(counts) if counts else None

@@ -53,10 +53,10 @@ async def progress_problem(send: SendRequest, task: str) -> str | None:
 
     Raises `HerdError`, as `ServiceUnavailableError` if the spawner does not respond.
     """
-    found = (await send(ListLiveTasks(task=task, limit=1))).tasks
-    if not found:
+    views = (await send(ListLiveTasks(task=task, limit=1))).tasks
+    if not views:
         return "the spawner has not handled its submission yet; see `sandherd doctor`"
-    view: TaskView = found[0]
+    view: TaskView = views[0]
     if view.state is TaskState.PENDING:
         return view.waits_for
     if view.state not in {TaskState.ASSIGNED, TaskState.RUNNING} or view.sandbox is None:

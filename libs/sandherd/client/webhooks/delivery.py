@@ -74,11 +74,11 @@ class WebhookDelivery:
 
         Raises `HerdError` if the receiver responds with 410, or accepts no event for `limits.failing`.
         """
-        found = await self._subscription()
-        self._order: ArrivalOrder[ReceivedEvent] = ArrivalOrder(found.unacknowledged)
+        subscription = await self._subscription()
+        self._order: ArrivalOrder[ReceivedEvent] = ArrivalOrder(subscription.unacknowledged)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ended = ended
-        receiving = asyncio.create_task(self._receive(found))
+        receiving = asyncio.create_task(self._receive(subscription))
         try:
             await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
             await (ended if ended.done() else receiving)
@@ -89,12 +89,12 @@ class WebhookDelivery:
 
     async def _subscription(self) -> Subscription:
         known = (await self.herd.subscriptions()).subscriptions
-        found = next((subscription for subscription in known if subscription.name == self.subscription), None)
-        if found is None:
+        matching = next((subscription for subscription in known if subscription.name == self.subscription), None)
+        if matching is None:
             text = f"there is no subscription {self.subscription}"
             remedy = f"create it with `sandherd subscriptions create {self.subscription}`"
             raise HerdError.of(Code.NOT_FOUND, text, field="name", remedy=remedy)
-        return found
+        return matching
 
     async def _receive(self, subscription: Subscription) -> None:
         self._extend_seconds = subscription.ack_wait_seconds / _EXTENSIONS_PER_ACK_WAIT
@@ -198,16 +198,16 @@ class WebhookDelivery:
 def read_secrets(path: Path) -> tuple[str, ...]:
     """The secrets in a file, one in each line: more than one during a rotation. Raises `HerdError`."""
     try:
-        found = tuple(path.read_text()[:4096].split())
+        secrets = tuple(path.read_text()[:4096].split())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         remedy = "write one there with `sandherd webhooks secret`"
         raise HerdError.of(
             Code.INVALID_FIELD, f"{path} can't be read: {why}", field="secret_file", remedy=remedy
         ) from None
-    if not found or not all(one.startswith(PREFIX) for one in found):
+    if not secrets or not all(line.startswith(PREFIX) for line in secrets):
         remedy = "write one there with `sandherd webhooks secret`"
         raise HerdError.of(
             Code.INVALID_FIELD, f"{path} does not have a secret in each line", field="secret_file", remedy=remedy
         )
-    return found
+    return secrets
