@@ -35,7 +35,7 @@ servers (up to three) is smaller than 64 MiB."""
 _SMALL_PAGE_SIZE: Final = 32
 """Page size after a failure, because a busy broker or spawner may need seconds for a large page."""
 _LARGE_LIST_BYTES: Final = 24 * 1024 * 1024
-"""If a list of open connections is larger, the next lists are read in pages. No more closed connections are read."""
+"""If a list of open connections is larger, the next lists are read in pages. A list of closed ones ends there."""
 _MAX_CONNECTIONS_IN_PAGES: Final = 1024
 """Up to this number of open connections, they are always listed in pages, so that each page arrives in time."""
 _PAGES_AFTER_FAILURE: Final = 60

@@ -16,6 +16,7 @@ from sandherd.bus.tls_client import TlsClient
 
 PublishReply = asyncio.Future[Acknowledgement]
 _NO_RESPONDER: Final = b"NATS/1.0 503"
+"""How the headers of a reply begin if the subject has no subscriber."""
 _CHECKS_PER_TIMEOUT: Final = 5
 """How often it is checked, within the time limit of an acknowledgement, whether the message was written."""
 

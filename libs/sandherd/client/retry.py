@@ -10,7 +10,7 @@ from sandherd.contracts.errors import Code
 PATIENCE: Final = 30.0
 """How long requests without a reply are retried, in seconds."""
 RETRY_DELAY_SECONDS: Final = 0.2
-"""The delay before the next request: after a failure, and after a reply without progress."""
+"""The delay before the next request, after a failure or after a reply that does not end the work."""
 REPLY_TIMEOUT_SECONDS: Final = 15.0
 """The timeout of one request. A worker may delay its reply by 5 s, and the spawner waits for it up to 5 s longer."""
 

@@ -17,6 +17,7 @@ Position = list[Any]
 
 _SEAL_BYTES: Final = 12
 _BIGINT: Final = 2**63 - 1
+"""The largest number of a position: the maximum of Postgres's type `bigint`."""
 _PAGE_FIELDS: Final = {"limit", "cursor", "direction"}
 """Fields of a request that may change from one page to the next."""
 

@@ -28,7 +28,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 """The timeout of a request without the header for it, in seconds."""
 MAX_TIMEOUT_SECONDS: Final = 120.0
 """The maximum timeout of a request, in seconds. A longer one in the header is reduced to it."""
-_DEFAULT_MAX_PAYLOAD: Final = 1024 * 1024
+_DEFAULT_MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 _QUEUE_FULL_RETRY_SECONDS: Final = 1.0
 _MAX_RECEIVE_SECONDS: Final = 0.01
 """After requests were received for this time, other tasks run once, because nats-py delivers requests without a pause.
@@ -233,7 +233,7 @@ def _max_payload(message: NatsMessage) -> int:
     """The largest message that the broker accepts, in bytes."""
     request = message.raw_message
     client = request._client if isinstance(request, Msg) else None  # noqa: SLF001  # nats-py has no other way to it
-    return _DEFAULT_MAX_PAYLOAD if client is None else int(client.max_payload)
+    return _DEFAULT_MAX_PAYLOAD_BYTES if client is None else int(client.max_payload)
 
 
 async def _respond(message: NatsMessage, document: bytes) -> None:

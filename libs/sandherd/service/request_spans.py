@@ -14,6 +14,7 @@ from sandherd.telemetry.traces import error_type_of, is_exported, record, span
 SLOW_SECONDS: Final = 1.0
 """A request that takes longer than this always has a span."""
 _FAULTS_OF_REQUESTERS: Final = frozenset(Code) - {Code.UNAVAILABLE, Code.INTERNAL}
+"""The codes of errors that the requester causes, and not the service."""
 
 
 def is_notable(error_type: str | None, seconds: float) -> bool:

@@ -19,7 +19,7 @@ PROBE_INTERVAL_SECONDS: Final = 3.0
 _PROBE_TIMEOUT_SECONDS: Final = 5.0
 MAX_UNACKNOWLEDGED_SECONDS: Final = 6.0
 """If no probe is acknowledged for this number of seconds, the broker counts as not storing."""
-_PAYLOAD: Final = b"." * 5000
+_PROBE_PAYLOAD: Final = b"." * 5000
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _REASONS: Final = {
     Cause.DISK_BYTES: "its disk is full",
@@ -66,7 +66,7 @@ class StorageWatch:
             self._failing_since = None  # the broker is unavailable: the health check of the connection reports it
             return
         started_at = time.monotonic()
-        writing = asyncio.create_task(bus.js.publish(self._subject, _PAYLOAD, timeout=_PROBE_TIMEOUT_SECONDS))
+        writing = asyncio.create_task(bus.js.publish(self._subject, _PROBE_PAYLOAD, timeout=_PROBE_TIMEOUT_SECONDS))
         try:
             # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
             await asyncio.wait([writing])

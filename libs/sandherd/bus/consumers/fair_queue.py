@@ -80,6 +80,7 @@ class FairQueue(Generic[ItemT]):
 
 
 _EVENT_TOKENS: Final = 7
+"""The number of tokens in the subject of an event."""
 _ENTITY_FIELDS: Final = ("sandbox", "task")
 
 

@@ -14,7 +14,7 @@ from sandherd.contracts.errors import Code, ContractError, Problem
 MAX_DELIVERIES: Final = 5
 """Maximum number of deliveries if a handler fails with an unexpected error. Then the message is stored in DEAD."""
 _RETRY_DELAYS_SECONDS: Final = (0.2, 1.0, 5.0, 15.0)
-NANO: Final = 1_000_000_000
+NANOSECONDS_PER_SECOND: Final = 1_000_000_000
 
 
 class Delivery(NamedTuple):
@@ -73,10 +73,10 @@ def read_delivery(msg: Msg) -> Delivery:
     """Read a message and the metadata in its reply subject, `$JS.ACK…`, which has two forms (NATS ADR-15)."""
     tokens = msg.reply.split(".")
     stream, _, deliveries, sequence, _, nanoseconds = tokens[2:8] if len(tokens) == 9 else tokens[4:10]
-    at = datetime.fromtimestamp(int(nanoseconds) / NANO, UTC)
+    at = datetime.fromtimestamp(int(nanoseconds) / NANOSECONDS_PER_SECOND, UTC)
     return Delivery(msg.subject, msg.data, stream, int(sequence), int(deliveries), at, msg.headers or {})
 
 
 def negative_acknowledgement(after: float) -> bytes:
     """A negative acknowledgement: the message is redelivered after `after` seconds."""
-    return b"-NAK " + json.dumps({"delay": int(after * NANO)}).encode()
+    return b"-NAK " + json.dumps({"delay": int(after * NANOSECONDS_PER_SECOND)}).encode()

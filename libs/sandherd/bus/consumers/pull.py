@@ -31,7 +31,7 @@ REBIND_DELAY_SECONDS: Final = 0.5
 PULL_BYTES: Final = 8 * 1024 * 1024
 """Maximum bytes per pull request. nats-server closes a connection for which it holds 64 MiB (`max_pending`), and a
 consumer delivers as fast as its stream is read. At most two requests of a puller are open at once."""
-_NANO: Final = 1_000_000_000
+_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
 _log: Final = logs.get("pull")
 
 
@@ -137,8 +137,8 @@ class Puller:
         request = {
             "batch": free,
             "max_bytes": PULL_BYTES,
-            "expires": int(PULL_EXPIRY_SECONDS * _NANO),
-            "idle_heartbeat": int(HEARTBEAT_SECONDS * _NANO),
+            "expires": int(PULL_EXPIRY_SECONDS * _NANOSECONDS_PER_SECOND),
+            "idle_heartbeat": int(HEARTBEAT_SECONDS * _NANOSECONDS_PER_SECOND),
         }
         self._outstanding += free
         await self._bus.client.publish(

@@ -1,4 +1,4 @@
-"""Erases commands that contain values of secrets after they are handled, and removes the values before DEAD."""
+"""Erases handled commands that contain values of secrets, and removes the values from commands stored in DEAD."""
 
 import json
 from typing import Any, Final

@@ -14,6 +14,7 @@ MAX_CONNECTIONS: Final = 16_384
 MIN_CONNECTIONS: Final = 168
 _SHARE_OF_DESCRIPTORS: Final = 0.6
 """The fraction of the descriptors that connections may use. The rest is for streams, cluster routes and monitoring."""
+# The fractions of the connections for all sandboxes, all users, each service, and the account of the streams.
 _SHARE_OF_SANDBOXES: Final = 0.57
 _SHARE_OF_PEOPLE: Final = 0.23
 _SHARE_OF_A_SERVICE: Final = 0.02

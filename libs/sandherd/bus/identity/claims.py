@@ -12,6 +12,7 @@ from sandherd.contracts.subjects import Principal
 Claims = dict[str, Any]
 
 _VERSION: Final = 2
+"""The version of the format of NATS's claims."""
 _UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT_LIMITS: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": 0}
 _UNLIMITED_STORAGE: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}

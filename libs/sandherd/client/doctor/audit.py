@@ -7,6 +7,7 @@ from sandherd.contracts.requests import Audit
 from sandherd.plurals import pluralize
 
 MANY_UNSTORED_EVENTS: Final = 10_000
+"""With more events that are not stored yet, the doctor shows a warning."""
 _MAX_NAMES: Final = 5
 _LOST_EVENTS_TEXT: Final = (
     "events that were not published by then are lost, or in the herd's `kept` folder and retried for a day; after a "

@@ -45,7 +45,7 @@ EXPIRY_WARNING_TIME: Final = timedelta(days=7)
 MAX_WAITING_SECONDS: Final = 60.0
 """Seconds after which a waiting message counts as not being handled."""
 MAX_WAITING_MESSAGES: Final = 10_000
-"""The number of waiting messages above which a service does not keep up: it would need many seconds for more."""
+"""The number of waiting messages above which a service does not keep up, because it needs many seconds for them."""
 
 EVENT_INGEST: Final = ExamineEventIngest.answered_by
 UNAVAILABLE_REMEDY: Final = "check that it runs, and see its log"

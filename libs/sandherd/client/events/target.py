@@ -30,6 +30,7 @@ TASK_REFUSED: Final = frozenset({TaskRejected.type, TaskRefused.type})
 SANDBOX_START: Final = SandboxRequested.type
 SANDBOX_REFUSED: Final = SandboxRefused.type
 REFUSALS: Final = TASK_REFUSED | {SANDBOX_REFUSED}
+"""Events that refuse a command about a task or a sandbox."""
 TASK_ENDS: Final = types_with_state(TASK_ENDED, _TASK_EVENTS) | {TaskRejected.type}
 SANDBOX_ENDS: Final = types_with_state(SANDBOX_ENDED, events_of("sandbox"))
 AGENT_ENDS: Final = frozenset(name for name, model in events_of("agent").items() if model.terminal)

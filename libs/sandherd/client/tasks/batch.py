@@ -48,6 +48,7 @@ _FIELD_REMEDIES: Final = {
 }
 """Remedies for fields that are named like options of `sandherd run`."""
 _ID_LETTERS: Final = 26
+"""The length of a computed batch name without its prefix."""
 _STANDARD_INPUT: Final = Path("-")
 
 
