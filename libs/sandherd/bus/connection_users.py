@@ -64,5 +64,5 @@ def _user_of_tags(tags: Sequence[str], name: str) -> ConnectionUser | None:
 
 
 def _principal_and_project(tags: Sequence[str]) -> tuple[Principal, str]:
-    named = dict(tag.split(":", 1) for tag in tags)
-    return Principal(named["principal"]), named.get("project", "")
+    values_by_name = dict(tag.split(":", 1) for tag in tags)
+    return Principal(values_by_name["principal"]), values_by_name.get("project", "")

@@ -94,6 +94,6 @@ def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
 
 def _to_microseconds(stamp: str) -> str:
     """A time of the broker (RFC 3339, UTC), with six digits of the second's fraction instead of up to nine."""
-    whole, _, rest = stamp.partition(".")
-    digits = rest.rstrip("Z")
-    return f"{whole.rstrip('Z')}.{digits[:6]:0<6}+00:00"
+    seconds, _, fraction = stamp.partition(".")
+    digits = fraction.rstrip("Z")
+    return f"{seconds.rstrip('Z')}.{digits[:6]:0<6}+00:00"

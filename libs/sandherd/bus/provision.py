@@ -107,11 +107,11 @@ async def provision(js: JetStreamContext, replicas: int | None = None) -> list[P
     ones have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also if a cluster is not ready.
     """
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
-    done = [
+    provisioned = [
         Provisioned(f"stream {name}", await _ensure_stream(js, name, config, fields))
         for name, config in declared_streams(replicas or 1).items()
     ]
-    return done + [Provisioned(consumer.label, await _ensure_consumer(js, consumer)) for consumer in CONSUMERS]
+    return provisioned + [Provisioned(consumer.label, await _ensure_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
 async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
@@ -121,22 +121,22 @@ async def create_missing(js: JetStreamContext, replicas: int | None = None) -> l
     because a change requires another credential. The spawner creates missing consumers.
     """
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
-    done, different = [], []
+    provisioned, different = [], []
     for name, config in declared_streams(replicas or 1).items():
         thing, current = f"stream {name}", await _read_stream(js, name)
         if current is None:
             await _create_stream(js, config)
-        elif differing := differs(config, current, fields):
+        elif differing := differing_fields(config, current, fields):
             different.append(f"{thing} ({', '.join(differing)})")
-        done.append(Provisioned(thing, SetupOutcome.UNCHANGED if current else SetupOutcome.CREATED))
+        provisioned.append(Provisioned(thing, SetupOutcome.UNCHANGED if current else SetupOutcome.CREATED))
     for consumer in CONSUMERS:
         existing = await _read_consumer(js, consumer)
-        if existing and (differing := differs(consumer_config(consumer), existing, _CONSUMER_FIELDS)):
+        if existing and (differing := differing_fields(consumer_config(consumer), existing, _CONSUMER_FIELDS)):
             different.append(f"{consumer.label} ({', '.join(differing)})")
-        done.append(Provisioned(consumer.label, SetupOutcome.UNCHANGED if existing else SetupOutcome.PENDING))
+        provisioned.append(Provisioned(consumer.label, SetupOutcome.UNCHANGED if existing else SetupOutcome.PENDING))
     if different:
         raise ProvisionError(_CHANGES_REFUSED.format("; ".join(different)))
-    return done
+    return provisioned
 
 
 async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
@@ -163,7 +163,7 @@ async def _ensure_stream(js: JetStreamContext, name: str, config: StreamConfig, 
     if current is None:
         await _create_stream(js, config)
         return SetupOutcome.CREATED
-    if not differs(config, current, names):
+    if not differing_fields(config, current, names):
         return SetupOutcome.UNCHANGED
     if _REPLICAS not in names:
         config = config.evolve(num_replicas=current.num_replicas)
@@ -172,12 +172,12 @@ async def _ensure_stream(js: JetStreamContext, name: str, config: StreamConfig, 
 
 
 async def _ensure_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOutcome:
-    wanted = consumer_config(consumer)
+    declared = consumer_config(consumer)
     current = await _read_consumer(js, consumer)
-    if current is not None and not differs(wanted, current, _CONSUMER_FIELDS):
+    if current is not None and not differing_fields(declared, current, _CONSUMER_FIELDS):
         return SetupOutcome.UNCHANGED
     # Creating an existing consumer changes it, if permitted; its position in the stream stays.
-    await _request_change(consumer.label, js.add_consumer(consumer.stream, wanted), _VERSION_REMEDY)
+    await _request_change(consumer.label, js.add_consumer(consumer.stream, declared), _VERSION_REMEDY)
     return SetupOutcome.CREATED if current is None else SetupOutcome.CHANGED
 
 
@@ -222,25 +222,25 @@ def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
     raise ProvisionError(f"{thing}: the broker refuses the declaration ({error.description}); {fix}") from error
 
 
-async def _drift_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
+async def _drift_of(thing: str, request: Awaitable[Any], declared: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
     try:
         current = (await request).config
     except NotFoundError:
         return [ConfigDrift(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
     return [
-        ConfigDrift(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE_REMEDY}")
-        for name, (want, actual) in differs(wanted, current, names).items()
+        ConfigDrift(thing, f"{name} is {actual!r}, but {declared_value!r} is declared; {_CHANGE_REMEDY}")
+        for name, (declared_value, actual) in differing_fields(declared, current, names).items()
     ]
 
 
-def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
-    """The fields `names` in which two configurations differ: name → (wanted, found)."""
-    pairs = {name: (_normalise(getattr(wanted, name)), _normalise(getattr(found, name))) for name in names}
+def differing_fields(declared: Any, current: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
+    """The fields `names` in which two configurations differ: name → (declared, current)."""
+    pairs = {name: (_normalise(getattr(declared, name)), _normalise(getattr(current, name))) for name in names}
     if "filter_subjects" in pairs:
         # The broker may return a single filter in the singular field.
-        single = getattr(found, "filter_subject", None)
-        want, actual = pairs["filter_subjects"]
-        pairs["filter_subjects"] = (want, actual or ([single] if single else actual))
+        single = getattr(current, "filter_subject", None)
+        declared_value, actual = pairs["filter_subjects"]
+        pairs["filter_subjects"] = (declared_value, actual or ([single] if single else actual))
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 

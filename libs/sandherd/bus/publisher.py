@@ -68,8 +68,8 @@ class EventPublisher:
         may be another one, or this one from an attempt that was not acknowledged. No other principal may know the name
         (see `DerivedIds`). `about` are further arguments of `publish`. Raises as `publish` does.
         """
-        event, stored = await self._publish(data, project, entity, str(name), **about)
-        return None if stored.duplicate else event
+        event, ack = await self._publish(data, project, entity, str(name), **about)
+        return None if ack.duplicate else event
 
     async def _publish(
         self, data: EventData, project: str, entity: str, name: str | None, **about: Any
@@ -89,14 +89,14 @@ class EventPublisher:
                 **about,
             )
             try:
-                stored = await self._bus.publish_event(event, msg_id=name, check=lease.check if lease else None)
+                ack = await self._bus.publish_event(event, msg_id=name, check=lease.check if lease else None)
             except LeaseLostError:  # an earlier attempt may be stored, so its number must not be used again
                 numbers.begin(str(new_uuid()))
                 raise
             numbers.sequence += 1
-            if name is not None and stored.duplicate:  # it is unknown whether this number is stored: begin a new source
+            if name is not None and ack.duplicate:  # it is unknown whether this number is stored: begin a new source
                 numbers.begin(str(new_uuid()))
-            return event, stored
+            return event, ack
 
 
 class _Numbers:

@@ -84,10 +84,10 @@ def cause_of(text: str, space: Space | None = None) -> Cause | None:
     A stream that has reached its own limit ("maximum bytes exceeded") is not an exhausted resource.
     """
     lower = text.lower()
-    named = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)
-    if named is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
+    cause_in_text = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)
+    if cause_in_text is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
         return Cause.DISK_INODES
-    return named
+    return cause_in_text
 
 
 def shortage(space: Space, descriptors: Descriptors | None = None) -> Cause | None:

@@ -88,9 +88,9 @@ async def find_artifact(send: SendRequest, name: str, scope: ArtifactScope) -> E
 
 
 def _referred_artifacts(events: list[StoredEvent]) -> Iterator[EventArtifact]:
-    for stored in events:
+    for stored_event in events:
         try:
-            event = decoder.from_history(stored)
+            event = decoder.from_history(stored_event)
         except ContractError:
             continue  # an event of another version: this version can't read its references
         for field, reference in artifact_references(event.data):

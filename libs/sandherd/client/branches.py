@@ -43,8 +43,8 @@ class BranchOperations(TaskFiles):
         states: "Sequence[BranchState]" = (),
     ) -> "requests.BranchList":
         """A page of the project's branches, the last changed first: all, or those with this name, task and states."""
-        wanted = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
-        return await self.connection.request(validated(requests.ListBranches, **wanted))
+        filters = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
+        return await self.connection.request(validated(requests.ListBranches, **filters))
 
     async def branch(self, name: str) -> "requests.BranchView":
         """One branch. If several branches have the name, the live one, or else the one that changed last.
@@ -158,9 +158,9 @@ async def find_branch(send: SendRequest, name: str) -> "requests.BranchView":
 
 
 async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> "list[requests.BranchView]":
-    wanted = {kind: name}
+    filters = {kind: name}
     try:
-        page: requests.BranchList = await send(validated(requests.ListBranches, **wanted))
+        page: requests.BranchList = await send(validated(requests.ListBranches, **filters))
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:
             raise

@@ -59,14 +59,14 @@ async def extend_and_wait(
     connection: Connection, command: ExtendSandbox, before: SandboxView, timeout: float
 ) -> SandboxView:
     """Extend a sandbox, and wait until its record has the new expiry. `before` is its view before the command."""
-    wanted = datetime.now(UTC) + timedelta(seconds=command.seconds)
+    new_expiry = datetime.now(UTC) + timedelta(seconds=command.seconds)
 
     def is_wanted(view: SandboxView) -> bool:
         if view.expires_at is None or view.state in SANDBOX_ENDING:
             return False
         # Clocks differ, and a sandbox with a later expiry is not changed.
         is_extended = before.expires_at is None or view.expires_at > before.expires_at
-        return is_extended or view.expires_at >= wanted - _CLOCK_DIFFERENCE
+        return is_extended or view.expires_at >= new_expiry - _CLOCK_DIFFERENCE
 
     return await send_and_wait(connection, command, is_wanted, timeout)
 

@@ -64,5 +64,5 @@ def connection_error(context: Context, error: BusError) -> HerdError:
 
 def _home_without_stack(context: Context) -> bool:
     """Whether the home was named on the command line and has no stack, so that the broker's address is the default."""
-    named = context.sources.get("home") == SettingSource.PARAMETER
-    return named and context.sources.get("nats_url") == SettingSource.DEFAULT
+    is_named = context.sources.get("home") == SettingSource.PARAMETER
+    return is_named and context.sources.get("nats_url") == SettingSource.DEFAULT

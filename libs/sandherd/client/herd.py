@@ -205,8 +205,8 @@ class Herd(
 
         If there are no events, raises `HerdError` (`not_found`) for an unknown task or sandbox.
         """
-        wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": _PAGE_SIZE, **more}
-        request = validated(requests.ListEvents, **{name: value for name, value in wanted.items() if value is not None})
+        filters = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": _PAGE_SIZE, **more}
+        request = validated(requests.ListEvents, **{key: value for key, value in filters.items() if value is not None})
         has_events = False
         async for page in queries.pages(self.connection.request, request):
             for event in page.events:

@@ -86,8 +86,8 @@ class MessageReceipts:
                 reply = await self._connection.request(request)
             except ServiceUnavailableError:
                 return
-            for stored in reply.events:
-                self._note(decoder.from_history(stored))
+            for stored_event in reply.events:
+                self._note(decoder.from_history(stored_event))
 
     def _note(self, event: Event) -> None:
         domain, _, action = event.type.partition(".")

@@ -86,7 +86,7 @@ class MonitorOperations:
 
 def check_rule(view: "requests.MonitorView", rule: str) -> None:
     """Raise `HerdError` (`not_found`) unless `rule` is a guardian rule of the monitor."""
-    names = [known.rule for known in view.rules if known.kind == "guardian"]
+    names = [rule_view.rule for rule_view in view.rules if rule_view.kind == "guardian"]
     if rule not in names:
         text = f"there is no guardian rule {rule}; there are {', '.join(names)}"
         raise HerdError.of(Code.NOT_FOUND, text, field="rule", remedy="name one of them")

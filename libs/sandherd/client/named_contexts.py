@@ -151,11 +151,11 @@ def select(
     named_home = home in {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
     if LOCAL in {option, None if option else variable} or (named_home and not (option or variable)):
         return None
-    known = read_contexts(contexts_file(environ))
-    name = option or variable or known.current
+    contexts = read_contexts(contexts_file(environ))
+    name = option or variable or contexts.current
     if name is None:
         return None
-    context = known.find(checked_name(name, "context"))
+    context = contexts.find(checked_name(name, "context"))
     not_overridden = {SettingSource.PARAMETER} if option else {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
     return SelectedContext(
         name, context, frozenset(SettingSource) - not_overridden if option or variable else overridden_by_current

@@ -65,15 +65,15 @@ class NamedSecrets:
 
     async def _check_named_secrets(self, spec: "SandboxSpec") -> None:
         """Refuse a spec that names an unknown secret. Without a reply, only the spawner checks the names."""
-        wanted = set(spec.secrets.values())
-        if wanted <= self._known_names:
+        used_names = set(spec.secrets.values())
+        if used_names <= self._known_names:
             return
         try:
             reply = await self.connection.request(requests.ListSecrets(), timeout=CHECK_SECONDS)
         except ServiceUnavailableError:
             return
         self._known_names = frozenset(secret.name for secret in reply.secrets)
-        absent = sorted(wanted - self._known_names)
+        absent = sorted(used_names - self._known_names)
         if absent:
             raise HerdError.of(
                 Code.NOT_FOUND,

@@ -93,17 +93,17 @@ async def sandbox_with_history(send: SendRequest, name: str) -> SandboxView:
     return _add_history(view, past[0] if past else None)
 
 
-async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
+async def tasks(send: SendRequest, *, past: bool, **fields: Any) -> ListPage[TaskView]:
     """A page of tasks."""
     return await _list_page(
-        send, validated(ListLiveTasks, **wanted), lambda: validated(requests.ListPastTasks, **wanted), past=past
+        send, validated(ListLiveTasks, **fields), lambda: validated(requests.ListPastTasks, **fields), past=past
     )
 
 
-async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:
+async def sandboxes(send: SendRequest, *, past: bool, **fields: Any) -> ListPage[SandboxView]:
     """A page of sandboxes, each with the fields that only the history has, if it replies."""
     page: ListPage[SandboxView] = await _list_page(
-        send, validated(ListLiveSandboxes, **wanted), lambda: validated(requests.ListPastSandboxes, **wanted), past=past
+        send, validated(ListLiveSandboxes, **fields), lambda: validated(requests.ListPastSandboxes, **fields), past=past
     )
     if page.origin == "history" or not page.items:
         return page

@@ -47,16 +47,16 @@ def without_repetitions(frames: Iterable[ReplayFrame]) -> Iterator[ReplayFrame]:
 
     A program's text may be in the output of the terminal, in the result of its call, and at the attempt's end. Pure.
     """
-    before = ""
+    shown_text = ""
     for frame in frames:
         text = _plain(frame.text)
         head, _, body = text.partition("\n")
         may_repeat = frame.kind == "entry" and head.startswith(_REPEATING_HEADS)
-        is_repeated = may_repeat and body.strip() and before.endswith(body.strip())
+        is_repeated = may_repeat and body.strip() and shown_text.endswith(body.strip())
         if not is_repeated and frame.kind == "output":
-            before = f"{before}\n{text}"[-_MAX_COMPARED_CHARACTERS:].rstrip()
+            shown_text = f"{shown_text}\n{text}"[-_MAX_COMPARED_CHARACTERS:].rstrip()
         elif not is_repeated:
-            before = f"{before}\n{body}".rstrip()
+            shown_text = f"{shown_text}\n{body}".rstrip()
         yield replace(frame, text=f"{head}\n") if is_repeated else frame
 
 

@@ -113,10 +113,10 @@ class TaskGroups(TaskFiles):
 
         Returns for each task, by name, None, or the error if its command could not be sent.
         """
-        wanted = _with_batch(labels, batch)
-        if not wanted:
+        group_labels = _with_batch(labels, batch)
+        if not group_labels:
             raise HerdError.of(Code.INVALID_FIELD, "labels: empty", field="label", remedy="name a label, or a batch")
-        live = task_watch.live_tasks(self.connection.request, wanted, states=list(LIVE))
+        live = task_watch.live_tasks(self.connection.request, group_labels, states=list(LIVE))
         return {view.task: await self._cancel_one(view.task, reason, by) async for view in live}
 
     async def overview(self) -> "Overview":

@@ -201,9 +201,9 @@ def _without_covered(subjects: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _contains(wide: str, narrow: str) -> bool:
-    """Whether the pattern `wide` matches every subject that the pattern `narrow` matches."""
-    pattern, tokens = wide.split("."), narrow.split(".")
+def _contains(pattern_text: str, narrow: str) -> bool:
+    """Whether the pattern `pattern_text` matches every subject that the pattern `narrow` matches."""
+    pattern, tokens = pattern_text.split("."), narrow.split(".")
     if pattern[-1] == ">":
         return len(tokens) >= len(pattern) and _tokens_match(pattern[:-1], tokens)
     return tokens[-1] != ">" and len(pattern) == len(tokens) and _tokens_match(pattern, tokens)

@@ -147,13 +147,13 @@ class DeadLetterStore:
         service = self._consumer.service.value
         # The end of a message of maximum size is omitted, because with the headers it would exceed `max_payload`, and
         # the broker would close the connection.
-        whole = storable_payload(delivery)
-        stored = whole[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
+        payload = storable_payload(delivery)
+        excerpt = payload[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
         await self._bus.publish_stored(
             dead_subject(service, problem.code),
-            stored,
+            excerpt,
             msg_id=f"dead-{self._consumer.name}-{delivery.stream}-{number}",
-            headers=dead_headers(service, delivery, problem, excerpt=len(stored) < len(whole)),
+            headers=dead_headers(service, delivery, problem, excerpt=len(excerpt) < len(payload)),
         )
 
 

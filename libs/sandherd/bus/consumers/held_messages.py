@@ -103,9 +103,9 @@ class HeldMessages:
 
     async def _accept(self, msg: Msg) -> None:
         delivery = read_delivery(msg)
-        held = self._items.get(delivery.stream_sequence)
-        if held is not None:
-            held.msg, held.progress_at = msg, time.monotonic()
+        known_message = self._items.get(delivery.stream_sequence)
+        if known_message is not None:
+            known_message.msg, known_message.progress_at = msg, time.monotonic()
             return
         if self._skip(delivery):
             self._counted(self._consumer.name, DONE, 1)

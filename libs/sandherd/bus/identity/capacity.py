@@ -54,8 +54,8 @@ class Capacity:
         """The capacity of a server whose process has this limit of open files. A negative number means no limit."""
         if descriptors < 0:
             return cls()
-        wanted = int(descriptors * _SHARE_OF_DESCRIPTORS)
-        return cls(max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, wanted)))
+        share_of_descriptors = int(descriptors * _SHARE_OF_DESCRIPTORS)
+        return cls(max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, share_of_descriptors)))
 
     def of(self, account: Account) -> int:
         """Maximum connections of an account. The sum over all accounts is less than `connections`."""

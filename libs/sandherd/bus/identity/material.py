@@ -156,21 +156,21 @@ class HerdIdentity:
         """A key of the directory `root`, by its name."""
         return Key.read(self.root / f"{name}.nk")
 
-    def tokens(self, held: str | None, now: int, held_people: str | None = None) -> BrokerTokens:
+    def tokens(self, current_sandboxes: str | None, now: int, current_people: str | None = None) -> BrokerTokens:
         """The tokens to start the broker with.
 
-        `held` and `held_people` are the tokens of the sandboxes' and the users' account that the broker already has, or
-        None. A token is signed again only if this version declares other claims for the account. The new tokens of
-        these two accounts contain the revocations of the held ones. Otherwise revoked credentials could be valid again:
-        of two tokens issued in the same second, the broker uses the one that it is started with.
+        `current_sandboxes` and `current_people` are the tokens of the sandboxes' and the users' account that the broker
+        already has, or None. A token is signed again only if this version declares other claims for the account. The
+        new tokens of these two accounts contain the revocations of the current ones. Otherwise revoked credentials
+        could be valid again: of two tokens issued in the same second, the broker uses the one that it is started with.
         """
-        current = {"sandboxes": held, "people": held_people}
-        for name, wanted in self._account_claims().items():
-            if self._stored_claims(name) != wanted:
-                token = current.pop(name, None)
-                self._write_account(name, wanted, now, revocations(token) if token else {})
+        tokens_by_account = {"sandboxes": current_sandboxes, "people": current_people}
+        for name, declared in self._account_claims().items():
+            if self._stored_claims(name) != declared:
+                token = tokens_by_account.pop(name, None)
+                self._write_account(name, declared, now, revocations(token) if token else {})
         accounts = {
-            self.root_key(name).public: current.get(name) or (self.broker / f"{name}.jwt").read_text()
+            self.root_key(name).public: tokens_by_account.get(name) or (self.broker / f"{name}.jwt").read_text()
             for name in ("system", *ACCOUNT_KEYS.values())
         }
         return BrokerTokens((self.broker / "operator.jwt").read_text(), self.root_key("system").public, accounts)

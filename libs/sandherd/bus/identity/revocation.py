@@ -91,11 +91,11 @@ class RevocationList:
         """Add keys and drop expired ones. Returns the resulting list and its revision."""
         while True:
             stored, revision = await self.read()
-            wanted = with_new_keys(stored, new, now)
-            if wanted == stored:
+            new_list = with_new_keys(stored, new, now)
+            if new_list == stored:
                 return stored, revision
             try:
-                return wanted, await self._bucket.update(self._key, json.dumps(wanted).encode(), last=revision)
+                return new_list, await self._bucket.update(self._key, json.dumps(new_list).encode(), last=revision)
             except KeyWrongLastSequenceError:
                 continue  # another spawner has changed the list: retry with its list
 

@@ -52,7 +52,7 @@ class FetchedBranch:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _FetchRequest:
     """The branch to fetch, its required commit, the local repository, and the branch's current commit there."""
 
     branch: str
@@ -76,19 +76,19 @@ async def fetch(branch: str, commit: str, into: Path, download: Download) -> Fet
     _check_value(_COMMIT_ID, commit, "commit")
     top, _ = await find_repository(into)
     await refuse_incomplete(top)
-    wanted = _Wanted(branch, commit, top, await branch_commit(top, branch))
-    if wanted.previous is not None and await _is_descendant(top, wanted.previous, commit, of_user=True):
-        return FetchedBranch(branch, commit, top, wanted.previous, changed=False)
-    await _refuse_checked_out(wanted)
+    request = _FetchRequest(branch, commit, top, await branch_commit(top, branch))
+    if request.previous is not None and await _is_descendant(top, request.previous, commit, of_user=True):
+        return FetchedBranch(branch, commit, top, request.previous, changed=False)
+    await _refuse_checked_out(request)
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         bundle = Path(folder) / "bundle"
         with bundle.open("w+b") as file:
             await download(file)
             file.seek(0)
-            _check_header(file, wanted)
-        await _verify(bundle, wanted)
-        await _fetch_checked(bundle, wanted)
-    return FetchedBranch(branch, commit, top, wanted.previous, changed=True)
+            _check_header(file, request)
+        await _verify(bundle, request)
+        await _fetch_checked(bundle, request)
+    return FetchedBranch(branch, commit, top, request.previous, changed=True)
 
 
 async def _is_descendant(folder: Path, commit: str, ancestor: str, *, of_user: bool) -> bool:
@@ -98,76 +98,76 @@ async def _is_descendant(folder: Path, commit: str, ancestor: str, *, of_user: b
     return status == 0
 
 
-async def _refuse_checked_out(wanted: _Wanted) -> None:
+async def _refuse_checked_out(request: _FetchRequest) -> None:
     """Raise `HerdError` if a work tree has the branch checked out, or if the branch is a symbolic ref."""
-    for entry in (await text_of(wanted.top, "worktree", "list", "--porcelain")).split("\n\n"):
+    for entry in (await text_of(request.top, "worktree", "list", "--porcelain")).split("\n\n"):
         lines = entry.splitlines()
-        if f"branch {wanted.ref}" in lines:
+        if f"branch {request.ref}" in lines:
             folder_of_work_tree = lines[0].removeprefix("worktree ")
             raise _conflict_error(
-                f"{wanted.branch} is checked out in {folder_of_work_tree}",
+                f"{request.branch} is checked out in {folder_of_work_tree}",
                 f"switch to another branch there, as with `git -C {shlex.quote(folder_of_work_tree)} switch --detach`",
             )
-    symbolic = ("symbolic-ref", "--quiet", "--end-of-options", wanted.ref)
-    if await text_of(wanted.top, *symbolic, accepted=frozenset({0, 1})):
+    symbolic = ("symbolic-ref", "--quiet", "--end-of-options", request.ref)
+    if await text_of(request.top, *symbolic, accepted=frozenset({0, 1})):
         raise _conflict_error(
-            f"{wanted.branch} is a symbolic ref in {wanted.top}",
-            f"delete it with `git symbolic-ref --delete {wanted.ref}`",
+            f"{request.branch} is a symbolic ref in {request.top}",
+            f"delete it with `git symbolic-ref --delete {request.ref}`",
         )
 
 
-def _check_header(file: IO[bytes], wanted: _Wanted) -> None:
+def _check_header(file: IO[bytes], request: _FetchRequest) -> None:
     """Raise `HerdError` unless the bundle has this branch at this commit, and no other ref."""
     try:
         header = read_header(file)
     except InvalidBundleError as error:
-        raise _refused_error(wanted, str(error)) from None
-    if header.refs != {wanted.ref: wanted.commit}:
-        raise _refused_error(wanted, f"it does not have exactly this branch at {wanted.commit[:12]}")
+        raise _refused_error(request, str(error)) from None
+    if header.refs != {request.ref: request.commit}:
+        raise _refused_error(request, f"it does not have exactly this branch at {request.commit[:12]}")
 
 
-async def _verify(bundle: Path, wanted: _Wanted) -> None:
+async def _verify(bundle: Path, request: _FetchRequest) -> None:
     try:
-        await run_git(wanted.top, "bundle", "verify", str(bundle))
+        await run_git(request.top, "bundle", "verify", str(bundle))
     except GitFailedError as error:
         raise HerdError.of(
             Code.CONFLICT,
-            f"{wanted.top} does not have the commits from which {wanted.branch} begins ({error.problem.message})",
+            f"{request.top} does not have the commits from which {request.branch} begins ({error.problem.message})",
             field="into",
             remedy="fetch its base there first (`git fetch`), or name the repository that the task began from",
         ) from None
 
 
-async def _fetch_checked(bundle: Path, wanted: _Wanted) -> None:
+async def _fetch_checked(bundle: Path, request: _FetchRequest) -> None:
     unchecked, checked = bundle.parent / "unchecked", bundle.parent / "checked"
-    refspec = f"{wanted.ref}:{wanted.ref}"
+    refspec = f"{request.ref}:{request.ref}"
     try:
         for target in (unchecked, checked):
-            await _create_quarantine(target, wanted.top)
+            await _create_quarantine(target, request.top)
         await run_git(unchecked, *_FETCH, "--end-of-options", str(bundle), refspec, of_user=False)
         await run_git(
             checked, *_FETCH, "--end-of-options", str(unchecked), refspec, of_user=False, config=_FSCK_OPTIONS
         )
     except GitFailedError as error:
-        raise _refused_error(wanted, error.problem.message) from None
-    if await branch_commit(checked, wanted.branch, of_user=False) != wanted.commit:
-        raise _refused_error(wanted, f"it is not at {wanted.commit[:12]}")
-    await _refuse_other_commits(checked, wanted)
+        raise _refused_error(request, error.problem.message) from None
+    if await branch_commit(checked, request.branch, of_user=False) != request.commit:
+        raise _refused_error(request, f"it is not at {request.commit[:12]}")
+    await _refuse_other_commits(checked, request)
     try:
-        await run_git(wanted.top, *_FETCH, "--end-of-options", str(checked), refspec)
+        await run_git(request.top, *_FETCH, "--end-of-options", str(checked), refspec)
     except GitFailedError as error:
-        name = shlex.quote(wanted.branch)
+        name = shlex.quote(request.branch)
         remedy = f"correct that, then fetch again: `sandherd branches fetch {name}`"
         raise _conflict_error(error.problem.message, remedy) from None
 
 
-async def _refuse_other_commits(quarantine: Path, wanted: _Wanted) -> None:
+async def _refuse_other_commits(quarantine: Path, request: _FetchRequest) -> None:
     """Raise `HerdError` unless the local branch can be fast-forwarded."""
-    if wanted.previous is None or await _is_descendant(quarantine, wanted.commit, wanted.previous, of_user=False):
+    if request.previous is None or await _is_descendant(quarantine, request.commit, request.previous, of_user=False):
         return
     raise _conflict_error(
-        f"the branch {wanted.branch} in {wanted.top} has commits that the herd's branch does not have",
-        f"rename your branch, and fetch again: `git branch -m {shlex.quote(wanted.branch)} NAME`",
+        f"the branch {request.branch} in {request.top} has commits that the herd's branch does not have",
+        f"rename your branch, and fetch again: `git branch -m {shlex.quote(request.branch)} NAME`",
     )
 
 
@@ -190,10 +190,10 @@ def _check_value(kind: TypeAdapter[str], value: str, field: str) -> None:
         ) from None
 
 
-def _refused_error(wanted: _Wanted, reason: str) -> HerdError:
+def _refused_error(request: _FetchRequest, reason: str) -> HerdError:
     return HerdError.of(
         Code.REFUSED,
-        f"the bundle of {wanted.branch} is refused: {reason}",
+        f"the bundle of {request.branch} is refused: {reason}",
         field="bundle",
         remedy="nothing of it was stored here; see `sandherd branches show`",
     )

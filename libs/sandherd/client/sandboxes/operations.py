@@ -146,10 +146,10 @@ class SandboxOperations(NamedSecrets):
 
         `sandbox` is its name, `sbx-…`. A repeated call with the same name and spec creates no second sandbox.
         """
-        wanted = spec or wire.SandboxSpec()
-        await self.check(wanted)
+        checked_spec = spec or wire.SandboxSpec()
+        await self.check(checked_spec)
         name = new_sandbox_name(sandbox or new_sandbox())
-        command = validated(wire.CreateSandbox, sandbox=name, spec=self._seal_secrets(wanted), requested_by=by)
+        command = validated(wire.CreateSandbox, sandbox=name, spec=self._seal_secrets(checked_spec), requested_by=by)
         if wait:
             return await commands.create_and_wait(self.connection, command, timeout)
         await self.connection.command(command, name)

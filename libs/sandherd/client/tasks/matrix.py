@@ -154,8 +154,8 @@ def _with_included(
     combined: list[tuple[Values, Sequence[str]]] = [(dict(values), list(values.values())) for values in originals]
     added: list[tuple[Values, Sequence[str]]] = []
     for row in rows:
-        wanted = {key: value for key, value in row.items() if key in axes}
-        matching = [values for values, _ in combined if wanted.items() <= values.items()]
+        axis_values = {key: value for key, value in row.items() if key in axes}
+        matching = [values for values, _ in combined if axis_values.items() <= values.items()]
         for values in matching:
             values.update(row)
         if not matching:

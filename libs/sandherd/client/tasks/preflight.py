@@ -57,8 +57,8 @@ def _excessive_ttl(value: int | None, limit: int) -> HerdError | None:
 
 def lifetime_error(value: int, limit: int, field: str, option: str) -> HerdError:
     """The error for a lifetime that is longer than the herd allows."""
-    limit_text, wanted = duration_text(limit), duration_text(value)
-    message = f"a lifetime of {wanted} was requested; at most {limit_text} is allowed here, with all extensions"
+    limit_text, requested_text = duration_text(limit), duration_text(value)
+    message = f"a lifetime of {requested_text} was requested; at most {limit_text} is allowed here, with all extensions"
     return _error(message, field, f"use {option} {limit_text} or less")
 
 
