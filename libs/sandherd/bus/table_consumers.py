@@ -28,7 +28,7 @@ _log: Final = logs.get("table_consumers")
 async def create_consumers(bus: Bus) -> None:
     """Create every missing durable consumer, and retry until all exist. Existing ones are not changed."""
     attempt = 0
-    while problems := [found for found in await asyncio.gather(*(_create(bus, row) for row in CONSUMERS)) if found]:
+    while problems := list(filter(None, await asyncio.gather(*(_create(bus, row) for row in CONSUMERS)))):
         if attempt % _ATTEMPTS_PER_LOG_LINE == 0:
             _log.error("consumers not created, retrying", error="; ".join(problems))
         attempt += 1

@@ -102,5 +102,5 @@ async def send_answer(connection: Connection, command: "AnswerApproval", timeout
 
 
 def _code_of(delivery: "MessageOutcome") -> Code:
-    known = next((code for code in Code if code == delivery.code), None)
-    return known or (Code.CONFLICT if delivery.state is MessageState.EXPIRED else Code.REFUSED)
+    contract_code = next((code for code in Code if code == delivery.code), None)
+    return contract_code or (Code.CONFLICT if delivery.state is MessageState.EXPIRED else Code.REFUSED)

@@ -22,6 +22,6 @@ def _message(invalid: Any) -> str:
     """The text of the error. A number or `true` must be in quotes, because YAML reads it as a value of another type."""
     text = "argv has to be a list of strings"
     if isinstance(invalid, (bool, int, float)):
-        shown = str(invalid).lower()[:40]
-        return f'{text}: put {shown} in quotes, as in "{shown}"'
+        value_text = str(invalid).lower()[:40]
+        return f'{text}: put {value_text} in quotes, as in "{value_text}"'
     return text

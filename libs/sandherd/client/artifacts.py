@@ -56,16 +56,16 @@ class ArtifactScope:
 
 async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[EventArtifact]:
     """The artifacts that stored events refer to, without repetitions, oldest first. Raises `HerdError`."""
-    wanted = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
+    filters = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
     request = validated(
-        ListEvents, limit=_PAGE_SIZE, **{name: value for name, value in wanted.items() if value is not None}
+        ListEvents, limit=_PAGE_SIZE, **{name: value for name, value in filters.items() if value is not None}
     )
     seen: set[str] = set()
     async for page in queries.pages(send, request):
-        for found in _referred_artifacts(page.events):
-            if found.reference.subject not in seen:
-                seen.add(found.reference.subject)
-                yield found
+        for artifact in _referred_artifacts(page.events):
+            if artifact.reference.subject not in seen:
+                seen.add(artifact.reference.subject)
+                yield artifact
 
 
 async def find_artifact(send: SendRequest, name: str, scope: ArtifactScope) -> EventArtifact:
@@ -76,9 +76,9 @@ async def find_artifact(send: SendRequest, name: str, scope: ArtifactScope) -> E
     at = created_at(name)
     if scope == ArtifactScope() and at is not None:
         scope = ArtifactScope(since=at - _SEARCH_BEFORE, until=at + _SEARCH_AFTER)
-    async for found in artifacts(send, scope):
-        if found.name == name:
-            return found
+    async for artifact in artifacts(send, scope):
+        if artifact.name == name:
+            return artifact
     raise HerdError.of(
         Code.NOT_FOUND,
         f"no event refers to an artifact {name}",

@@ -172,10 +172,10 @@ def _select_branch(branches: "Sequence[requests.BranchView]", name: str) -> "req
     """The live branch, else the branch that changed last. Raises `HerdError` if several are live."""
     live = [view for view in branches if view.state is BranchState.LIVE]
     if len(live) > 1:
-        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_BRANCHES_SHOWN])
+        branch_list = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_BRANCHES_SHOWN])
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"several repositories have a branch {name}: {shown}",
+            f"several repositories have a branch {name}: {branch_list}",
             field="branch",
             remedy="name it by its id",
         )

@@ -132,10 +132,10 @@ class Herd(
 
         `secrets` are new values of variables of its `secret_env`; all of them, if the old ones are no longer stored.
         """
-        before = await self.task(task)
+        view = await self.task(task)
         sealed = await self._sealed_values(secrets) if secrets else None
         command = validated(wire.RetryTask, task=task, requested_by=by, sealed=sealed)
-        return await commands.retry_and_wait(self.connection, command, before, timeout)
+        return await commands.retry_and_wait(self.connection, command, view, timeout)
 
     async def send(
         self,

@@ -137,8 +137,8 @@ class EventStream:
         self._subscribed = True
 
     async def _find(self) -> Subscription:
-        known = await self._connection.request(ListSubscriptions())
-        subscription = next((each for each in known.subscriptions if each.name == self._name), None)
+        reply = await self._connection.request(ListSubscriptions())
+        subscription = next((each for each in reply.subscriptions if each.name == self._name), None)
         if subscription is None:
             raise HerdError.of(
                 Code.NOT_FOUND,

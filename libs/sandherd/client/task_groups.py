@@ -179,11 +179,12 @@ async def _within(timeout: float | None, work: Any) -> None:
 
 async def _wait_for_acceptance(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
     """Wait until all tasks are accepted or rejected, or until none is accepted for `ACCEPTANCE_SECONDS`."""
-    task_progress, before = watch.progress, -1
-    while not task_progress.is_accepted and task_progress.accepted > before:
-        before = task_progress.accepted
-        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_has_more_accepted, task_progress, before), on_progress))
+    task_progress, previous_count = watch.progress, -1
+    while not task_progress.is_accepted and task_progress.accepted > previous_count:
+        previous_count = task_progress.accepted
+        has_more_accepted = partial(_has_more_accepted, task_progress, previous_count)
+        await _within(ACCEPTANCE_SECONDS, watch.until(has_more_accepted, on_progress))
 
 
-def _has_more_accepted(task_progress: "progress.TaskProgress", before: int) -> bool:
-    return task_progress.accepted > before
+def _has_more_accepted(task_progress: "progress.TaskProgress", previous_count: int) -> bool:
+    return task_progress.accepted > previous_count

@@ -164,9 +164,9 @@ def write_text(text: str = "", *, end: str = "\n", error: bool = False, flush: b
     A message that can't be written to standard error is dropped, because it must not change what the command does.
     """
     out = sys.stderr if error else sys.stdout
-    shown = _with_paint_colours(text) if _PAINT_SEQUENCE.search(text) and out.isatty() else visible(text)
+    output = _with_paint_colours(text) if _PAINT_SEQUENCE.search(text) and out.isatty() else visible(text)
     with _error_discarded() if error else _output_errors():
-        out.write(shown + end)
+        out.write(output + end)
         if flush:
             out.flush()
 
@@ -303,13 +303,13 @@ def _columns() -> int:
 
 def _in_columns(line: str, columns: int) -> str:
     """The beginning of a line that fits into `columns`: a longer one would wrap, and could not be erased completely."""
-    shown, taken = "", 0
+    beginning, used_columns = "", 0
     for letter in line:
-        taken += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        if taken > columns:
+        used_columns += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if used_columns > columns:
             break
-        shown += letter
-    return shown
+        beginning += letter
+    return beginning
 
 
 def _with_paint_colours(text: str) -> str:
@@ -332,11 +332,11 @@ def _legible_sequence(code: str) -> str:
 
 def _limited_marks(match: re.Match[str]) -> str:
     """The text, in which marks above the maximum for one letter are replaced by their names."""
-    shown, marks = "", 0
+    output, marks = "", 0
     for letter in match[0]:
         marks = marks + 1 if unicodedata.category(letter) in _MARK_CATEGORIES else 0
-        shown += letter if marks <= _MAX_MARKS else _visible_name(letter)
-    return shown
+        output += letter if marks <= _MAX_MARKS else _visible_name(letter)
+    return output
 
 
 @cache

@@ -14,16 +14,16 @@ class DiffMismatchError(ValueError):
 
 def apply_diff(content: str, diff: str) -> str:
     """The content with the changes of the diff. Raises `DiffMismatchError`."""
-    before = _lines(content)
-    after: list[str] = []
+    old_lines = _lines(content)
+    new_lines: list[str] = []
     position = 0
     for start, hunk in _hunks(_lines(diff)):
-        if not position <= start <= len(before):
+        if not position <= start <= len(old_lines):
             raise DiffMismatchError("a hunk begins outside the content, or before the end of the previous hunk")
-        after += before[position:start]
+        new_lines += old_lines[position:start]
         position = start
-        position += _apply_hunk(before[start:], hunk, after)
-    return "".join(after + before[position:])
+        position += _apply_hunk(old_lines[start:], hunk, new_lines)
+    return "".join(new_lines + old_lines[position:])
 
 
 def _lines(text: str) -> list[str]:
@@ -54,8 +54,8 @@ def _hunks(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         yield start, body
 
 
-def _apply_hunk(before: Sequence[str], hunk: Sequence[str], after: list[str]) -> int:
-    """Append the hunk's result to `after`; returns how many lines of the content it replaces."""
+def _apply_hunk(old_lines: Sequence[str], hunk: Sequence[str], new_lines: list[str]) -> int:
+    """Append the hunk's result to `new_lines`; returns how many lines of the content it replaces."""
     replaced = 0
     for index, line in enumerate(hunk):
         if line.startswith(_NO_NEWLINE):
@@ -66,11 +66,11 @@ def _apply_hunk(before: Sequence[str], hunk: Sequence[str], after: list[str]) ->
         if index + 1 < len(hunk) and hunk[index + 1].startswith(_NO_NEWLINE):
             text = text.removesuffix("\n")
         if sign == "+":
-            after.append(text)
+            new_lines.append(text)
             continue
-        if replaced >= len(before) or before[replaced] != text:
+        if replaced >= len(old_lines) or old_lines[replaced] != text:
             raise DiffMismatchError("the content differs from what the diff expects")
         replaced += 1
         if sign == " ":
-            after.append(text)
+            new_lines.append(text)
     return replaced

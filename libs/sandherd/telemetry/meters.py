@@ -69,12 +69,12 @@ class Meters:
         """
         series = self._series_of(name, labels)
         ordered = sorted(values)
-        before = 0
+        counted = 0
         for bound, bucket in zip(series._upper_bounds, series._buckets, strict=True):  # noqa: SLF001  # as above
             total = bisect_right(ordered, bound)
-            if total > before:
-                bucket.inc(total - before)
-            before = total
+            if total > counted:
+                bucket.inc(total - counted)
+            counted = total
         series._sum.inc(sum(values))  # noqa: SLF001  # as above
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:

@@ -48,10 +48,10 @@ class SpanRow:
 
     def named(self, values: Values) -> str:
         """The name of a span with these attributes."""
-        known = {attribute.name: value for attribute, value in values.items()}
+        values_by_name = {attribute.name: value for attribute, value in values.items()}
 
         def filled(match: re.Match[str]) -> str:
-            value = known.get(match[1])
+            value = values_by_name.get(match[1])
             return "" if value is None else f" {_shortened(value)}"
 
         return _PLACEHOLDER.sub(filled, self.name)

@@ -188,11 +188,11 @@ class HeldMessages:
                 return
             outcomes = [outcome_of(error, items[0].delivery.deliveries)]
             self._log_failure(items[0].delivery, outcomes[0], error)
-        done = [item for item, outcome in zip(items, outcomes, strict=True) if outcome is DONE]
-        await self._send_acks(done, b"+ACK")
-        for item in done:
+        done_items = [item for item, outcome in zip(items, outcomes, strict=True) if outcome is DONE]
+        await self._send_acks(done_items, b"+ACK")
+        for item in done_items:
             self._remove(item)
-        self._counted(self._consumer.name, DONE, len(done))  # one call, because each costs as much time as an ack
+        self._counted(self._consumer.name, DONE, len(done_items))  # one call, because each costs as much time as an ack
         others = [(item, outcome) for item, outcome in zip(items, outcomes, strict=True) if outcome is not DONE]
         for start in range(0, len(others), _PARALLEL_DEAD_LETTERS):
             await asyncio.gather(

@@ -75,10 +75,10 @@ class Deployment:
         )
         for principal in (*SERVICES, Principal.OPERATOR):
             files.ensure(principal, "")
-        known = {
+        existing_projects = {
             folder.name.removeprefix(_CLIENT_PREFIX) for folder in (self.directory / "creds").glob(f"{_CLIENT_PREFIX}*")
         }
-        for project in sorted(known | set(projects)):
+        for project in sorted(existing_projects | set(projects)):
             files.ensure(Principal.CLIENT, project)
         files.ensure_provisioner(changes=changes)
         files.ensure_store_guard()

@@ -107,12 +107,12 @@ def remedy_of(error: HerdError) -> str | None:
 
 
 async def _request_report(connection: Connection, request: type[Examine]) -> ServiceReport | HerdError:
-    before = datetime.now(UTC)
+    sent_at = datetime.now(UTC)
     try:
         report = await connection.request(request(), timeout=8)
     except HerdError as error:
         return error
-    return ServiceReport(report, report.now - (before + (datetime.now(UTC) - before) / 2))
+    return ServiceReport(report, report.now - (sent_at + (datetime.now(UTC) - sent_at) / 2))
 
 
 def service_checks(answers: Answers, now: datetime) -> list[Check]:
@@ -154,8 +154,8 @@ def _check_service(name: str, answer: ServiceReport | HerdError) -> Check:
 
 def _own_remedy(part: Part) -> str:
     """The remedy for a problem of a service itself."""
-    known = (remedy for name, remedy in _WARNING_REMEDIES.items() if part.name.startswith(name))
-    return next(known, _REMEDIES[part.kind]) if part.kind is PartKind.WARNING else _REMEDIES[part.kind]
+    matching_remedies = (remedy for name, remedy in _WARNING_REMEDIES.items() if part.name.startswith(name))
+    return next(matching_remedies, _REMEDIES[part.kind]) if part.kind is PartKind.WARNING else _REMEDIES[part.kind]
 
 
 def _check_of_kind(name: str, kind: PartKind, parts: Iterable[Part], ok_text: str, *, complete: bool) -> Check:

@@ -49,8 +49,8 @@ class _Delays:
         delay, second = now - time.timestamp(), int(now)
         smallest, largest = self._seconds.get(second, (delay, delay))
         self._seconds[second] = (min(smallest, delay), max(largest, delay))
-        for old in [known for known in self._seconds if known < second - MEMORY_SECONDS]:
-            del self._seconds[old]
+        for expired in [each for each in self._seconds if each < second - MEMORY_SECONDS]:
+            del self._seconds[expired]
 
     def spread(self, now: float) -> float:
         """Seconds between the smallest and the largest delay. Delays over the limit, as of the history, are ignored."""

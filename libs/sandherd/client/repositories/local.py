@@ -141,10 +141,10 @@ async def _commit_of(top: Path, base: str) -> str:
     if commit := await branch_commit(top, base):
         return commit
     listed = await text_of(top, "for-each-ref", "--format=%(refname)", f"--count={_MAX_BRANCHES_SHOWN + 1}", HEADS)
-    known = [name.removeprefix(HEADS) for name in listed.splitlines()]
-    if not known:
+    branches = [name.removeprefix(HEADS) for name in listed.splitlines()]
+    if not branches:
         raise _error(f"{top} has no commit yet", "base", "commit first")
-    shown = ", ".join(known[:_MAX_BRANCHES_SHOWN]) + (", …" if known[_MAX_BRANCHES_SHOWN:] else "")
+    shown = ", ".join(branches[:_MAX_BRANCHES_SHOWN]) + (", …" if branches[_MAX_BRANCHES_SHOWN:] else "")
     raise _error(f"{top} has no branch {base}; there is: {shown}", "base", "name one of them with --base")
 
 

@@ -123,10 +123,10 @@ class Execution:
                 yield piece
             if self._is_complete():
                 return
-            before = self._offset
+            previous_offset = self._offset
             await self.poll()
             if not self._unread_output and not self._is_complete():
-                await progress.report(self._offset - before)
+                await progress.report(self._offset - previous_offset)
             progress.check()
 
     async def wait(self) -> ExecState:
@@ -145,10 +145,10 @@ class Execution:
 
     async def now(self) -> AsyncIterator[ExecOutput]:
         """The output of the command so far."""
-        before = -1
+        previous_offset = -1
         progress = ProgressCheck(READ_SECONDS, total_seconds=READ_SECONDS)
-        while before < self._offset and not self._is_complete():
-            before = self._offset
+        while previous_offset < self._offset and not self._is_complete():
+            previous_offset = self._offset
             await self.poll(wait=0)
             progress.check()
             ready, self._unread_output = self._unread_output, []

@@ -61,11 +61,11 @@ class SandboxOperations(NamedSecrets):
 
         The catalogue is cached, and requested again before a spec is refused.
         """
-        known = self._catalogue
-        if known is None or preflight.refusal(spec, known) is not None:
-            sealing = any(spec.env[name] for name in spec.secret_env)
-            known = self._catalogue = await self._catalogue_or_none(SEALING_SECONDS if sealing else CATALOGUE_SECONDS)
-        refused = preflight.refusal(spec, known) if known is not None else None
+        catalogue = self._catalogue
+        if catalogue is None or preflight.refusal(spec, catalogue) is not None:
+            seconds = SEALING_SECONDS if any(spec.env[name] for name in spec.secret_env) else CATALOGUE_SECONDS
+            catalogue = self._catalogue = await self._catalogue_or_none(seconds)
+        refused = preflight.refusal(spec, catalogue) if catalogue is not None else None
         if refused is not None:
             raise refused
         await self._check_named_secrets(spec)
@@ -173,9 +173,9 @@ class SandboxOperations(NamedSecrets):
 
     async def extend(self, sandbox: str, seconds: int, *, timeout: float = COMMAND_SECONDS) -> "requests.SandboxView":
         """Set the expiry of a sandbox to `seconds` from now. A later expiry is not changed."""
-        before = await self.sandbox(sandbox)
+        view = await self.sandbox(sandbox)
         command = validated(wire.ExtendSandbox, sandbox=sandbox, seconds=seconds)
-        return await commands.extend_and_wait(self.connection, command, before, timeout)
+        return await commands.extend_and_wait(self.connection, command, view, timeout)
 
     async def terminate(self, sandbox: str, *, reason: str = "requested by user") -> None:
         """Terminate a sandbox and every process in it. Raises `HerdError` (`conflict`) if it has ended."""
@@ -278,8 +278,8 @@ class SandboxOperations(NamedSecrets):
 
     async def _max_file_bytes(self) -> int | None:
         """The maximum file size in bytes; None if the spawner does not reply."""
-        known = self._catalogue = self._catalogue or await self._catalogue_or_none()
-        return None if known is None else known.max_file_bytes
+        catalogue = self._catalogue = self._catalogue or await self._catalogue_or_none()
+        return None if catalogue is None else catalogue.max_file_bytes
 
 
 def new_sandbox() -> str:

@@ -177,10 +177,10 @@ def _name_part(value: str) -> str:
 def _refuse_shared_names(entries: Sequence[Mapping[str, Any]], groups: Mapping[str, list[Combination]]) -> None:
     """Refuse two entries or two combinations with the same name, because a dependency would be ambiguous."""
     names = Counter(str(entry.get("name") or entry.get("task")) for entry in entries)
-    for name, found in groups.items():
+    for name, combinations in groups.items():
         if names[name] > 1:
             _refuse(name, "name", "two tasks have this name", "give each a different name")
-        shared = [suffix for suffix, count in Counter(choice.suffix for choice in found).items() if count > 1]
+        shared = [suffix for suffix, count in Counter(choice.suffix for choice in combinations).items() if count > 1]
         if shared:
             _refuse(name, "matrix", f"two combinations are named {name}-{shared[0]}", "change one of their values")
 

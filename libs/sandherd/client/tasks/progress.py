@@ -87,9 +87,9 @@ class TaskProgress:
 
     def apply(self, event: Envelope[Any]) -> None:
         """Update the state of a task from an event. Events of other tasks are ignored."""
-        known = self._outcomes.get(event.subject)
-        if known is not None:
-            self._outcomes[event.subject] = known.model_copy(update=self._changes(event))
+        outcome = self._outcomes.get(event.subject)
+        if outcome is not None:
+            self._outcomes[event.subject] = outcome.model_copy(update=self._changes(event))
 
     def _changes(self, event: Envelope[Any]) -> dict[str, Any]:
         data = event.data

@@ -65,9 +65,9 @@ async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork:
     _check_resumable(view, fork=fork)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, attempt):
-        stored = await _stored_results(send, assigned.sandbox)
-        if "transcript" in stored or (view.harness == STORES_OWN_SESSIONS and "session_id" in stored):
-            results = {name: value for name, value in stored.items() if work or name != "work"}
+        stored_results = await _stored_results(send, assigned.sandbox)
+        if "transcript" in stored_results or (view.harness == STORES_OWN_SESSIONS and "session_id" in stored_results):
+            results = {name: value for name, value in stored_results.items() if work or name != "work"}
             origin = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
             return validated(Resume, **origin, **results, fork=fork)
     attempt_text = task if attempt is None else f"attempt {attempt} of {task}"
@@ -84,9 +84,9 @@ async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
     view = await queries.task(send, task)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, None):
-        stored = await _stored_results(send, assigned.sandbox)
-        if "work" in stored:
-            return assigned.sandbox, stored["work"]
+        stored_results = await _stored_results(send, assigned.sandbox)
+        if "work" in stored_results:
+            return assigned.sandbox, stored_results["work"]
     raise HerdError.of(
         Code.NOT_FOUND,
         f"{task} has no stored work tree",

@@ -40,17 +40,17 @@ class TaskSelection:
         """
         if not self.labels:
             return [view for name in self.names for view in await self._named_tasks(send, name, expected)]
-        known = {view.task: view for view in await _past_tasks(send, self.labels)}
+        views_by_name = {view.task: view for view in await _past_tasks(send, self.labels)}
         live = [view async for view in live_tasks(send, self.labels)]
-        known |= {view.task: view for view in live}
-        if not (known or expected or self.are_new):
+        views_by_name |= {view.task: view for view in live}
+        if not (views_by_name or expected or self.are_new):
             raise HerdError.of(
                 Code.NOT_FOUND,
                 f"no task has {_label_text(self.labels)}",
                 field="label",
                 remedy="see `sandherd tasks list -o json`",
             )
-        return sorted(known.values(), key=lambda view: (view.submitted_at, view.task))
+        return sorted(views_by_name.values(), key=lambda view: (view.submitted_at, view.task))
 
     def expected(self, submitted: PendingCreations) -> list[str]:
         """The selected tasks among those that this client has submitted. The spawner may not have read them yet."""

@@ -88,8 +88,8 @@ class WebhookDelivery:
             ended.cancel()
 
     async def _subscription(self) -> Subscription:
-        known = (await self.herd.subscriptions()).subscriptions
-        matching = next((subscription for subscription in known if subscription.name == self.subscription), None)
+        subscriptions = (await self.herd.subscriptions()).subscriptions
+        matching = next((each for each in subscriptions if each.name == self.subscription), None)
         if matching is None:
             text = f"there is no subscription {self.subscription}"
             remedy = f"create it with `sandherd subscriptions create {self.subscription}`"
