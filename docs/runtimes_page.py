@@ -6,7 +6,7 @@ from typing import Final
 from pages import EMPTY, page, table
 
 from spawner.runtimes.boxes.provider import Abilities, ProviderFault
-from spawner.runtimes.boxes.runtime_errors import AS
+from spawner.runtimes.boxes.runtime_errors import RUNTIME_FAULTS
 from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.kubernetes.provider import PodProvider
@@ -318,7 +318,10 @@ def runtimes() -> str:
         NETWORK,
         WORKER,
         FAILING,
-        table(("provider", "error_type", "meaning"), ((fault, AS[fault], FAULTS[fault]) for fault in ProviderFault)),
+        table(
+            ("provider", "error_type", "meaning"),
+            ((fault, RUNTIME_FAULTS[fault], FAULTS[fault]) for fault in ProviderFault),
+        ),
         PROCESSES,
         filter_table(),
         NOTES,

@@ -93,9 +93,9 @@ def _use_own_ports(config: pytest.Config) -> None:
     if (worker := getattr(config, "workerinput", None)) is not None:
         size = len(BROKER_PORTS) // worker["workercount"]
         first = BROKER_PORTS.start + int(worker["workerid"].removeprefix("gw")) * size
-        begins = range(first, first + size - nats._TRIES + 1, nats._TRIES)
-        parts = itertools.cycle([range(begin, begin + nats._TRIES) for begin in begins])
-        nats._candidates = lambda: next(parts)
+        begins = range(first, first + size - nats._MAX_PROBED_PORTS + 1, nats._MAX_PROBED_PORTS)
+        parts = itertools.cycle([range(begin, begin + nats._MAX_PROBED_PORTS) for begin in begins])
+        nats._candidate_ports = lambda: next(parts)
 
 
 def _keep_no_logger() -> None:

@@ -145,7 +145,7 @@ async def _outside(port: int) -> dict[str, float]:
 
 
 def _forwarder_kib(runtime: ProcessRuntime) -> int:
-    for pid in runtime.ending.members(runtime.layout.directory("sbx-0")):
+    for pid in runtime.termination.members(runtime.layout.directory("sbx-0")):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"python" in words[0] and any(b"forwarder" in word for word in words):
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

@@ -11,6 +11,7 @@ from typing import Final
 
 from playwright.async_api import Browser, async_playwright, expect
 
+from tests.engines.own_network import OwnNetwork
 from tests.engines.packages import BUILD, alone, unpacked
 from tests.patience import PATIENCE
 
@@ -33,13 +34,17 @@ def files() -> Path:
 
 
 @asynccontextmanager
-async def browser() -> AsyncIterator[Browser]:
-    """Chromium without a window, and without connections of its own."""
+async def browser(network: OwnNetwork | None = None) -> AsyncIterator[Browser]:
+    """Chromium without a window, and without connections of its own, in a network namespace if one is given."""
     root = await asyncio.to_thread(files)
+    program = root / "usr" / "lib" / "chromium" / "chromium"
     expect.set_options(timeout=PATIENCE * 1000)  # its default of 5 s is too short for a busy machine
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(
-            executable_path=root / "usr" / "lib" / "chromium" / "chromium", args=list(_FLAGS), env=_environment(root)
+            executable_path=network.entry(program) if network else program,
+            args=list(_FLAGS),
+            env=_environment(root),
+            proxy={"server": network.proxy} if network else None,
         )
         try:
             yield chromium

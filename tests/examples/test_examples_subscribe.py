@@ -17,7 +17,7 @@ import pytest
 from event_ingest.main import compose
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError, RefusedError
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessage
@@ -123,7 +123,7 @@ def credentials(herd: Broker, tmp_path: Path) -> Path:
     """The credential of a subscriber of project p1, created as an operator does."""
     path = tmp_path / "reader.creds"
     words = ["credentials", "create", "--role", "subscriber", "--project", "p1", "--file", str(path)]
-    assert status_of(["--home", str(herd.home), *words]) == 0
+    assert run_command(["--home", str(herd.home), *words]) == 0
     return path
 
 

@@ -28,8 +28,7 @@ from sandherd.admin.deployment import reading_keys
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import BACKUP_INBOX, BACKUP_PERMISSIONS, PROVISIONER, presence_subject
 from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, NoResponderError, RequestTimeoutError
-from sandherd.bus.identity import HerdIdentity as Material
-from sandherd.bus.identity import Registrar
+from sandherd.bus.identity import HerdIdentity, Registrar
 from sandherd.bus.identity.credentials import parts_of, write_secret
 from sandherd.bus.provision import ProvisionError, provision
 from sandherd.bus.snapshots import NoSpaceError, SnapshotFailedError, restore, save, wait_for_streams
@@ -43,15 +42,16 @@ from sandherd.private_files import DIRECTORY, make_directory
 from sandherd.progress_steps import OnStep, ignore_step
 
 _CREDENTIAL_SECONDS: Final = 86_400.0
-_ANSWER_SECONDS: Final = 5.0
-_SPACE_SECONDS: Final = 45.0
+_PRESENCE_TIMEOUT_SECONDS: Final = 5.0
+_SPACE_RETRY_SECONDS: Final = 45.0
+"""How long a restore is retried while the broker reports too little space."""
 _RETRY_SECONDS: Final = 0.5
 _END_NOTICED_SECONDS: Final = 2.0
 """Seconds within which the broker notices that a service has ended."""
 _LAST_STREAM: Final = "ARTIFACTS"
 """The stream that is saved last: artifacts are stored before the events that refer to them, so none is missing."""
 _KEYS_STREAM: Final = "KV_secret_keys"
-_LEASES: Final = "KV_leases"
+_LEASES_STREAM: Final = "KV_leases"
 _STOP_REMEDY: Final = "stop spawner, event-ingest, monitor, message-relay and gateway; agents keep working meanwhile"
 
 
@@ -71,7 +71,7 @@ StreamResult = tuple[str, str]
 async def back_up(
     context: Context, keys: Path, folder: Path, *, with_secrets: bool = False, on_step: OnStep = ignore_step
 ) -> list[StreamResult]:
-    """Save all streams and buckets to a new folder; the keys of secrets only `with_secrets`. Raises `HerdError`."""
+    """Save all streams and buckets to a new folder; keys of secrets only if `with_secrets`. Raises `HerdError`."""
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
         with folder_errors(folder):
@@ -79,27 +79,27 @@ async def back_up(
             folder.mkdir(mode=DIRECTORY)
             folder.chmod(DIRECTORY)
         try:
-            held = await _save_streams(bus, folder, _names(with_secrets=with_secrets), on_step)
+            saved = await _save_streams(bus, folder, _stream_names(with_secrets=with_secrets), on_step)
             await _refuse_if_running(bus)  # a service started meanwhile may have changed streams not saved yet
         except BaseException:  # raised again: an incomplete backup is worse than none
             shutil.rmtree(folder)
             raise
-    return [(name, _size_text(one["state"])) for name, one in held.items()]
+    return [(name, _size_text(stream["state"])) for name, stream in saved.items()]
 
 
 async def _save_streams(bus: Bus, folder: Path, names: list[str], on_step: OnStep) -> dict[str, dict[str, Any]]:
-    held = {}
+    saved = {}
     for number, name in enumerate(names, 1):
         on_step(f"saving stream {name} ({number} of {len(names)})")
-        held[name] = await save(bus, name, folder / f"{name}.snapshot")
+        saved[name] = await save(bus, name, folder / f"{name}.snapshot")
     manifest = {
         "format": FORMAT,
         "version": version("sandherd"),
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "streams": held,
+        "streams": saved,
     }
     write_secret(folder / MANIFEST_FILE, json.dumps(manifest, indent=1) + "\n")
-    return held
+    return saved
 
 
 async def restore_streams(
@@ -113,14 +113,16 @@ async def restore_streams(
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
         states = {name: await _restore_state(bus, name, saved) for name, saved in manifest.items()}
-        wanted = {name: saved for name, saved in manifest.items() if states[name] is not RestoreState.SAME}
-        for number, (name, saved) in enumerate(wanted.items(), 1):
-            on_step(f"restoring stream {name} ({number} of {len(wanted)})")
+        to_restore = {name: saved for name, saved in manifest.items() if states[name] is not RestoreState.SAME}
+        for number, (name, saved) in enumerate(to_restore.items(), 1):
+            on_step(f"restoring stream {name} ({number} of {len(to_restore)})")
             if states[name] is RestoreState.UNUSED:
                 await bus.js.delete_stream(name)
             await _restore_stream(bus, folder, name, saved, replicas)
         await provision(bus.js, replicas)
-    return [(name, _size_text(saved["state"]) if name in wanted else "as it was") for name, saved in manifest.items()]
+    return [
+        (name, _size_text(saved["state"]) if name in to_restore else "as it was") for name, saved in manifest.items()
+    ]
 
 
 async def read_again(context: Context, keys: Path) -> int:
@@ -133,7 +135,7 @@ async def read_again(context: Context, keys: Path) -> int:
         return (await bus.js.stream_info(ingest.stream)).state.messages
 
 
-def _names(*, with_secrets: bool) -> list[str]:
+def _stream_names(*, with_secrets: bool) -> list[str]:
     buckets = (bucket.stream for bucket in BUCKETS if with_secrets or bucket.stream != _KEYS_STREAM)
     names = [*(stream.name for stream in STREAMS), *buckets]
     return [*(name for name in names if name != _LAST_STREAM), _LAST_STREAM]
@@ -144,17 +146,17 @@ async def _refuse_if_running(bus: Bus) -> None:
 
     A service changes several streams in one operation: a backup during it would be inconsistent.
     """
-    found = {service.value for service in SERVICES if await _is_subscribed(bus, service)}
+    running = {service.value for service in SERVICES if await _is_subscribed(bus, service)}
     # A service of the previous version may not support this request.
-    found |= await _pulling_services(bus, 0 if found else _END_NOTICED_SECONDS)
-    if found:
-        raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(found))} still running", remedy=_STOP_REMEDY)
+    running |= await _pulling_services(bus, 0 if running else _END_NOTICED_SECONDS)
+    if running:
+        raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(running))} still running", remedy=_STOP_REMEDY)
 
 
 async def _is_subscribed(bus: Bus, service: Principal) -> bool:
     """Whether a service subscribes to its requests, even if it is stuck."""
     try:
-        await bus.request(presence_subject(service), b"{}", timeout=_ANSWER_SECONDS)
+        await bus.request(presence_subject(service), b"{}", timeout=_PRESENCE_TIMEOUT_SECONDS)
     except NoResponderError:
         return False
     except RequestTimeoutError:
@@ -165,13 +167,13 @@ async def _is_subscribed(bus: Bus, service: Principal) -> bool:
 async def _pulling_services(bus: Bus, patience: float) -> set[str]:
     """The services that still pull from their consumers after at most `patience` seconds.
 
-    The broker has requests of a service that has just ended for a moment.
+    For a moment, the broker still has the requests of a service that has just ended.
     """
     deadline = time.monotonic() + patience
     while True:
-        found = {consumer.service.value for consumer in CONSUMERS if await _is_pulled(bus, consumer)}
-        if not found or time.monotonic() > deadline:
-            return found
+        pulling = {consumer.service.value for consumer in CONSUMERS if await _is_pulled(bus, consumer)}
+        if not pulling or time.monotonic() > deadline:
+            return pulling
         await asyncio.sleep(_RETRY_SECONDS)
 
 
@@ -188,14 +190,18 @@ async def _restore_state(bus: Bus, name: str, saved: Mapping[str, Any]) -> Resto
         state = (await bus.js.stream_info(name)).state
     except NotFoundError:
         return RestoreState.MISSING
-    was = saved["state"]
+    saved_state = saved["state"]
     if not state.last_seq:
         # The backup's stream may be empty as well; but a subscription may have been created.
-        same = not was["last_seq"] and state.consumer_count >= was.get("consumer_count", 0)
-        return RestoreState.SAME if same else RestoreState.UNUSED
-    if name == _LEASES:  # no service runs, so its entries are unused, and only its last sequence matters
-        return RestoreState.SAME if state.last_seq >= was["last_seq"] else RestoreState.UNUSED
-    if (state.messages, state.first_seq, state.last_seq) == (was["messages"], was["first_seq"], was["last_seq"]):
+        is_same = not saved_state["last_seq"] and state.consumer_count >= saved_state.get("consumer_count", 0)
+        return RestoreState.SAME if is_same else RestoreState.UNUSED
+    if name == _LEASES_STREAM:  # no service runs, so its entries are unused, and only its last sequence matters
+        return RestoreState.SAME if state.last_seq >= saved_state["last_seq"] else RestoreState.UNUSED
+    if (state.messages, state.first_seq, state.last_seq) == (
+        saved_state["messages"],
+        saved_state["first_seq"],
+        saved_state["last_seq"],
+    ):
         return RestoreState.SAME
     raise HerdError.of(
         Code.CONFLICT,
@@ -206,7 +212,7 @@ async def _restore_state(bus: Bus, name: str, saved: Mapping[str, Any]) -> Resto
 
 async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str, Any], replicas: int | None) -> None:
     request = {**saved, "config": {**saved["config"], **({"num_replicas": replicas} if replicas else {})}}
-    deadline = asyncio.get_running_loop().time() + _SPACE_SECONDS
+    deadline = asyncio.get_running_loop().time() + _SPACE_RETRY_SECONDS
     while True:
         try:
             return await restore(bus, name, folder / f"{name}.snapshot", request)
@@ -224,7 +230,7 @@ def _size_text(state: Mapping[str, Any]) -> str:
 async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus]:
     """A connection with all permissions for streams. Its credential is not written to a file. Raises `HerdError`."""
     with reading_keys(keys):
-        token, seed = parts_of(Registrar(Material(keys)).mint_stream_admin(_CREDENTIAL_SECONDS, BACKUP_PERMISSIONS))
+        token, seed = parts_of(Registrar(HerdIdentity(keys)).mint_stream_admin(_CREDENTIAL_SECONDS, BACKUP_PERMISSIONS))
     identity = ConnectionIdentity.renewing(lambda: token, seed)
     try:
         async with Bus.open(

@@ -18,8 +18,7 @@ from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS
 from sandherd.bus.identity.keys import read_claims
-from sandherd.bus.identity.material import CLAIMS_CREDENTIALS, PUSHED_ACCOUNTS
-from sandherd.bus.identity.material import HerdIdentity as Material
+from sandherd.bus.identity.material import CLAIMS_CREDENTIALS, PUSHED_ACCOUNTS, HerdIdentity
 from sandherd.bus.identity.minter import Registrar
 from sandherd.bus.identity.revocation import RevocationFailedError, push_token, system_connection
 from sandherd.bus.provision import Provisioned, ProvisionError, create_missing, provision
@@ -29,9 +28,11 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.names import UnsafeNameError
 
 _RETRY_SECONDS: Final = 0.5
-_CHANGE_SUBJECT: Final = f"{API}.STREAM.UPDATE.EVENTS"
+_STREAM_UPDATE_SUBJECT: Final = f"{API}.STREAM.UPDATE.EVENTS"
 """Only a credential with permission to change streams may publish to this subject."""
-_REMEDY: Final = "check that the broker runs at NATS_URL with this identity, and that SANDHERD_CREDENTIALS matches"
+_CONNECTION_REMEDY: Final = (
+    "check that the broker runs at NATS_URL with this identity, and that SANDHERD_CREDENTIALS matches"
+)
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,15 @@ class ProvisionerAccess:
     """A provisioner's credential, and whether it may change existing streams."""
 
     identity: ConnectionIdentity
-    changes: bool
+    may_change: bool
 
 
 async def set_up(
     context: Context, access: ProvisionerAccess, replicas: int | None, patience: float
 ) -> list[Provisioned]:
     """Create declared streams, consumers and buckets; change existing ones if `access` allows. Raises `HerdError`."""
-    api = API if access.changes else API_FROM_OUTSIDE
-    run = provision if access.changes else create_missing
+    api = API if access.may_change else API_FROM_OUTSIDE
+    run = provision if access.may_change else create_missing
     try:
         async with Bus.open(
             context.nats_url, name=PROVISIONER, identity=access.identity, inbox=INBOX, patience=patience, api=api
@@ -56,11 +57,11 @@ async def set_up(
     except ProvisionError as error:
         raise HerdError.of(Code.REFUSED, str(error)) from None
     except (BusError, nats.errors.Error, JetStreamError, TimeoutError) as error:
-        raise NotReachedError.of(Code.UNAVAILABLE, _error_text(error), remedy=_REMEDY) from None
+        raise NotReachedError.of(Code.UNAVAILABLE, _error_text(error), remedy=_CONNECTION_REMEDY) from None
 
 
 async def _with_retries(run: Callable[[], Awaitable[list[Provisioned]]], patience: float) -> list[Provisioned]:
-    """The result of `run`, retried for `patience` seconds: servers that have just started may have no leader yet."""
+    """The result of `run`. Retries for `patience` seconds, because servers that just started may have no leader."""
     deadline = asyncio.get_running_loop().time() + patience
     while True:
         try:
@@ -74,12 +75,12 @@ async def _with_retries(run: Callable[[], Awaitable[list[Provisioned]]], patienc
 def access_with_keys(keys: Path) -> ProvisionerAccess:
     """Access for one hour, minted with a herd's root keys and not written to a file. Raises `HerdError`."""
     with reading_keys(keys):
-        token, seed = parts_of(Registrar(Material(keys)).mint_stream_changer())
-    return ProvisionerAccess(ConnectionIdentity.renewing(lambda: token, seed), changes=True)
+        token, seed = parts_of(Registrar(HerdIdentity(keys)).mint_stream_changer())
+    return ProvisionerAccess(ConnectionIdentity.renewing(lambda: token, seed), may_change=True)
 
 
 def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
-    """Access with the provisioner's credentials file. Raises `HerdError` for any other, and for an expired one."""
+    """Access with the provisioner's credentials file. Raises `HerdError` for another one, and if it has expired."""
     path = _provisioner_credentials(credentials)
     expires = holder(path).expires_at
     if expires is None or expires <= now:
@@ -94,7 +95,8 @@ def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
         )
     claims = read_claims(parts_of(path.read_text())[0])
     return ProvisionerAccess(
-        ConnectionIdentity.file(path), changes=_CHANGE_SUBJECT in claims["nats"].get("pub", {}).get("allow", ())
+        ConnectionIdentity.file(path),
+        may_change=_STREAM_UPDATE_SUBJECT in claims["nats"].get("pub", {}).get("allow", ()),
     )
 
 
@@ -143,10 +145,10 @@ def creating(directory: Path) -> Iterator[None]:
 
 async def push_accounts(url: str, directory: Path, patience: float) -> list[str]:
     """Push the accounts of an identity to a running broker. Returns their names. Raises `HerdError`."""
-    material = Material(directory / "identity")
+    identity = HerdIdentity(directory / "identity")
     try:
-        tokens = {name: (material.broker / f"{name}.jwt").read_text() for name in PUSHED_ACCOUNTS}
-        async with system_connection(url, material.spawner / CLAIMS_CREDENTIALS, patience) as system:
+        tokens = {name: (identity.broker / f"{name}.jwt").read_text() for name in PUSHED_ACCOUNTS}
+        async with system_connection(url, identity.spawner / CLAIMS_CREDENTIALS, patience) as system:
             for token in tokens.values():
                 await push_token(system, token)
     except OSError as error:
@@ -156,7 +158,7 @@ async def push_accounts(url: str, directory: Path, patience: float) -> list[str]
     except RevocationFailedError as error:
         raise HerdError.of(Code.REFUSED, str(error)) from None
     except (BusError, nats.errors.Error, TimeoutError) as error:
-        raise NotReachedError.of(Code.UNAVAILABLE, _error_text(error), remedy=_REMEDY) from None
+        raise NotReachedError.of(Code.UNAVAILABLE, _error_text(error), remedy=_CONNECTION_REMEDY) from None
     return list(tokens)
 
 

@@ -18,13 +18,13 @@ def interruptible() -> Iterator[None]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
         raise RuntimeError("only a task can be interrupted")
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in handled:
+    previous_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    numbers = [number for number, handler in previous_handlers.items() if handler is not signal.SIG_IGN]
+    for number in numbers:
         loop.add_signal_handler(number, task.cancel)
     try:
         yield
     finally:
-        for number in handled:
+        for number in numbers:
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            signal.signal(number, previous_handlers[number])

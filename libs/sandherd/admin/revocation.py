@@ -37,7 +37,7 @@ _REVOCATION_PERMISSIONS: Final = Permissions(
 """The permissions of this command's credential: to read and write the lists of revoked keys."""
 
 
-def _is_own(registrar: Registrar, file: Path, bearer: Bearer) -> bool:
+def _is_of_this_herd(registrar: Registrar, file: Path, bearer: Bearer) -> bool:
     """Whether the file is a credential of this herd.
 
     The signature of its token is not verified here, so the file must also have the private key of the token's public
@@ -65,7 +65,7 @@ async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bear
     with reading_keys(keys):
         spawner = SpawnerKeys.read(identity.spawner)
         token, seed = parts_of(Registrar(identity).mint_stream_admin(allowed=_REVOCATION_PERMISSIONS))
-    if not _is_own(Registrar(identity), file, bearer):
+    if not _is_of_this_herd(Registrar(identity), file, bearer):
         raise HerdError.of(Code.REFUSED, f"{file} is not a credential of this herd", field="file")
     if spawner.people is None:
         raise HerdError.of(

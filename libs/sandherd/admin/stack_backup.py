@@ -36,7 +36,7 @@ DUMP: Final = "history.dump"
 KEYS: Final = "identity"
 ARTIFACTS: Final = "artifacts"
 _COPIED_FOLDERS: Final = (KEYS, "creds")
-_NEW_HOME: Final = "restore to a new home: `sandherd --home DIR restore …`; existing data is never overwritten"
+_NEW_HOME_REMEDY: Final = "restore to a new home: `sandherd --home DIR restore …`; existing data is never overwritten"
 
 
 async def back_up_stack(
@@ -113,9 +113,9 @@ def _partial_folder(folder: Path) -> Iterator[Path]:
 async def _save_and_rename(
     home: Path, partial: Path, folder: Path, on_step: OnStep, *, with_secrets: bool
 ) -> list[StreamResult]:
-    done = await _save(home, partial, on_step, with_secrets=with_secrets)
+    results = await _save(home, partial, on_step, with_secrets=with_secrets)
     partial.rename(folder)
-    return done
+    return results
 
 
 async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool) -> list[StreamResult]:
@@ -160,10 +160,10 @@ async def restore_stack(
     with _stack_errors():
         on_step("starting broker and database")
         async with stores(home, servers) as running:
-            history = await _has_history(running.database_url)
+            has_history = await _has_history(running.database_url)
             context = _context(home, running.broker.url)
             restored = await restore_streams(context, home / KEYS, folder, servers, on_step=on_step)
-            if history:
+            if has_history:
                 return [*restored, ("history", "as it was"), ("keys", "as they were")]
             on_step("restoring the history")
             await _run(
@@ -194,15 +194,17 @@ def restore_keys(home: Path, folder: Path) -> None:
     """Restore the keys of a herd to a home that has none. Raises `HerdError` if it has keys of another herd."""
     if (home / KEYS).exists():
         with reading_keys(home / KEYS):
-            same = HerdIdentity(home / KEYS).root_key("operator").public == _operator(folder)
-        if not same:
-            raise HerdError.of(Code.CONFLICT, f"{home} is the home of another herd", field="home", remedy=_NEW_HOME)
+            is_same_herd = HerdIdentity(home / KEYS).root_key("operator").public == _operator_key(folder)
+        if not is_same_herd:
+            raise HerdError.of(
+                Code.CONFLICT, f"{home} is the home of another herd", field="home", remedy=_NEW_HOME_REMEDY
+            )
         return
     for name in _COPIED_FOLDERS:
         copy_directory(folder / name, home / name)
 
 
-def _operator(folder: Path) -> str:
+def _operator_key(folder: Path) -> str:
     with reading_keys(folder / KEYS):
         return HerdIdentity(folder / KEYS).root_key("operator").public
 
@@ -219,9 +221,9 @@ async def _has_history(database: str) -> bool:
 async def _run(program: str, *options: str) -> None:
     """Run a program of Postgres. If it fails, raises `HerdError` with its last line of standard error."""
     command = [postgres_program(program), *options]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, umask=0o077)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    process = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, umask=0o077)
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or [f"status {process.returncode}"])[-1]
         raise HerdError.of(Code.REFUSED, f"{program} failed: {reason}", remedy="fix the cause, and try again")
 
 

@@ -20,8 +20,8 @@ from sandherd.contracts.errors import Code
 from sandherd.private_files import make_directory, write_file
 
 PYTHON_OF_KIND: Final[Mapping[str, str]] = {"claude": "3.11", "openhands": "3.12", "acp": "3.11"}
-"""By kind of agent that needs an SDK: the oldest Python version that the SDK supports."""
-_STAMP: Final = "sandherd-lock.sha256"  # a file in a complete environment, with the hash of its lock file
+"""The oldest Python version that the SDK of each kind of agent supports."""
+_STAMP_FILE: Final = "sandherd-lock.sha256"  # a file in a complete environment, with the hash of its lock file
 _MAX_ERROR_LINES: Final = 5
 _DIRECTORY_MODE: Final = 0o755
 """The mode of directories, whatever the umask: sandboxes read them with other user ids, only the owner may change
@@ -47,7 +47,7 @@ def lock_of(kind: str) -> Path:
 
 def is_installed(kind: str, directory: Path, lock: Path) -> bool:
     """Whether exactly the packages of this lock file are installed, and not every user of this host may change them."""
-    stamp = directory / kind / _STAMP
+    stamp = directory / kind / _STAMP_FILE
     return stamp.is_file() and stamp.read_text() == _digest(lock) and not is_world_writable(directory / kind)
 
 
@@ -85,12 +85,15 @@ def install(
     _restrict_writers(directory)
     new_environment = _create(f".{kind}-", directory)
     try:
-        _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(new_environment)], env)
+        _run(
+            [uv, "venv", "-q", "--clear", "--relocatable", "--python", _python_for(kind, env), str(new_environment)],
+            env,
+        )
         python = new_environment / "bin" / "python"
         options = ["--require-hashes", *(("--compile-bytecode",) if compile_modules else ())]
         _run([uv, "pip", "sync", "-q", *options, "--python", str(python), str(lock)], env)
         _set_modes(new_environment)
-        write_file(new_environment / _STAMP, _digest(lock), _FILE_MODE)
+        write_file(new_environment / _STAMP_FILE, _digest(lock), _FILE_MODE)
         _replace(new_environment, directory / kind)
     finally:
         shutil.rmtree(new_environment, ignore_errors=True)
@@ -126,9 +129,9 @@ def _set_modes(tree: Path) -> None:
     """
     for path, state in _stats(tree):
         executable = stat.S_ISDIR(state.st_mode) or state.st_mode & stat.S_IXUSR
-        wanted = _DIRECTORY_MODE if executable else _FILE_MODE
-        if stat.S_IMODE(state.st_mode) != wanted:
-            path.chmod(wanted)
+        mode = _DIRECTORY_MODE if executable else _FILE_MODE
+        if stat.S_IMODE(state.st_mode) != mode:
+            path.chmod(mode)
 
 
 def _stats(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -140,28 +143,31 @@ def _stats(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _replace(new_environment: Path, target: Path) -> None:
-    old = _create(f".{target.name}-old-", target.parent)
+    old_environment = _create(f".{target.name}-old-", target.parent)
     try:
         if target.exists():
-            target.rename(old / target.name)
+            target.rename(old_environment / target.name)
         new_environment.rename(target)
     finally:
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old_environment, ignore_errors=True)
 
 
-def _python(kind: str, environ: Mapping[str, str]) -> str:
-    """The interpreter for uv: this one if it is suitable, else one of the kind's version on PATH.
+def _python_for(kind: str, environ: Mapping[str, str]) -> str:
+    """The interpreter for uv: this one if it is new enough, else one of the kind's version on PATH.
+
+    For openhands, it is always one of the kind's version.
 
     If PATH has none, it is the number of that version, for which uv finds or downloads an interpreter.
     """
-    wanted = PYTHON_OF_KIND[kind]
-    is_new_enough = sys.version_info >= tuple(map(int, wanted.split(".")))
+    version = PYTHON_OF_KIND[kind]
+    is_new_enough = sys.version_info >= tuple(map(int, version.split(".")))
     if is_new_enough and kind != "openhands":
         return sys.executable
     # pyenv's shims on PATH start an interpreter only if the version is selected, which uv does not do.
-    variants: tuple[Mapping[str, str], ...] = ({}, {"PYENV_VERSION": wanted})
+    variants: tuple[Mapping[str, str], ...] = ({}, {"PYENV_VERSION": version})
     return next(
-        (path for added in variants if (path := _interpreter_path(f"python{wanted}", {**environ, **added}))), wanted
+        (path for variables in variants if (path := _interpreter_path(f"python{version}", {**environ, **variables}))),
+        version,
     )
 
 
@@ -171,34 +177,34 @@ def _interpreter_path(python: str, env: Mapping[str, str]) -> str | None:
     if path is None:
         return None
     command = [path, "-c", "import sys; print(sys.executable)"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    process = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return process.stdout.strip() or None if process.returncode == 0 else None
 
 
 def _uv(environ: Mapping[str, str]) -> str:
-    found = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=str(Path(sys.executable).parent))
-    if found is None:
+    program = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if program is None:
         raise HerdError.of(Code.UNAVAILABLE, "uv is not installed here", remedy="install it, as with `pip install uv`")
-    return found
+    return program
 
 
 def _uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment variables for uv, including pip's package index and certificate: uv ignores pip's variables."""
     names = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT"}
-    added = {
+    variables = {
         uv_name: environ[pip_name]
         for uv_name, pip_name in names.items()
         if uv_name not in environ and pip_name in environ
     }
-    return {**{name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}, **added}
+    return {**{name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}, **variables}
 
 
 def _run(command: list[str], env: Mapping[str, str]) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, umask=_UMASK
     )
-    if done.returncode:
-        end_of_output = " / ".join(done.stderr.strip().splitlines()[-_MAX_ERROR_LINES:])
+    if process.returncode:
+        end_of_output = " / ".join(process.stderr.strip().splitlines()[-_MAX_ERROR_LINES:])
         raise HerdError.of(
             Code.UNAVAILABLE,
             f"installation failed: {end_of_output}",

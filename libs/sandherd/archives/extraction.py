@@ -26,7 +26,8 @@ _ARCHIVE_ERRORS: Final = (EOFError, ValueError, OverflowError, zlib.error, gzip.
 
 
 __all__ = ["ExtractionResult", "MergeConflictError", "UnpackedTooLargeError", "merge", "unpack"]
-_WRITABLE, _READ, _RUN, _OWNER_RUNS = 0o600, 0o644, 0o755, 0o100
+_OWNER_WRITABLE, _ALL_READABLE, _ALL_EXECUTABLE, _OWNER_EXECUTABLE = 0o600, 0o644, 0o755, 0o100
+"""Permission bits of files, as the `data` filter sets them."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +53,25 @@ def unpack(
     `UnsafePathError` for entries outside the folder; and `OSError`. Entries before the error remain unpacked.
     """
     try:
-        weight = sys.maxsize if limit is None else limit
-        with opened(archive, weight) as (tar, reader):
-            files, links = _unpack_files(tar, reader, folder, weight, skips)
+        max_bytes = sys.maxsize if limit is None else limit
+        with opened(archive, max_bytes) as (tar, reader):
+            files, links = _unpack_files(tar, reader, folder, max_bytes, skips)
     except _ARCHIVE_ERRORS as error:
         raise tarfile.ReadError(str(error)) from None
-    stay = [outward or _stays_inside(link, folder) for link in links]
-    _create_links([link for link, stays in zip(links, stay, strict=True) if stays], folder)
-    left = [link for link, stays in zip(links, stay, strict=True) if not stays]
-    return ExtractionResult(files + len(links) - len(left), tuple((link.name, link.linkname) for link in left))
+    inside = [outward or _stays_inside(link, folder) for link in links]
+    _create_links([link for link, stays in zip(links, inside, strict=True) if stays], folder)
+    left_out = [link for link, stays in zip(links, inside, strict=True) if not stays]
+    return ExtractionResult(files + len(links) - len(left_out), tuple((link.name, link.linkname) for link in left_out))
 
 
 def _unpack_files(
     tar: tarfile.TarFile, reader: LimitedReader, folder: Path, limit: int, skips: Callable[[str], bool]
 ) -> tuple[int, list[tarfile.TarInfo]]:
     """Unpack everything but links. Returns how many files were unpacked, and the links."""
-    files, inside = 0, SafePaths()
+    files, safe_paths = 0, SafePaths()
     links: list[tarfile.TarInfo] = []
     for entry in entries(tar, limit):
-        inside.check(entry)
+        safe_paths.check(entry)
         if skips(entry.name):
             continue
         if entry.issym():
@@ -109,7 +110,9 @@ def _extract_data(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path, fo
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             shutil.copyfileobj(content, file)
-        target.chmod(_WRITABLE | (entry.mode & (_RUN if entry.mode & _OWNER_RUNS else _READ)))
+        target.chmod(
+            _OWNER_WRITABLE | (entry.mode & (_ALL_EXECUTABLE if entry.mode & _OWNER_EXECUTABLE else _ALL_READABLE))
+        )
         os.utime(target, (entry.mtime, entry.mtime))
     else:
         raise UnsafePathError(f"{entry.name[:200]!r} is not an allowed file, folder or link")
@@ -156,24 +159,24 @@ def merge(source: int, target: int) -> None:
     Folders are merged; files and links replace entries of the same name. Raises `MergeConflictError` before anything is
     moved, and `OSError`.
     """
-    _check(source, target, "")
-    _move(source, target)
+    _check_conflicts(source, target, "")
+    _move_entries(source, target)
 
 
-def _check(source: int, target: int, path: str) -> None:
+def _check_conflicts(source: int, target: int, path: str) -> None:
     for name in os.listdir(source):
         in_source, in_target = is_directory(source, name), is_directory(target, name)
         if in_target is not None and in_source is not in_target:
             raise MergeConflictError(f"{path}{name}")
         if in_source and in_target:
-            with opened_directory(source, name) as inner, opened_directory(target, name) as outer:
-                _check(inner, outer, f"{path}{name}/")
+            with opened_directory(source, name) as inner_source, opened_directory(target, name) as inner_target:
+                _check_conflicts(inner_source, inner_target, f"{path}{name}/")
 
 
-def _move(source: int, target: int) -> None:
+def _move_entries(source: int, target: int) -> None:
     for name in os.listdir(source):
         if is_directory(source, name) and is_directory(target, name):
-            with opened_directory(source, name) as inner, opened_directory(target, name) as outer:
-                _move(inner, outer)
+            with opened_directory(source, name) as inner_source, opened_directory(target, name) as inner_target:
+                _move_entries(inner_source, inner_target)
         else:
             os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)

@@ -13,6 +13,7 @@ from typing import Final
 from sandherd.archives.globs import Segment, literal_length, segments
 
 _NO_NAME: Final = re.compile(rb"(?!)")
+"""Matches nothing."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class _Rule:
         """Whether the rule matches this path."""
         if self.directories_only and not directory:
             return False
-        matched = name if self.anywhere else path
-        if not matched.startswith(self.literal):
+        text = name if self.anywhere else path
+        if not text.startswith(self.literal):
             return False
-        left = matched[len(self.literal) :]
-        return not left if self.rest is None else _fits(left.split(b"/"), self.rest)
+        rest_of_text = text[len(self.literal) :]
+        return not rest_of_text if self.rest is None else _match_segments(rest_of_text.split(b"/"), self.rest)
 
 
 class GitignoreRules:
@@ -42,8 +43,8 @@ class GitignoreRules:
 
     def __init__(self, content: bytes = b"") -> None:
         lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        found = [rule for line in lines if (rule := _rule(line.removesuffix(b"\r"))) is not None]
-        self._rules = found[::-1]
+        rules = [rule for line in lines if (rule := _parse_rule(line.removesuffix(b"\r"))) is not None]
+        self._rules = rules[::-1]
 
     def verdict(self, path: bytes, *, directory: bool) -> bool | None:
         """Whether the path, relative to the list's directory, is ignored; None if no rule matches."""
@@ -54,7 +55,7 @@ class GitignoreRules:
         return None
 
 
-def _rule(line: bytes) -> _Rule | None:
+def _parse_rule(line: bytes) -> _Rule | None:
     text = _trim(line.partition(b"\0")[0])
     if line.startswith(b"#") or not text:
         return None
@@ -76,23 +77,23 @@ def _trim(line: bytes) -> bytes:
     return line[: len(text) + backslashes % 2]
 
 
-def _fits(names: Sequence[bytes], rest: Sequence[Segment]) -> bool:
+def _match_segments(names: Sequence[bytes], rest: Sequence[Segment]) -> bool:
     """Whether all names match the segments `rest`, in order; a None in it stands for any number of names.
 
-    On a mismatch, the last None takes one more name. The names that earlier ones took need no revision.
+    On a mismatch, the last None takes one more name. The names that earlier Nones took need no revision.
     """
-    at = place = 0
-    again: tuple[int, int] | None = None
-    while at < len(names):
-        wanted = rest[place] if place < len(rest) else _NO_NAME
-        if wanted is None:
-            place += 1
-            again = (at, place)
-        elif wanted.fullmatch(names[at]):
-            at, place = at + 1, place + 1
-        elif again is None:
+    name_index = segment_index = 0
+    retry: tuple[int, int] | None = None
+    while name_index < len(names):
+        segment = rest[segment_index] if segment_index < len(rest) else _NO_NAME
+        if segment is None:
+            segment_index += 1
+            retry = (name_index, segment_index)
+        elif segment.fullmatch(names[name_index]):
+            name_index, segment_index = name_index + 1, segment_index + 1
+        elif retry is None:
             return False
         else:
-            at, place = again[0] + 1, again[1]
-            again = (at, place)
-    return all(one is None for one in rest[place:])
+            name_index, segment_index = retry[0] + 1, retry[1]
+            retry = (name_index, segment_index)
+    return all(segment is None for segment in rest[segment_index:])

@@ -8,7 +8,8 @@ Segment = re.Pattern[bytes] | None
 """What the name of one directory or file must match; None stands for any number of directories."""
 
 _SPECIAL: Final = re.compile(rb"[*?\[\\]")
-_ANY: Final = re.compile(rb"[^/]*")
+"""Matches the characters of a glob that are not literal."""
+_ANY_NAME: Final = re.compile(rb"[^/]*")
 _STAR: Final = b"*"
 _ESCAPED_SLASH: Final = rb"\/"
 _CLASSES: Final = {
@@ -16,34 +17,35 @@ _CLASSES: Final = {
     b"digit": rb"[0-9]", b"graph": rb"[!-~]", b"lower": rb"[a-z]", b"print": rb"[ -~]",
     b"punct": rb"[!-/:-@\[-`{-~]", b"space": rb"[ \t\n\r]", b"upper": rb"[A-Z]", b"xdigit": rb"[0-9A-Fa-f]",
 }  # fmt: skip
+"""Character classes, such as `[:alnum:]`, as expressions."""
 
 
-class _NeverError(Exception):
+class _NoMatchError(Exception):
     """The pattern is incomplete, so it matches nothing."""
 
 
 def literal_length(pattern: bytes) -> int:
     """The length of the literal prefix of the pattern."""
-    found = _SPECIAL.search(pattern)
-    return found.start() if found else len(pattern)
+    special = _SPECIAL.search(pattern)
+    return special.start() if special else len(pattern)
 
 
 def segments(glob: bytes, *, whole: bool) -> Sequence[Segment]:
     """The segments of a glob, one for each directory. With `whole`, the glob is for a single name, and `**` is `*`."""
     try:
         pieces = [list(_tokens(glob))] if whole else list(_split(_tokens(glob)))
-    except _NeverError:
+    except _NoMatchError:
         return [re.compile(rb"(?!)")]
-    found: list[Segment] = []
+    compiled: list[Segment] = []
     for number, piece in enumerate(pieces):
         escaped = piece[-1:] == [_ESCAPED_SLASH]
         names = piece[:-1] if escaped else piece
         if whole or not _is_double_star(names):
-            found.append(_expression(names))
+            compiled.append(_expression(names))
         else:
             # The last `**`, and one before `\/`, matches at least one directory.
-            found += [_ANY, None] if escaped or number == len(pieces) - 1 else [None]
-    return found
+            compiled += [_ANY_NAME, None] if escaped or number == len(pieces) - 1 else [None]
+    return compiled
 
 
 def _is_double_star(piece: Sequence[bytes]) -> bool:
@@ -63,22 +65,22 @@ def _split(tokens: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def _tokens(glob: bytes) -> Iterator[bytes]:
-    """Stars, slashes, and expressions for one byte each. Raises `_NeverError`."""
+    """Stars, slashes, and expressions for one byte each. Raises `_NoMatchError`."""
     at = 0
     while at < len(glob):
-        one = glob[at : at + 1]
+        byte = glob[at : at + 1]
         at += 1
-        if one == b"[":
+        if byte == b"[":
             members, at = _bracket(glob, at)
             yield members
-        elif one == b"\\":
+        elif byte == b"\\":
             if not glob[at : at + 1]:
-                raise _NeverError
+                raise _NoMatchError
             escaped = glob[at : at + 1]
             yield _ESCAPED_SLASH if escaped == b"/" else _byte_expression(escaped[0])
             at += 1
         else:
-            yield {b"?": b"[^/]", _STAR: _STAR, b"/": b"/"}.get(one) or _byte_expression(one[0])
+            yield {b"?": b"[^/]", _STAR: _STAR, b"/": b"/"}.get(byte) or _byte_expression(byte[0])
 
 
 def _byte_expression(byte: int) -> bytes:
@@ -90,68 +92,68 @@ def _expression(tokens: Sequence[bytes]) -> re.Pattern[bytes]:
 
     A star matches as little as possible, atomically: the next star can match what a longer match would have matched.
     """
-    first, *others = _runs(tokens)
+    first, *others = _between_stars(tokens)
     if not others:
         return re.compile(first)
     middle = b"".join(b"(?>[^/]*?%b)" % part for part in others[:-1] if part)
     return re.compile(first + middle + b"[^/]*" + others[-1])
 
 
-def _runs(tokens: Sequence[bytes]) -> list[bytes]:
+def _between_stars(tokens: Sequence[bytes]) -> list[bytes]:
     """The tokens before, between and after the stars."""
-    runs = [b""]
+    parts = [b""]
     for token in tokens:
         if token == _STAR:
-            runs.append(b"")
+            parts.append(b"")
         else:
-            runs[-1] += token
-    return runs
+            parts[-1] += token
+    return parts
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
-    """An expression for the bracket set that begins at `at`, and the position after it. Raises `_NeverError`."""
+    """An expression for the bracket set that begins at `at`, and the position after it. Raises `_NoMatchError`."""
     negated = glob[at : at + 1] in {b"!", b"^"}
     at += negated
     members: set[int] = set()
-    before: int | None = None
+    range_start: int | None = None
     first = True
     while first or glob[at : at + 1] != b"]":
         first = False
-        found, before, at = _member(glob, at, before)
-        members |= found
+        added, range_start, at = _member(glob, at, range_start)
+        members |= added
     chosen = (set(range(256)) - members if negated else members) - {ord("/")}
     return b"[%b]" % b"".join(map(_byte_expression, sorted(chosen))) if chosen else b"(?!)", at + 1
 
 
-def _member(glob: bytes, at: int, before: int | None) -> tuple[set[int], int | None, int]:
+def _member(glob: bytes, at: int, range_start: int | None) -> tuple[set[int], int | None, int]:
     """The bytes of one member of a set, the possible start of a range after it, and the position of the next member."""
-    one = _byte(glob, at)
-    if one == ord("-") and before and glob[at + 1 : at + 2] not in {b"", b"]"}:
-        end, at = _escape(glob, at + 1)
-        return set(range(before, end + 1)), None, at
-    if one == ord("[") and glob[at + 1 : at + 2] == b":":
+    byte = _byte(glob, at)
+    if byte == ord("-") and range_start and glob[at + 1 : at + 2] not in {b"", b"]"}:
+        end, at = _unescape(glob, at + 1)
+        return set(range(range_start, end + 1)), None, at
+    if byte == ord("[") and glob[at + 1 : at + 2] == b":":
         closing = glob.find(b"]", at + 2)
         if closing < 0:
-            raise _NeverError
+            raise _NoMatchError
         if closing > at + 2 and glob[closing - 1 : closing] == b":":
-            return _class(glob[at + 2 : closing - 1]), None, closing + 1
-        return {one}, one, at + 1
-    one, at = _escape(glob, at)
-    return {one}, one, at
+            return _class_members(glob[at + 2 : closing - 1]), None, closing + 1
+        return {byte}, byte, at + 1
+    byte, at = _unescape(glob, at)
+    return {byte}, byte, at
 
 
-def _class(name: bytes) -> set[int]:
+def _class_members(name: bytes) -> set[int]:
     if name not in _CLASSES:
-        raise _NeverError
+        raise _NoMatchError
     return {byte for byte in range(256) if re.fullmatch(_CLASSES[name], bytes([byte]))}
 
 
-def _escape(glob: bytes, at: int) -> tuple[int, int]:
+def _unescape(glob: bytes, at: int) -> tuple[int, int]:
     at += _byte(glob, at) == ord("\\")
     return _byte(glob, at), at + 1
 
 
 def _byte(glob: bytes, at: int) -> int:
     if at >= len(glob):
-        raise _NeverError
+        raise _NoMatchError
     return glob[at]

@@ -16,6 +16,7 @@ from sandherd.archives.gitignore import GitignoreRules
 
 GIT: Final = ".git"
 ALWAYS: Final = frozenset({GIT, "node_modules", "__pycache__", ".venv"})
+"""Names that are ignored in every directory."""
 UNFINISHED: Final = ".sandherd-part-"
 """The name prefix of files that are still being written into the work tree."""
 _GITIGNORE: Final = ".gitignore"
@@ -23,6 +24,7 @@ _MAX_BYTES: Final = 1024 * 1024
 _NO_RULES: Final = GitignoreRules()
 
 _Stamp = tuple[int, int, int] | None
+"""The time of the last change, the size and the inode of a file; None if it does not exist."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class _Scope:
     """The rules that one directory sets for itself and everything below."""
 
     stamps: tuple[_Stamp, ...] = ()
+    """The stamps of the files that the rules were read from."""
     gitignore: GitignoreRules = _NO_RULES
     repository: bool = False
     """Whether a repository begins here; rules of directories above do not apply to it."""
@@ -81,41 +84,41 @@ class IgnoreRules:
 
     def read(self, root: Path, directory: str, names: Collection[str]) -> bool:
         """Read the rules of a directory, whose entries are `names`. Returns whether the rules have changed."""
-        before = self._scopes.get(directory)
+        old_scope = self._scopes.get(directory)
         if _GITIGNORE not in names and GIT not in names:
             self._scopes.pop(directory, None)
-            return before is not None and self._update_git_directories(before, _Scope())
-        excluding = self._exclude_file(root, root / directory / GIT) if GIT in names else None
-        listed, git = root / directory / _GITIGNORE, root / directory / GIT
-        stamps = (_stamp(listed), _stamp(git), _stamp(excluding) if excluding else None)
-        if before is not None and before.stamps == stamps:
+            return old_scope is not None and self._update_git_directories(old_scope, _Scope())
+        exclude_file = self._exclude_file(root, root / directory / GIT) if GIT in names else None
+        gitignore, git = root / directory / _GITIGNORE, root / directory / GIT
+        stamps = (_stamp(gitignore), _stamp(git), _stamp(exclude_file) if exclude_file else None)
+        if old_scope is not None and old_scope.stamps == stamps:
             return False
         self._scopes[directory] = scope = _Scope(
             stamps,
-            GitignoreRules(content(listed)),
+            GitignoreRules(content(gitignore)),
             GIT in names,
-            (GitignoreRules(content(excluding) if excluding else b""), self._user),
-            _git_dir(root, excluding),
+            (GitignoreRules(content(exclude_file) if exclude_file else b""), self._user),
+            _git_dir(root, exclude_file),
         )
-        return self._update_git_directories(before, scope)
+        return self._update_git_directories(old_scope, scope)
 
     def _exclude_file(self, root: Path, git: Path) -> Path | None:
         """The path of a repository's exclude file; None if it is outside the tree, where a worker must not read."""
-        place = git
+        git_directory = git
         if not git.is_dir():
-            place = git.parent / _stored_path(git, b"gitdir: ")
-            if not self._may_read(root, place):
+            git_directory = git.parent / _stored_path(git, b"gitdir: ")
+            if not self._may_read(root, git_directory):
                 return None
-            place = place / _stored_path(place / "commondir")
-        real = Path(os.path.realpath(place / "info" / "exclude"))
+            git_directory = git_directory / _stored_path(git_directory / "commondir")
+        real = Path(os.path.realpath(git_directory / "info" / "exclude"))
         return real if self._may_read(root, real) else None
 
     def _may_read(self, root: Path, path: Path) -> bool:
         return not self._confined or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
-    def _update_git_directories(self, before: _Scope | None, after: _Scope) -> bool:
-        if (before is not None and before.git_dir) or after.git_dir:
-            self._git_dirs = frozenset(one.git_dir for one in self._scopes.values() if one.git_dir)
+    def _update_git_directories(self, old_scope: _Scope | None, new_scope: _Scope) -> bool:
+        if (old_scope is not None and old_scope.git_dir) or new_scope.git_dir:
+            self._git_dirs = frozenset(scope.git_dir for scope in self._scopes.values() if scope.git_dir)
         return True
 
 
@@ -128,17 +131,17 @@ def ignored_in(
     and of each directory in the folder apply.
     """
     ignored = rules or IgnoreRules()
-    within = f"{folder}/" if folder else ""
-    for directory in ("", *parents(within)):
+    prefix = f"{folder}/" if folder else ""
+    for directory in ("", *parents(prefix)):
         ignored.read(root, directory, _names(root / directory))
 
     def skips(path: str, directory: bool) -> bool:  # noqa: FBT001  # `pack`'s signature
         if with_git and GIT in path.split("/"):
             return False
-        if ignored(within + path, directory=directory):
+        if ignored(prefix + path, directory=directory):
             return True
         if directory:
-            ignored.read(root, within + path, _names(root / within / path))
+            ignored.read(root, prefix + path, _names(root / prefix / path))
         return False
 
     return skips
@@ -167,19 +170,20 @@ def _stored_path(path: Path, prefix: bytes = b"") -> str:
     return os.fsdecode(content(path).removeprefix(prefix).strip(b"\n\0").replace(b"\0", b""))
 
 
-def _git_dir(root: Path, excluding: Path | None) -> str | None:
+def _git_dir(root: Path, exclude_file: Path | None) -> str | None:
+    """The path of the git directory of an exclude file; None if it is named `.git`, or is outside the tree."""
     real = os.path.realpath(root)
-    if excluding is None or excluding.parts[-3:-2] == (GIT,) or not excluding.is_relative_to(real):
+    if exclude_file is None or exclude_file.parts[-3:-2] == (GIT,) or not exclude_file.is_relative_to(real):
         return None
-    return str(excluding.parent.parent.relative_to(real))
+    return str(exclude_file.parent.parent.relative_to(real))
 
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = path.lstat()
+        state = path.lstat()
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 def content(path: Path) -> bytes:

@@ -12,7 +12,7 @@ ENTRY: Final = 512
 """Bytes that each entry counts in addition to its size: those of its header."""
 LARGEST_HEADERS: Final = 512 * 1024 * 1024
 """Maximum bytes of all headers, which become names and entries in memory: enough for 350,000 packed files."""
-_LARGEST_READ: Final = 1024 * 1024
+_MAX_READ_BYTES: Final = 1024 * 1024
 """Content is read in smaller pieces; a header, such as a long name, is read whole."""
 _DECOMPRESSION_ERRORS: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
@@ -26,7 +26,7 @@ class LimitedReader:
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
         self._file, self._limit = file, limit
-        self._headers = LARGEST_HEADERS
+        self._header_bytes_left = LARGEST_HEADERS
         self._in_content = False
 
     @contextmanager
@@ -40,15 +40,15 @@ class LimitedReader:
 
     def read(self, size: int) -> bytes:
         """The next bytes, as `tarfile` needs them. Raises `ReadError` if they can't be decompressed."""
-        if not 0 <= size <= _LARGEST_READ:
-            raise UnpackedTooLargeError(f"the header of an entry is larger than {_LARGEST_READ} bytes")
+        if not 0 <= size <= _MAX_READ_BYTES:
+            raise UnpackedTooLargeError(f"the header of an entry is larger than {_MAX_READ_BYTES} bytes")
         try:
             data = self._file.read(size)
         except _DECOMPRESSION_ERRORS as error:
             raise tarfile.ReadError(str(error)) from None
         if not self._in_content:
-            self._headers -= len(data)
-        if self._headers < 0:
+            self._header_bytes_left -= len(data)
+        if self._header_bytes_left < 0:
             raise UnpackedTooLargeError("it has too many entries, or too long names")
         self._check(self._file.tell())
         return data

@@ -21,11 +21,11 @@ READ_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOE
 @contextmanager
 def opened_directory(parent: int, name: str) -> Iterator[int]:
     """The descriptor of a directory in an open directory, held open. Raises `OSError`, also if `name` is a link."""
-    found = os.open(name, READ_DIRECTORY, dir_fd=parent)
+    descriptor = os.open(name, READ_DIRECTORY, dir_fd=parent)
     try:
-        yield found
+        yield descriptor
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def is_directory(parent: int, name: str) -> bool | None:

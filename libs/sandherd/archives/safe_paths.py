@@ -49,8 +49,8 @@ class SafePaths:
 def may_point_outside(link: tarfile.TarInfo) -> bool:
     """Whether a link that `SafePaths` has accepted leads, or may lead, out of the folder."""
     parts = _path_parts(link.linkname)
-    ups = next((index for index, part in enumerate(parts) if part != _UP), len(parts))
-    return link.linkname.startswith("/") or ups >= len(_path_parts(link.name)) or _UP in parts[ups:]
+    leading_ups = next((index for index, part in enumerate(parts) if part != _UP), len(parts))
+    return link.linkname.startswith("/") or leading_ups >= len(_path_parts(link.name)) or _UP in parts[leading_ups:]
 
 
 def _path_parts(path: str) -> tuple[str, ...]:

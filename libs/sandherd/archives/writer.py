@@ -36,14 +36,14 @@ class _LimitedWriter(io.RawIOBase):
     """Forwards written bytes to `out`, within the limit and until the deadline."""
 
     def __init__(self, out: IO[bytes], limit: int | None, late: Callable[[], bool]) -> None:
-        self._out, self._left, self._late = out, limit, late
+        self._out, self._bytes_left, self._late = out, limit, late
 
     def write(self, data: object) -> int:
         """Forward bytes. Raises `ArchiveTooLargeError` or `DeadlinePassedError`."""
         view = memoryview(data)  # type: ignore[arg-type]  # `write` gets a bytes-like object
-        if self._left is not None:
-            self._left -= view.nbytes
-            if self._left < 0:
+        if self._bytes_left is not None:
+            self._bytes_left -= view.nbytes
+            if self._bytes_left < 0:
                 raise ArchiveTooLargeError
         if self._late():
             raise DeadlinePassedError
@@ -80,13 +80,13 @@ def pack(
     files = 0
     unread: list[str] = []
 
-    def failed(name: str, error: OSError) -> None:
+    def record_failure(name: str, error: OSError) -> None:
         if strict:
             raise error
         unread.append(name)
 
     with _open(_LimitedWriter(out, limit, late), compress=compress) as tar:
-        for name, path in _walk(root, skips, failed):
+        for name, path in _walk(root, skips, record_failure):
             if late():
                 raise DeadlinePassedError
             try:
@@ -95,7 +95,7 @@ def pack(
             except FileNotFoundError:
                 continue
             except OSError as error:
-                failed(name, error)
+                record_failure(name, error)
                 continue
             if descriptor is None:
                 files += _add(tar, info, None, strict=strict)
@@ -128,21 +128,21 @@ def _open(out: io.RawIOBase, *, compress: bool) -> tarfile.TarFile:
 
 
 def _walk(
-    root: Path, skips: Callable[[str, bool], bool], failed: Callable[[str, OSError], None]
+    root: Path, skips: Callable[[str, bool], bool], record_failure: Callable[[str, OSError], None]
 ) -> Iterator[tuple[str, str]]:
     """Every entry below the root: its relative name, and its path. A folder comes before its entries.
 
-    `failed` is called for a folder that can't be read; one that no longer exists is skipped.
+    `record_failure` is called for a folder that can't be read. A folder that no longer exists is skipped.
     """
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
+    folders = [""]
+    while folders:
+        folder = folders.pop()
         try:
             entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
         except FileNotFoundError:
             continue
         except OSError as error:
-            failed(folder.rstrip("/") or ".", error)
+            record_failure(folder.rstrip("/") or ".", error)
             continue
         for entry in entries:
             name = f"{folder}{entry.name}"
@@ -150,7 +150,7 @@ def _walk(
             if skips(name, directory):
                 continue
             if directory:
-                waiting.append(f"{name}/")
+                folders.append(f"{name}/")
             yield name, str(root / name)
 
 
@@ -169,20 +169,20 @@ def _add(tar: tarfile.TarFile, info: tarfile.TarInfo | None, file: IO[bytes] | N
     info.uid, info.gid = ROOT_OWNER
     info.uname = info.gname = ""
     if file and info.isreg():
-        tar.addfile(info, file if strict else _Padded(file, info.size))  # type: ignore[arg-type]  # addfile only reads
+        tar.addfile(info, file if strict else _PaddedFile(file, info.size))  # type: ignore[arg-type]  # addfile only reads
     else:
         tar.addfile(info)
     return not info.isdir()
 
 
-class _Padded:
+class _PaddedFile:
     """A file with its recorded size: truncated if it has grown, padded with zeros if it has shrunk."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file, self._left = file, size
+        self._file, self._bytes_left = file, size
 
     def read(self, size: int) -> bytes:
         """The next bytes; always as many as requested."""
-        size = min(size, self._left)
-        self._left -= size
+        size = min(size, self._bytes_left)
+        self._bytes_left -= size
         return self._file.read(size).ljust(size, b"\0")

@@ -25,12 +25,12 @@ def _run(arguments: list[str]) -> None:
     from sandherd.lazy_imports import start_lean
 
     start_lean()
-    from sandherd.cli.exit_status import status_of
+    from sandherd.cli.exit_status import run_command
     from sandherd.client.terminal_text import open_streams, write_traceback
 
     open_streams()
     sys.excepthook = write_traceback
-    _exit(status_of(arguments))
+    _exit(run_command(arguments))
 
 
 def _exit(status: int) -> None:

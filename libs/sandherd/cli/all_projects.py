@@ -6,12 +6,12 @@ from sandherd.client.context import Context, holder
 from sandherd.contracts.names import FLEET
 
 
-def everywhere(context: Context) -> Context:
+def with_all_projects(context: Context) -> Context:
     """The context with all projects, if it names no project and its credential is for all of them.
 
     Otherwise the context is returned unchanged.
     """
-    named = context.sources.get("project", "default") != "default"
-    if named or context.credentials is None or holder(context.credentials).project is not None:
+    is_named = context.sources.get("project", "default") != "default"
+    if is_named or context.credentials is None or holder(context.credentials).project is not None:
         return context
     return replace(context, project=FLEET, sources={**context.sources, "project": "credential"})

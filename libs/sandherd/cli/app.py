@@ -29,11 +29,11 @@ class CommandEntry:
     def register(self, app: typer.Typer, name: str) -> None:
         """Import the command or group, and add it to `app`."""
         module = import_module(f"{_PACKAGE}.{self.module}")
-        found: Any = getattr(module, self.attribute)
+        target: Any = getattr(module, self.attribute)
         if self.epilog is None:
-            app.add_typer(found, name=name)
+            app.add_typer(target, name=name)
         else:
-            app.command(name, cls=self.parser, epilog=getattr(module, self.epilog))(found)
+            app.command(name, cls=self.parser, epilog=getattr(module, self.epilog))(target)
 
 
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
@@ -102,26 +102,26 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  # as typer calls it
         raise typer.Exit
 
 
-def _path(text: str) -> Path:
+def _non_empty_path(text: str) -> Path:
     """A path. An empty text, as from an empty shell variable, is refused: as a path it is the current directory."""
     if not text:
         raise typer.BadParameter("it must not be empty: give a path, or leave the option out")
     return Path(text)
 
 
-def place(
+def store_location(
     ctx: typer.Context,
     *,
     nats_url: Annotated[str | None, typer.Option("--nats-url", metavar="URL", help="Address of the broker.")] = None,
     credentials: Annotated[
-        Path | None, typer.Option("--credentials", metavar="FILE", parser=_path, help="A NATS .creds file.")
+        Path | None, typer.Option("--credentials", metavar="FILE", parser=_non_empty_path, help="A NATS .creds file.")
     ] = None,
     home: Annotated[
         Path | None,
         typer.Option(
             "--home",
             metavar="DIR",
-            parser=_path,
+            parser=_non_empty_path,
             help="The local stack's directory [default: SANDHERD_HOME, else sandherd in XDG_DATA_HOME or "
             "~/.local/share].",
         ),
@@ -131,7 +131,7 @@ def place(
         typer.Option(
             "--config",
             metavar="FILE",
-            parser=_path,
+            parser=_non_empty_path,
             help="YAML settings file [default: SANDHERD_CONFIG, else the stack's].",
         ),
     ] = None,
@@ -165,7 +165,7 @@ def build(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Ty
         add_completion=complete,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(place)
+    app.callback()(store_location)
     for name in names:
         COMMANDS[name].register(app, name)
     return app
@@ -176,8 +176,8 @@ def build_for(arguments: Sequence[str]) -> typer.Typer:
 
     The subcommand is known if it is the first argument, or the first after options and their values.
     """
-    named = named_command(arguments)
-    return build(named[:1], complete=False) if named else build()
+    command_words = named_command(arguments)
+    return build(command_words[:1], complete=False) if command_words else build()
 
 
 def named_command(arguments: Sequence[str]) -> list[str]:
@@ -188,4 +188,4 @@ def named_command(arguments: Sequence[str]) -> list[str]:
     if not rest or rest[0] not in COMMANDS:
         return []
     is_group = COMMANDS[rest[0]].epilog is None
-    return [word for word in rest[: 2 if is_group else 1] if not word.startswith("-")]
+    return [argument for argument in rest[: 2 if is_group else 1] if not argument.startswith("-")]

@@ -18,41 +18,45 @@ from sandherd.contracts.errors import Code
 
 HEADER: Final = ("NAME", Column("KIND", cut=True), "SIZE", "EVENT", Column("FIELD", rank=1, cut=True), "TIME")
 STANDARD_OUTPUT: Final = "-"
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
 async def show_list(herd: Herd, name: str, output: Format) -> int:
     """List the artifacts in the events of a task or sandbox. Raises `HerdError` if there is no such task or sandbox."""
-    whose = await _whose(herd, name)
-    found = [one async for one in herd.artifacts(**whose)]
-    if not found:
-        await (herd.task(whose["task"]) if "task" in whose else herd.sandbox(whose["sandbox"]))
-    rows: list[list[object]] = [[one.name, one.kind, one.size, one.event, one.field, one.time] for one in found]
-    console.answer(output, {"artifacts": [_document(one) for one in found]}, HEADER, rows)
+    owner = await _owner_argument(herd, name)
+    artifacts = [artifact async for artifact in herd.artifacts(**owner)]
+    if not artifacts:
+        # raises HerdError if the task or sandbox is unknown
+        await (herd.task(owner["task"]) if "task" in owner else herd.sandbox(owner["sandbox"]))
+    rows: list[list[object]] = [
+        [artifact.name, artifact.kind, artifact.size, artifact.event, artifact.field, artifact.time]
+        for artifact in artifacts
+    ]
+    console.print_list(output, {"artifacts": [_document(artifact) for artifact in artifacts]}, HEADER, rows)
     return 0
 
 
-async def write_one(herd: Herd, name: str, target: str, owner: str | None) -> int:
+async def write_artifact(herd: Herd, name: str, target: str, owner: str | None) -> int:
     """Write the artifact of this name to a file, or to standard output if `target` is `-`. Raises `HerdError`."""
-    found = await herd.find_artifact(name, **({} if owner is None else await _whose(herd, owner)))
+    artifact = await herd.find_artifact(name, **({} if owner is None else await _owner_argument(herd, owner)))
     if target == STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as out, ProgressBar(name) as bar:
-            await herd.artifact(found.reference, out, on_progress=bar.move)
-            _show(found, out)
+            await herd.artifact(artifact.reference, out, on_progress=bar.move)
+            _show(artifact, out)
         return 0
-    local = Path(target)
-    if not local.absolute().parent.is_dir():
-        raise _invalid(f"{local.parent}: there is no such folder", "create it first")
+    path = Path(target)
+    if not path.absolute().parent.is_dir():
+        raise _invalid(f"{path.parent}: there is no such folder", "create it first")
     with (
-        tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as file,
+        tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=".sandherd-") as file,
         ProgressBar(name) as bar,
     ):
-        await herd.artifact(found.reference, file.file, on_progress=bar.move)
-        replace_file(file, local, 0o644)
-    return show_result(Format.TABLE, target, found.size, found.reference.sha256)
+        await herd.artifact(artifact.reference, file.file, on_progress=bar.move)
+        replace_file(file, path, 0o644)
+    return show_result(Format.TABLE, target, artifact.size, artifact.reference.sha256)
 
 
-async def _whose(herd: Herd, name: str) -> dict[str, Any]:
+async def _owner_argument(herd: Herd, name: str) -> dict[str, Any]:
     kind = kind_of(name)
     return {kind: await full_name(herd, name, kind)}
 
@@ -68,7 +72,7 @@ def _show(event_artifact: EventArtifact, content: IO[bytes]) -> None:
     Raises `HerdError` for binary content on a terminal.
     """
     if may_write_exactly():
-        while data := content.read(_PIECE):
+        while data := content.read(_CHUNK_BYTES):
             write_exactly(data)
         return
     if not _is_text(content):
@@ -77,7 +81,7 @@ def _show(event_artifact: EventArtifact, content: IO[bytes]) -> None:
             "write it to a file with -o FILE",
         )
     reader = codecs.getreader("utf-8")(content)
-    while text := reader.read(_PIECE):
+    while text := reader.read(_CHUNK_BYTES):
         write_text(text, end="")
     write_text()
 
@@ -86,7 +90,7 @@ def _is_text(content: IO[bytes]) -> bool:
     """Whether the content is UTF-8 without a zero byte. The file is at its beginning afterwards."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        while data := content.read(_PIECE):
+        while data := content.read(_CHUNK_BYTES):
             decoder.decode(data)
             if b"\0" in data:
                 return False

@@ -9,7 +9,7 @@ from typing import Final
 
 import typer
 
-from sandherd.cli.branch_names import branch_named
+from sandherd.cli.branch_names import find_branch
 from sandherd.cli.herd_session import Work
 from sandherd.cli.login_name import login_name
 from sandherd.cli.options import Format
@@ -31,11 +31,11 @@ PUSHING_SECONDS: Final = 15.0
 _DIFF_COMMAND: Final = "sandherd branches diff"
 
 
-async def conclude(herd: Herd, task: str, output: Format) -> None:
-    """Wait until the branch of an ended task is saved, and show it. In JSON formats nothing is printed but events."""
+async def show_saved_branch(herd: Herd, task: str, output: Format) -> None:
+    """Wait until the branch of an ended task is saved, and show it. JSON formats have only events, not the branch."""
     with StatusLine("saving the branch"):
         try:
-            view = await _settled(herd, task)
+            view = await _wait_until_saved(herd, task)
         except HerdError as error:
             if error.problem.code is not Code.NOT_FOUND:
                 print_error(f"the branch of {task} is not known: {error.line}")
@@ -44,19 +44,20 @@ async def conclude(herd: Herd, task: str, output: Format) -> None:
         _show_summary(view)
 
 
-async def _settled(herd: Herd, task: str) -> BranchView:
+async def _wait_until_saved(herd: Herd, task: str) -> BranchView:
+    """Wait until the branch of a task is saved, and then until it is pushed or `PUSHING_SECONDS` are over."""
     find = partial(herd.branch, task)
-    view = await until(herd.connection, find, lambda one: not one.saving, SAVING_SECONDS)
+    view = await until(herd.connection, find, lambda current: not current.saving, SAVING_SECONDS)
     if not view.pushing:
         return view
-    return await until(herd.connection, find, lambda one: not one.pushing, PUSHING_SECONDS)
+    return await until(herd.connection, find, lambda current: not current.pushing, PUSHING_SECONDS)
 
 
 def show(name: str, output: Format) -> Work:
     """The work of showing one branch, with what prevents its progress."""
 
     async def work(herd: Herd) -> int:
-        _show_one(await branch_named(herd, name), output)
+        _show_one(await find_branch(herd, name), output)
         return 0
 
     return work
@@ -68,18 +69,20 @@ def fetch(name: str, into: str, output: Format) -> Work:
     async def work(herd: Herd) -> int:
         from sandherd.cli.file_copy import ProgressBar  # only needed with files
 
-        view = await branch_named(herd, name)
+        view = await find_branch(herd, name)
         with ProgressBar(view.branch) as bar:
-            found = await herd.fetch_branch(view.id, into, on_progress=bar.move)
+            fetched = await herd.fetch_branch(view.id, into, on_progress=bar.move)
         if output.is_json:
-            document = {"branch": found.branch, "commit": found.commit, "repository": str(found.repository)}
-            console.document(output, document | {"previous": found.previous, "changed": found.changed})
+            document = {"branch": fetched.branch, "commit": fetched.commit, "repository": str(fetched.repository)}
+            console.print_document(output, document | {"previous": fetched.previous, "changed": fetched.changed})
         elif output is Format.NAME:
-            write_text(found.branch)
+            write_text(fetched.branch)
         else:
-            done = "is at" if found.changed else "already has"
-            write_text(f"{found.branch} in {found.repository} {done} {found.commit[:12]}: {branches.changes(view)}")
-            branch = shlex.quote(found.branch)
+            verb = "is at" if fetched.changed else "already has"
+            write_text(
+                f"{fetched.branch} in {fetched.repository} {verb} {fetched.commit[:12]}: {branches.changes(view)}"
+            )
+            branch = shlex.quote(fetched.branch)
             compare = f"git diff {shlex.quote(view.base)}...{branch}"
             write_text(f"compare it with `{compare}`; use it with `git merge {branch}`")
         return 0
@@ -91,7 +94,7 @@ def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: 
     """The work of pushing a branch and waiting for the result. The exit status is 1 if the branch is not pushed."""
 
     async def work(herd: Herd) -> int:
-        view = await branch_named(herd, name)
+        view = await find_branch(herd, name)
         if approve_paths and not view.approve:
             raise _no_paths_shown(view)
         if approve_paths and not yes:
@@ -106,7 +109,7 @@ def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: 
 
 
 def _no_paths_shown(view: BranchView) -> HerdError:
-    """The error for approval of paths that were not shown: they are known after a push of the commit was tried."""
+    """The error for an approval while no path needs one. Such paths are known only after an attempt to push."""
     return HerdError.of(
         Code.CONFLICT,
         f"no paths of {view.branch} at {view.commit[:12]} are waiting for approval",
@@ -120,23 +123,23 @@ def _push_has_ended(view: BranchView) -> bool:
 
 
 def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) -> Work:
-    """The work of deleting a branch and waiting for the result. Asks the user first if the branch has commits."""
+    """The work of deleting a branch and waiting for the result. Prompts for confirmation if the branch has commits."""
 
     async def work(herd: Herd) -> int:
-        view = await branch_named(herd, name)
+        view = await find_branch(herd, name)
         if view.commits and not yes:
             stays = here and view.pushed_commit == view.commit
             effect = "its commits stay in the repository" if stays else "its commits are lost"
             _confirm(f"{branches.summary(view)}; {effect}", [], f"Delete {view.branch}?")
         await herd.delete_branch(view.id, where="here" if here else "everywhere", by=login_name())
         with StatusLine("waiting until it is deleted"):
-            found = await until(herd.connection, partial(herd.branch, view.id), _deletion_has_ended(view), timeout)
+            deleted = await until(herd.connection, partial(herd.branch, view.id), _deletion_has_ended(view), timeout)
         if output.is_json or output is Format.NAME:
-            _show_one(found, output)
+            _show_one(deleted, output)
         else:
-            problem = f": {found.problem}" if found.problem else ""
-            write_text(" ".join(f"{found.branch} is {found.state}{problem}".split()))
-        return 0 if found.state is BranchState.DELETED else 1
+            problem = f": {deleted.problem}" if deleted.problem else ""
+            write_text(" ".join(f"{deleted.branch} is {deleted.state}{problem}".split()))
+        return 0 if deleted.state is BranchState.DELETED else 1
 
     return work
 
@@ -150,7 +153,7 @@ def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
     """The work of showing the diff of a branch from its base. A terminal gets it without control characters."""
 
     async def work(herd: Herd) -> int:
-        view = await branch_named(herd, name)
+        view = await find_branch(herd, name)
         with tempfile.TemporaryFile() as patch:
             await herd.branch_diff(view.id, patch)
             patch.seek(0)
@@ -164,11 +167,11 @@ def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
 
 def _show_one(view: BranchView, output: Format) -> None:
     if output.is_json:
-        console.document(output, view)
+        console.print_document(output, view)
     elif output is Format.NAME:
         write_text(view.id)
     else:
-        console.facts(branches.facts_of(view))
+        console.print_facts(branches.facts_of(view))
         _write_lines(branches.next_steps(view))
 
 
@@ -186,11 +189,11 @@ def _write_lines(lines: list[str]) -> None:
         write_text(" ".join(line.split()))
 
 
-def _confirm(what: str, paths: list[str], question: str) -> None:
-    """Ask on the terminal. Raises `HerdError` if there is no terminal, and `typer.Abort` unless the user agrees."""
+def _confirm(message: str, paths: list[str], question: str) -> None:
+    """Prompt for confirmation. Raises `HerdError` without a terminal, and `typer.Abort` unless the user agrees."""
     if not sys.stdin.isatty():
-        raise HerdError.of(Code.INVALID_FIELD, what.rstrip(":"), field="yes", remedy="agree with --yes")
-    write_text(what, error=True)
+        raise HerdError.of(Code.INVALID_FIELD, message.rstrip(":"), field="yes", remedy="agree with --yes")
+    write_text(message, error=True)
     for path in paths:
         write_text(f"  {path}", error=True)
     if not confirm(question):

@@ -36,27 +36,27 @@ def show_list(  # noqa: PLR0913  # the parts of a list, and the options of its c
 
     `watch` names domains of events: after each event of these domains the list is shown again, until an interrupt.
     """
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.cli.stderr import print_error
 
     if watch:
         from sandherd.cli.render.list_watch import watch_list
 
-        shown = watch_list(find, row, key=key, header=header, output=output, domains=watch)
-        return _talk(ctx, shown, project=project, operator=operator)
+        watch_work = watch_list(find, row, key=key, header=header, output=output, domains=watch)
+        return _run_work(ctx, watch_work, project=project, operator=operator)
 
     async def work(herd: "Herd") -> int:
-        found = await find(herd)
-        items = found.items if hasattr(found, "origin") else getattr(found, key)
-        named = {key: items, "next_cursor": found.next_cursor}
-        document = named | {"from": found.origin} if hasattr(found, "origin") else named
+        reply = await find(herd)
+        items = reply.items if hasattr(reply, "origin") else getattr(reply, key)
+        page = {key: items, "next_cursor": reply.next_cursor}
+        document = page | {"from": reply.origin} if hasattr(reply, "origin") else page
         rows = [row(item) for item in items]
-        answer(output, document, header, rows, name=name or (lambda row: str(row[0])))
-        if found.next_cursor is not None and not output.shows_truncation:
-            print_error(f"there are more {key}: continue with --cursor {found.next_cursor}, or set a higher --limit")
+        print_list(output, document, header, rows, name=name or (lambda row: str(row[0])))
+        if reply.next_cursor is not None and not output.shows_truncation:
+            print_error(f"there are more {key}: continue with --cursor {reply.next_cursor}, or set a higher --limit")
         return 0
 
-    return _talk(ctx, work, project=project, operator=operator)
+    return _run_work(ctx, work, project=project, operator=operator)
 
 
 def show_one(  # the parts of an item, and the options of its command
@@ -70,21 +70,21 @@ def show_one(  # the parts of an item, and the options of its command
     show: Callable[["Herd", Any], Awaitable[None]] | None = None,
 ) -> int:
     """Show one item with all its fields; `show` prints it as text, by default as a table. `key` is its name's field."""
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
 
     async def work(herd: "Herd") -> int:
-        found = await find(herd)
+        item = await find(herd)
         if output.is_json:
-            document(output, found)
+            print_document(output, item)
         elif output is Format.NAME:
-            write_text(str(getattr(found, key)))
+            write_text(str(getattr(item, key)))
         elif show is not None:
-            await show(herd, found)
+            await show(herd, item)
         else:
-            facts(dict(found))
+            print_facts(dict(item))
         return 0
 
-    return _talk(ctx, work, project=project, create=create)
+    return _run_work(ctx, work, project=project, create=create)
 
 
 def send_command(
@@ -92,11 +92,11 @@ def send_command(
 ) -> int:
     """Send a command about an item, and show the state that the item had before.
 
-    `target` is the verb, the kind and the name of the item. `send` raises `HerdError` (`conflict`) if it has ended.
+    `target` is the verb, the kind and the name of the item. `send` raises `HerdError` (`conflict`) for an ended item.
     """
     from sandherd.cli.herd_session import target_state
     from sandherd.cli.name_prefixes import full_name, live_sandbox_of, with_task_remedy
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.errors import HerdError
 
     verb, kind, start = target
@@ -110,12 +110,12 @@ def send_command(
             raise await with_task_remedy(herd, name, error) from None
         output = options["output"]
         if output.is_json:
-            document(output, {kind: name, "asked": verb, "was": state})
+            print_document(output, {kind: name, "asked": verb, "was": state})
         else:
             write_text(f"requested to {verb} {name} (state: {state or 'unknown, its services are unavailable'})")
         return 0
 
-    return _talk(ctx, work, project=options["project"])
+    return _run_work(ctx, work, project=options["project"])
 
 
 def show_change(
@@ -130,20 +130,20 @@ def show_change(
     activity: str = "waiting until it has taken effect",
 ) -> int:
     """Make a change, wait until it has taken effect, and show the new state. Raises `HerdError` if it is refused."""
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
 
     async def work(herd: "Herd") -> int:
         view = await change(herd)
         if output.is_json:
-            document(output, view)
+            print_document(output, view)
         else:
             write_text(describe(view))
         return 0
 
-    return _talk(ctx, work, project=project, operator=operator, create=create, activity=activity)
+    return _run_work(ctx, work, project=project, operator=operator, create=create, activity=activity)
 
 
-def _talk(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, **options: Any) -> int:
+def _run_work(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, **options: Any) -> int:
     from sandherd.cli.herd_session import run_as_operator, run_with_herd
 
     if operator:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SECONDS: Final = 1.0
 """Maximum seconds that a user waits for the names."""
 LIMIT: Final = 200
+"""Maximum number of names of each kind that are requested."""
 _PREFIXES: Final = {"tasks": "task-", "sandboxes": "sbx-"}
 
 
@@ -61,7 +62,7 @@ def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def secret_variables(ctx: typer.Context, incomplete: str) -> list[str]:
     """The values of `--secret VARIABLE[=NAME]`: the project's named secrets, after `VARIABLE=` if it was typed."""
     variable, equals, name = incomplete.rpartition("=")
-    return [variable + equals + found for found in secret_names(ctx, name)]
+    return [variable + equals + secret for secret in secret_names(ctx, name)]
 
 
 def context_names(_ctx: typer.Context, incomplete: str) -> list[str]:
@@ -70,10 +71,10 @@ def context_names(_ctx: typer.Context, incomplete: str) -> list[str]:
     from sandherd.client.named_contexts import LOCAL, contexts_file, read_contexts
 
     try:
-        known = sorted(read_contexts(contexts_file()).contexts)
+        names = sorted(read_contexts(contexts_file()).contexts)
     except HerdError:
-        known = []
-    return [name for name in [*known, LOCAL] if name.startswith(incomplete)]
+        names = []
+    return [name for name in [*names, LOCAL] if name.startswith(incomplete)]
 
 
 def part_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -90,11 +91,11 @@ def part_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _names(ctx: typer.Context, incomplete: str, lists: tuple[str, ...]) -> list[str]:
-    wanted = [one for one in lists if _may_begin(incomplete, _PREFIXES.get(one, ""))]
+    possible = [kind for kind in lists if _may_begin(incomplete, _PREFIXES.get(kind, ""))]
     import asyncio  # only needed for a completion
 
     try:
-        names = asyncio.run(_listed(ctx, wanted)) if wanted else []
+        names = asyncio.run(_request_names(ctx, possible)) if possible else []
     except Exception:  # noqa: BLE001  # an error message would be printed into the line that is being typed
         return []
     return [name for name in names if name.startswith(incomplete)]
@@ -104,7 +105,7 @@ def _may_begin(incomplete: str, prefix: str) -> bool:
     return incomplete.startswith(prefix) or prefix.startswith(incomplete)
 
 
-async def _listed(ctx: typer.Context, lists: list[str]) -> list[str]:
+async def _request_names(ctx: typer.Context, lists: list[str]) -> list[str]:
     import asyncio
 
     from sandherd.client.herd import Herd
@@ -112,21 +113,21 @@ async def _listed(ctx: typer.Context, lists: list[str]) -> list[str]:
 
     logs.configure("client", logs.SILENT)
     async with asyncio.timeout(SECONDS), Herd.connect(_context(ctx, lists), patience=SECONDS) as herd:
-        return [name for one in lists for name in await _LISTS[one](herd)]
+        return [name for kind in lists for name in await _REQUESTS[kind](herd)]
 
 
 def _context(ctx: typer.Context, lists: list[str]) -> "Context":
     from sandherd.client.context import Context
 
-    of_projects = lists == ["projects"]
-    options = ctx.find_root().params  # the options before the command: without a call they are not stored yet
+    lists_projects = lists == ["projects"]
+    options = ctx.find_root().params  # the options before the command; a completion does not store them in `ctx.obj`
     fields: dict[str, Any] = {name: options.get(name) for name in ("nats_url", "credentials", "home", "context")}
-    fields |= {"config": options.get("config_file"), "role": "operator" if of_projects else "client"}
-    if not of_projects:
+    fields |= {"config": options.get("config_file"), "role": "operator" if lists_projects else "client"}
+    if not lists_projects:
         return Context.resolve(**fields, project=ctx.params.get("project"))
-    from sandherd.cli.all_projects import everywhere
+    from sandherd.cli.all_projects import with_all_projects
 
-    return everywhere(Context.resolve(**fields))
+    return with_all_projects(Context.resolve(**fields))
 
 
 async def _sandboxes(herd: "Herd") -> list[str]:
@@ -141,7 +142,7 @@ async def _batches(herd: "Herd") -> list[str]:
     from sandherd.contracts.labels import BATCH_LABEL
 
     labels = [view.labels for view in (await herd.tasks(limit=LIMIT)).items]
-    return list(dict.fromkeys(one[BATCH_LABEL] for one in labels if BATCH_LABEL in one))
+    return list(dict.fromkeys(of_task[BATCH_LABEL] for of_task in labels if BATCH_LABEL in of_task))
 
 
 async def _branches(herd: "Herd") -> list[str]:
@@ -160,7 +161,7 @@ async def _secrets(herd: "Herd") -> list[str]:
     return [view.name for view in (await herd.secrets()).secrets]
 
 
-_LISTS: Final[Mapping[str, Callable[["Herd"], Awaitable[list[str]]]]] = {
+_REQUESTS: Final[Mapping[str, Callable[["Herd"], Awaitable[list[str]]]]] = {
     "sandboxes": _sandboxes,
     "tasks": _tasks,
     "batches": _batches,
@@ -169,4 +170,4 @@ _LISTS: Final[Mapping[str, Callable[["Herd"], Awaitable[list[str]]]]] = {
     "schedules": _schedules,
     "secrets": _secrets,
 }
-"""By kind of name: the function that requests the names."""
+"""The functions that request names, by the kind of name."""

@@ -12,13 +12,13 @@ _PROGRAM: Final = "sandherd"
 _VARIABLE: Final = "_SANDHERD_COMPLETE"
 
 
-def with_named_shell(arguments: Sequence[str]) -> tuple[str, str] | None:
+def completion_option(arguments: Sequence[str]) -> tuple[str, str] | None:
     """The option and the shell, if the arguments are `--install-completion` or `--show-completion` with a value."""
     parts = arguments[0].split("=", 1) if len(arguments) == 1 else list(arguments)
     return (parts[0], parts[1]) if len(parts) == 2 and parts[0] in {INSTALL, SHOW} else None
 
 
-def complete_in(option: str, shell: str) -> None:
+def handle_completion_option(option: str, shell: str) -> None:
     """Install or show the completion. Raises `HerdError` for a shell that is not supported."""
     from typer._completion_shared import get_completion_script, install
 

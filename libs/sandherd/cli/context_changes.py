@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.cli.options import Format
-from sandherd.cli.render.console import document
+from sandherd.cli.render.console import print_document
 from sandherd.cli.stderr import print_error
 from sandherd.client.context import holder
 from sandherd.client.errors import HerdError, checked_name
@@ -30,7 +30,7 @@ _PRECEDING_VARIABLES: Final = (CONTEXT_VARIABLE, "SANDHERD_HOME", "NATS_URL", "S
 
 def use(name: str, output: Format) -> int:
     """Make a context the current one, and warn of variables that take precedence. Raises `HerdError`, `OSError`."""
-    status = change(name, output, lambda known: known.use(name), f"the current context is {name}")
+    status = change(name, output, lambda contexts: contexts.use(name), f"the current context is {name}")
     _warn_of_variables(name)
     return status
 
@@ -42,17 +42,17 @@ def _warn_of_variables(name: str) -> None:
             print_error(f"{variable} is set and takes precedence over the current context; unset it to use {name}")
 
 
-def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContexts], done: str) -> int:
-    """Change the contexts, and print what was done. Raises `HerdError`, `OSError`."""
+def change(name: str, output: Format, edit: Callable[[NamedContexts], NamedContexts], message: str) -> int:
+    """Change the contexts with `edit`, and print `message`. Raises `HerdError`, `OSError`."""
     file = contexts_file()
-    act(read_contexts(file))  # a refused change must not create the folder
+    edit(read_contexts(file))  # a refused change must not create the folder
     with exclusive(file):
-        changed = act(read_contexts(file))
+        changed = edit(read_contexts(file))
         write_contexts(file, changed)
     if output.is_json:
-        document(output, {"context": name, "current": changed.current})
+        print_document(output, {"context": name, "current": changed.current})
     else:
-        write_text(done)
+        write_text(message)
     return 0
 
 
@@ -67,20 +67,20 @@ def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) 
             field=option.strip("-"),
             remedy="a context needs --url with the address of the broker, and --credentials with a .creds file",
         )
-    named = None if project is None else checked_name(project, "project")
+    project_name = None if project is None else checked_name(project, "project")
     # The credential is also read if --project is given: an invalid file is reported now and not at the first use.
     credential_project = holder(credentials).project
-    context = new_context(url, credentials, named or credential_project, ca)
+    context = new_context(url, credentials, project_name or credential_project, ca)
     if context.ca is not None and not context.ca.is_file():
         raise HerdError.of(
             Code.INVALID_FIELD, f"ca: {context.ca} is not a file", field="ca", remedy="name a PEM file of certificates"
         )
 
-    def act(named_contexts: NamedContexts) -> NamedContexts:
+    def edit(named_contexts: NamedContexts) -> NamedContexts:
         added = named_contexts.add(name, context, replace=replace)
         return added.use(name) if use else added
 
-    status = change(name, output, act, f"context {name} is added" + (", and is the current one" if use else ""))
+    status = change(name, output, edit, f"context {name} is added" + (", and is the current one" if use else ""))
     if use:
         _warn_of_variables(name)
     return status

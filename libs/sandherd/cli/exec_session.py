@@ -23,35 +23,38 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import INLINE_BYTES, ExecOutput, ExecState
 from sandherd.plurals import pluralize
 
-_ENDED: Final = {
+_END_TEXTS: Final = {
     "timed_out": "timed out",
     "killed": "killed",
     "failed": "could not be started",
 }
+"""Texts for the states of commands that have ended without an exit status of their own."""
 
 
-def run(sandbox: str, argv: Sequence[str], output: Format, *, env: Sequence[str], timeout: str, **more: Any) -> Work:
+def run(
+    sandbox: str, argv: Sequence[str], output: Format, *, env: Sequence[str], timeout: str, **arguments: Any
+) -> Work:
     """The work of running a command. Raises `HerdError` for an invalid command, before any connection is made."""
-    options = {"cwd": more["cwd"], "env": variables(env, os.environ), "timeout": seconds(timeout, "--timeout")}
+    options = {"cwd": arguments["cwd"], "env": variables(env, os.environ), "timeout": seconds(timeout, "--timeout")}
     command(sandbox, argv, **options)
-    stdin = _standard_input() if more["stdin"] else None
+    stdin = _read_standard_input() if arguments["stdin"] else None
     command(sandbox, argv, stdin=stdin, **options)
 
     async def work(herd: Herd) -> int:
-        started = await herd.exec(await sandbox_of(herd, sandbox), argv, stdin=stdin, **options)
-        if more["detach"]:
-            return _show_name(started, output)
+        execution = await herd.exec(await sandbox_of(herd, sandbox), argv, stdin=stdin, **options)
+        if arguments["detach"]:
+            return _show_name(execution, output)
         try:
-            return await _show_output(started, output)
+            return await _show_output(execution, output)
         except asyncio.CancelledError:
-            await started.end()
+            await execution.end()
             raise
 
     return work
 
 
-def earlier(sandbox: str, output: Format, *, status: str | None, kill: str | None) -> Work:
-    """The work of showing or ending a command that was started earlier."""
+def detached_command(sandbox: str, output: Format, *, status: str | None, kill: str | None) -> Work:
+    """The work of ending a detached command if `kill` names one, else of showing the command that `status` names."""
     name = checked_name(status or kill or "", "exec")
 
     async def work(herd: Herd) -> int:
@@ -60,54 +63,54 @@ def earlier(sandbox: str, output: Format, *, status: str | None, kill: str | Non
             return _show_state(await execution.kill(), output)
         pieces = [piece async for piece in execution.now()]
         assert execution.state is not None
-        return _show_so_far(execution.state, pieces, output)
+        return _show_detached(execution.state, pieces, output)
 
     return work
 
 
-def _standard_input() -> bytes:
+def _read_standard_input() -> bytes:
     """All of standard input. Raises `HerdError` if it is longer than `INLINE_BYTES`."""
-    found = sys.stdin.buffer.read(INLINE_BYTES + 1)
-    if len(found) > INLINE_BYTES:
+    data = sys.stdin.buffer.read(INLINE_BYTES + 1)
+    if len(data) > INLINE_BYTES:
         raise HerdError.of(
             Code.TOO_LARGE,
             f"standard input has more than {INLINE_BYTES} bytes",
             field="stdin",
             remedy="copy it into the sandbox with `sandherd cp`, and let the command read the file",
         )
-    return found
+    return data
 
 
-def _show_name(started: Execution, output: Format) -> int:
+def _show_name(execution: Execution, output: Format) -> int:
     if output.is_json:
-        console.document(output, {"sandbox": started.sandbox, "exec": started.name})
+        console.print_document(output, {"sandbox": execution.sandbox, "exec": execution.name})
     else:
-        write_text(started.name)
+        write_text(execution.name)
     return 0
 
 
-async def _show_output(started: Execution, output: Format) -> int:
+async def _show_output(execution: Execution, output: Format) -> int:
     pieces: list[ExecOutput] = []
     writer = _Writer()
-    async for piece in started.output():
+    async for piece in execution.output():
         if output.is_json:
             pieces.append(piece)
         else:
             writer.write(piece)
-    assert started.state is not None
+    assert execution.state is not None
     if output.is_json:
-        console.document(output, _document(started.state, pieces))
+        console.print_document(output, _document(execution.state, pieces))
     else:
-        _print_problem(started.state)
-    return exit_status(started.state)
+        _print_problem(execution.state)
+    return exit_status(execution.state)
 
 
 class _Writer:
     """Writes the output of a command: unchanged to a pipe or a file, without control sequences to a terminal."""
 
     def __init__(self) -> None:
-        new = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": new("replace"), "stderr": new("replace")}
+        new_decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": new_decoder("replace"), "stderr": new_decoder("replace")}
         self._colours = Paint.for_screen().on
 
     def write(self, piece: ExecOutput) -> None:
@@ -121,37 +124,37 @@ class _Writer:
 
 
 def _print_problem(state: ExecState) -> None:
-    why = _ENDED.get(state.state)
+    problem = _END_TEXTS.get(state.state)
     if state.state == "timed_out" and state.started_at and state.ended_at:
-        why = f"timed out after {(state.ended_at - state.started_at).total_seconds():.0f} s"
-    if why is not None:
-        print_error(f"{state.exec}: {why}" + (f": {state.error}" if state.error else ""))
+        problem = f"timed out after {(state.ended_at - state.started_at).total_seconds():.0f} s"
+    if problem is not None:
+        print_error(f"{state.exec}: {problem}" + (f": {state.error}" if state.error else ""))
     if state.dropped_bytes:
         print_error(f"{state.exec}: {pluralize(state.dropped_bytes, 'byte')} of its output dropped")
 
 
-def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format) -> int:
+def _show_detached(state: ExecState, pieces: Sequence[ExecOutput], output: Format) -> int:
     if output.is_json:
-        console.document(output, _document(state, pieces))
-        return _status_so_far(state)
+        console.print_document(output, _document(state, pieces))
+        return _detached_exit_status(state)
     writer = _Writer()
     for piece in pieces:
         writer.write(piece)
     print_error(_state_line(state))
-    return _status_so_far(state)
+    return _detached_exit_status(state)
 
 
-def _status_so_far(state: ExecState) -> int:
+def _detached_exit_status(state: ExecState) -> int:
     """The exit status of a command that has ended; 0 while it runs."""
     return 0 if state.state == "running" else exit_status(state)
 
 
 def _show_state(state: ExecState, output: Format) -> int:
     if output.is_json:
-        console.document(output, _document(state, []))
+        console.print_document(output, _document(state, []))
     else:
-        sent = f"{state.exec}: signal sent; see its state with --status"
-        write_text(sent if state.state == "running" else _state_line(state))
+        signal_text = f"{state.exec}: signal sent; see its state with --status"
+        write_text(signal_text if state.state == "running" else _state_line(state))
     return 0
 
 

@@ -7,7 +7,7 @@ import typer
 from typer._click.exceptions import NoSuchOption
 
 from sandherd.cli.app import build_for, named_command
-from sandherd.cli.completion_scripts import complete_in, with_named_shell
+from sandherd.cli.completion_scripts import completion_option, handle_completion_option
 from sandherd.cli.stderr import print_error
 from sandherd.client.terminal_text import discard_output, flush_output, has_reader, same_streams
 
@@ -19,9 +19,9 @@ MISUSED: Final = 2
 INTERRUPTED: Final = 130
 OUTPUT_NOT_READ: Final = 141
 """The exit status of a program that SIGPIPE has ended, because the reader of its output has exited, as `head` does."""
-_BEFORE_COMMAND: Final = frozenset({"--nats-url", "--credentials", "--home", "--config", "--context"})
+_GLOBAL_OPTIONS: Final = frozenset({"--nats-url", "--credentials", "--home", "--config", "--context"})
 """The options of `sandherd` itself."""
-_EXTRA: Final = "Got unexpected extra argument"
+_EXTRA_ARGUMENT_MESSAGE: Final = "Got unexpected extra argument"
 _VALIDATOR_MESSAGES: Final = {
     "Input should be greater than or equal to": "it has to be at least",
     "Input should be less than or equal to": "it has to be at most",
@@ -29,7 +29,8 @@ _VALIDATOR_MESSAGES: Final = {
     "Input should be a valid number, unable to parse string as a number": "it has to be a number",
     "Value error, ": "",
 }
-_NO_COMMAND: Final = "No such command"
+"""Texts of pydantic in messages, and their replacements."""
+_UNKNOWN_COMMAND_MESSAGE: Final = "No such command"
 _SYNONYMS: Final = (
     frozenset({"get", "show", "describe", "inspect"}),
     frozenset({"list", "ls", "ps"}),
@@ -38,10 +39,11 @@ _SYNONYMS: Final = (
     frozenset({"create", "add", "new", "set", "submit"}),
 )
 """Sets of verbs with one meaning in different programs. A group of commands has one or two verbs of a set."""
-_MISUSE: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
+_MISUSE_CODES: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
+"""Codes of errors with the exit status `MISUSED`, because an argument is wrong."""
 
 
-def status_of(arguments: Sequence[str]) -> int:
+def run_command(arguments: Sequence[str]) -> int:
     """Run the command and return its status. Expected errors, such as a refusal, are printed without a traceback.
 
     `help COMMAND` is the same as `COMMAND --help`, and `version` the same as `--version`.
@@ -55,16 +57,16 @@ def status_of(arguments: Sequence[str]) -> int:
         flush_output()
         return status
     except (OSError, UnicodeError) as error:
-        unread = isinstance(error, BrokenPipeError) and not has_reader()
+        output_not_read = isinstance(error, BrokenPipeError) and not has_reader()
         discard_output()
         # If the reader of the output has exited, no line is printed. Any other broken pipe, as of a child, is an error.
-        return OUTPUT_NOT_READ if unread else _environment_error(error)
+        return OUTPUT_NOT_READ if output_not_read else _environment_error(error)
 
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        found = _call(arguments)
-        return found if isinstance(found, int) else 0
+        result = _call(arguments)
+        return result if isinstance(result, int) else 0
     except typer.TyperException as error:
         print_error(_one_line(error))
         return MISUSED if error.exit_code == MISUSED else FAILED
@@ -75,9 +77,9 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _call(arguments: Sequence[str]) -> object:
-    """Call the command, and return its result. Raises its errors, also the one for which typer ends the process."""
-    if (named := with_named_shell(arguments)) is not None:
-        complete_in(*named)
+    """Call the command, and return its result. Raises its errors, also a broken pipe, for which typer would exit."""
+    if (shell_option := completion_option(arguments)) is not None:
+        handle_completion_option(*shell_option)
         return None
     app = build_for(arguments)
     try:
@@ -100,24 +102,31 @@ def _environment_error(error: OSError | UnicodeError) -> int:
 def _one_line(error: typer.TyperException) -> str:
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "sandherd"
-    if isinstance(error, NoSuchOption) and error.option_name in _BEFORE_COMMAND:
+    if isinstance(error, NoSuchOption) and error.option_name in _GLOBAL_OPTIONS:
         rest = command.partition(" ")[2]
         return f"{error.option_name} goes before the command: `sandherd {error.option_name} VALUE {rest}`"
-    if command.endswith("secrets set") and error.format_message().startswith(_EXTRA):
+    if command.endswith("secrets set") and error.format_message().startswith(_EXTRA_ARGUMENT_MESSAGE):
         return f"a secret's value is not an argument, which other users could read; see `{command} --help`"
     if isinstance(error, NoSuchOption) and command.endswith(" search"):
         return f"No such option: {error.option_name}; write text that begins with - after --: `{command} -- TEXT`"
     message = _without_validator_terms(" ".join(error.format_message().split())).rstrip(".")
-    if message.startswith(_NO_COMMAND) and not message.endswith("?") and (named := _synonyms(message, context)):
-        message = f"{message}. Did you mean {named}?"
+    if (
+        message.startswith(_UNKNOWN_COMMAND_MESSAGE)
+        and not message.endswith("?")
+        and (suggestions := _synonyms(message, context))
+    ):
+        message = f"{message}. Did you mean {suggestions}?"
     return f"{message} See `{command} --help`" if message.endswith("?") else f"{message}; see `{command} --help`"
 
 
 def _synonyms(message: str, context: Any) -> str:
     """The commands of the group that mean the same as the unknown command; empty if there is none."""
     if context is None or context.parent is None:
-        return ""  # `sandherd ls` lists files
-    name, commands = message.removeprefix(_NO_COMMAND).strip(" '"), getattr(context.command, "commands", {})
+        return ""  # outside of groups, such a verb is a command itself: `sandherd ls` lists files
+    name, commands = (
+        message.removeprefix(_UNKNOWN_COMMAND_MESSAGE).strip(" '"),
+        getattr(context.command, "commands", {}),
+    )
     alike = {other for synonyms in _SYNONYMS if name in synonyms for other in synonyms & commands.keys()}
     return " or ".join(f"'{other}'" for other in sorted(alike))
 
@@ -136,7 +145,7 @@ def _herd_error(error: Exception, arguments: Sequence[str]) -> int:
 
     if not isinstance(error, HerdError):
         raise error
-    misused = error.problem.code in _MISUSE
+    misused = error.problem.code in _MISUSE_CODES
     help_page = " ".join(["sandherd", *named_command(arguments), "--help"])
     remedy = f"see `{help_page}`" if misused else "check with `sandherd doctor`"
     if error.problem.code == "conflict":

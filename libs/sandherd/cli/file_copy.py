@@ -28,9 +28,9 @@ from sandherd.contracts.requests import FileEntry
 from sandherd.plurals import pluralize
 
 HEADER = ("KIND", "MODE", "SIZE", "MODIFIED", "PATH")
-_WIDTH: Final = 24
+_BAR_WIDTH: Final = 24
 _MIB: Final = 1 << 20
-_MAX_SHOWN: Final = 5
+_MAX_LISTED_LINKS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def copy(source: str, target: str, output: Format, *, recursive: bool, with_git:
             remedy="write it as SANDBOX:PATH, and a local path that has a colon as ./a:b",
         )
     if remote_source is not None:
-        git = GitFilter(keeps=with_git)
+        git = GitFilter(with_git=with_git)
         git.check(remote_source.path)
         return lambda herd: download(herd, remote_source, Path(target), output, recursive=recursive, git=git)
     assert remote_target is not None
@@ -92,9 +92,9 @@ async def _upload(herd: Herd, local: Path, remote: SandboxPath, output: Format) 
     remote = replace(remote, sandbox=await sandbox_of(herd, remote.sandbox))
     path = await _target_path(herd, local, remote)
     with ProgressBar(str(local)) as bar:
-        written = await herd.upload(remote.sandbox, local, path, on_progress=bar.move)
-    place = f"{remote.sandbox}:{path}"
-    return show_result(output, place, written.size, written.sha256, folder=local.is_dir(), files=written.files)
+        summary = await herd.upload(remote.sandbox, local, path, on_progress=bar.move)
+    target = f"{remote.sandbox}:{path}"
+    return show_result(output, target, summary.size, summary.sha256, folder=local.is_dir(), files=summary.files)
 
 
 async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
@@ -105,13 +105,13 @@ async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
     name = local.resolve().name
     if not remote.is_folder:
         try:
-            found = await herd.files(remote.sandbox, remote.path, limit=2)
+            listing = await herd.files(remote.sandbox, remote.path, limit=2)
         except HerdError as error:
             if error.problem.code is not Code.NOT_FOUND or error.problem.field == "sandbox":
                 raise
             return remote.path
-        itself = str(PurePosixPath(remote.path))
-        if [entry for entry in found.entries if entry.path == itself]:
+        normalized = str(PurePosixPath(remote.path))
+        if [entry for entry in listing.entries if entry.path == normalized]:
             return remote.path
     return str(PurePosixPath(remote.path) / name)
 
@@ -125,25 +125,25 @@ async def download(  # one parameter for each option
         raise _invalid(f"{local.parent}: there is no such folder", "create it first")
     remote = replace(remote, sandbox=await sandbox_of(herd, remote.sandbox))
     with tempfile.NamedTemporaryFile(dir=local.parent, prefix=".sandherd-") as out, ProgressBar(remote.path) as bar:
-        found = await herd.download(remote.sandbox, remote.path, out.file, on_progress=bar.move)
-        if found.kind == "folder":
+        result = await herd.download(remote.sandbox, remote.path, out.file, on_progress=bar.move)
+        if result.kind == "folder":
             if not recursive:
                 raise _invalid(f"{remote.path} is a folder", "copy it with -r")
             warn_about_links(archive.unpack(out.file, local, skips=git, prune=git.prune))
             git.report()
         else:
-            replace_file(out, local, found.mode)
-    return show_result(output, str(local), found.size, found.sha256 or "", folder=found.kind == "folder")
+            replace_file(out, local, result.mode)
+    return show_result(output, str(local), result.size, result.sha256 or "", folder=result.kind == "folder")
 
 
 def warn_about_links(links: Sequence[tuple[str, str]]) -> None:
     """Print one line about links that were not created here, because they may lead out of the folder."""
     if not links:
         return
-    shown = ", ".join(visible_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_SHOWN])
-    more = f" and {len(links) - _MAX_SHOWN} more" if len(links) > _MAX_SHOWN else ""
-    what = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
-    print_error(f"left out {what} out of the folder: {shown}{more}")
+    listed = ", ".join(visible_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_LISTED_LINKS])
+    more = f" and {len(links) - _MAX_LISTED_LINKS} more" if len(links) > _MAX_LISTED_LINKS else ""
+    subject = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
+    print_error(f"left out {subject} out of the folder: {listed}{more}")
 
 
 def replace_file(out: Any, local: Path, mode: int) -> None:
@@ -158,25 +158,25 @@ def replace_file(out: Any, local: Path, mode: int) -> None:
     Path(spare).replace(local)
 
 
-def show_result(output: Format, place: str, size: int, sha256: str, *, folder: bool = False, **more: int) -> int:
+def show_result(output: Format, path: str, size: int, sha256: str, *, folder: bool = False, **fields: int) -> int:
     """Show what was copied. The size of a folder is the size of its archive. Returns the exit status."""
     if output.is_json:
-        console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
+        console.print_document(output, {"path": path, "size": size, "sha256": sha256, **fields})
     else:
-        what = "a folder, as an archive of " if folder else ""
-        write_text(f"{place}: {what}{pluralize(size, 'byte')}, SHA-256 {sha256[:16]}…")
+        prefix = "a folder, as an archive of " if folder else ""
+        write_text(f"{path}: {prefix}{pluralize(size, 'byte')}, SHA-256 {sha256[:16]}…")
     return 0
 
 
-def entries(place: str, output: Format, *, recursive: bool) -> Work:
+def entries(location: str, output: Format, *, recursive: bool) -> Work:
     """The work of listing a folder. Raises `HerdError` for an invalid sandbox name."""
-    folder = sandbox_path(place) or SandboxPath(checked_name(place, "sandbox"), ".")
+    folder = sandbox_path(location) or SandboxPath(checked_name(location, "sandbox"), ".")
 
     async def work(herd: Herd) -> int:
-        found = await herd.files(await sandbox_of(herd, folder.sandbox), folder.path, recursive=recursive)
-        console.answer(output, found, HEADER, [_row(entry) for entry in found.entries], name=path_of)
-        if found.truncated and not output.shows_truncation:
-            print_error(f"only the first {pluralize(len(found.entries), 'entry is', 'entries are')} shown")
+        listing = await herd.files(await sandbox_of(herd, folder.sandbox), folder.path, recursive=recursive)
+        console.print_list(output, listing, HEADER, [_row(entry) for entry in listing.entries], name=path_of)
+        if listing.truncated and not output.shows_truncation:
+            print_error(f"only the first {pluralize(len(listing.entries), 'entry is', 'entries are')} shown")
         return 0
 
     return work
@@ -196,22 +196,22 @@ class ProgressBar:
 
     def __init__(self, name: str) -> None:
         self._name = visible_line(name)
-        self._on = sys.stderr.isatty()
-        self._begun = time.monotonic()
+        self._is_shown = sys.stderr.isatty()
+        self._started = time.monotonic()
         self._waiting = StatusLine(f"{self._name}  waiting")
 
     def move(self, transferred: int, size: int) -> None:
         """Show that `transferred` of `size` bytes were transferred."""
-        if self._on:
+        if self._is_shown:
             self._waiting.step("")
             write_progress(self.line(transferred, size))
 
     def line(self, transferred: int, size: int) -> str:
         """The text of the line: name, bar, percentage and speed."""
-        part = transferred / size if size else 1.0
-        full = round(_WIDTH * part)
-        speed = transferred / _MIB / max(time.monotonic() - self._begun, 0.001)
-        return f"{self._name}  {'█' * full}{'░' * (_WIDTH - full)} {part:4.0%}  {speed:.1f} MiB/s"
+        fraction = transferred / size if size else 1.0
+        filled = round(_BAR_WIDTH * fraction)
+        speed = transferred / _MIB / max(time.monotonic() - self._started, 0.001)
+        return f"{self._name}  {'█' * filled}{'░' * (_BAR_WIDTH - filled)} {fraction:4.0%}  {speed:.1f} MiB/s"
 
     def __enter__(self) -> Self:
         self._waiting.__enter__()

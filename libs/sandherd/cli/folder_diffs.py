@@ -24,7 +24,8 @@ _GIT: Final = (
     "git", "diff", "--no-index", "--binary", "--no-prefix", "--no-ext-diff", "--no-textconv", "--no-color",
     "--no-renames",
 )  # fmt: skip
-_PIECE: Final = 1024 * 1024
+"""The command that compares two folders. It runs no external diff programs and no text conversions."""
+_CHUNK_BYTES: Final = 1024 * 1024
 _MAX_LINE_BYTES: Final = 64 * 1024
 """Maximum bytes of a line to show on a terminal."""
 LARGEST_DOCUMENT: Final = 64 * 1024 * 1024
@@ -32,7 +33,9 @@ LARGEST_DOCUMENT: Final = 64 * 1024 * 1024
 
 
 def write(folder: Path, out: IO[bytes]) -> None:
-    """Write the differences of the subfolders `a` and `b` as a patch, without git directories and what `b` ignores.
+    """Write the differences of the subfolders `a` and `b` as a patch.
+
+    The patch leaves out git directories, and files that the ignore rules in `b` match.
 
     Raises `HerdError` if git is not installed, or fails.
     """
@@ -76,11 +79,11 @@ def show(patch: IO[bytes], name: str, output: Format, *, kind: str = "task", com
     """
     if output.is_json:
         text = _document(patch, f"{command} {name}").decode(errors="replace")
-        console.document(output, {kind: name, "diff": text})
+        console.print_document(output, {kind: name, "diff": text})
     elif sys.stdout.isatty():
         _show_on_terminal(patch)
     else:
-        while data := patch.read(_PIECE):
+        while data := patch.read(_CHUNK_BYTES):
             write_exactly(data)
 
 
@@ -97,13 +100,13 @@ def _document(patch: IO[bytes], command: str) -> bytes:
 
 
 def _show_on_terminal(patch: IO[bytes]) -> None:
-    paint, begins = Paint.for_screen(), True
+    paint, at_line_start = Paint.for_screen(), True
     while data := patch.readline(_MAX_LINE_BYTES):
-        whole = data.endswith(b"\n") or len(data) < _MAX_LINE_BYTES
-        if begins:  # the rest of a longer line is left out
+        is_complete = data.endswith(b"\n") or len(data) < _MAX_LINE_BYTES
+        if at_line_start:  # the rest of a longer line is left out
             [line] = diff_lines(data.decode(errors="replace"))
-            write_text(diff_line(line if whole else f"{line}…", paint))
-        begins = whole
+            write_text(diff_line(line if is_complete else f"{line}…", paint))
+        at_line_start = is_complete
 
 
 def _drop_ignored(a: Path, b: Path, below: str, ignored: Callable[[str, bool], bool]) -> None:
@@ -114,7 +117,7 @@ def _drop_ignored(a: Path, b: Path, below: str, ignored: Callable[[str, bool], b
         if not ignored(path, directory):
             if directory:
                 _drop_ignored(a, b, f"{path}/", ignored)
-        elif directory and _is_folder(b / path):
+        elif directory and _is_folder(b / path):  # everything in an ignored folder is ignored
             _drop_ignored(a, b, f"{path}/", lambda _path, _directory: True)
         elif directory or not os.path.lexists(b / path):
             _remove(entry)

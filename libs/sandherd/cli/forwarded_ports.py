@@ -9,7 +9,7 @@ from typing import Final
 from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
-from sandherd.cli.render.console import line
+from sandherd.cli.render.console import print_line
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -18,7 +18,8 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED
 
 _CHECK_SECONDS: Final = 5.0
-_LAST_PORT: Final = 65_535
+"""The interval in seconds at which the state of the sandbox is requested."""
+_MAX_PORT: Final = 65_535
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class PortPair:
 
 def port_pair(text: str) -> PortPair:
     """Parse `REMOTE`, `LOCAL:REMOTE` or `:REMOTE`. Raises `HerdError`."""
-    before, colon, remote = text.rpartition(":")
-    local = before or "0" if colon else remote
+    local_text, colon, remote = text.rpartition(":")
+    local = local_text or "0" if colon else remote
     if not (_is_port(remote) and (_is_port(local) or local == "0")):
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -80,7 +81,7 @@ async def _wait_for_end(herd: Herd, sandbox: str) -> None:
 
 def _show(sandbox: str, local: int, remote: int, output: Format) -> None:
     if output.is_json:
-        line({"sandbox": sandbox, "local": local, "remote": remote})
+        print_line({"sandbox": sandbox, "local": local, "remote": remote})
     else:
         write_text(f"127.0.0.1:{local} -> {sandbox}:{remote}", flush=True)
 
@@ -90,4 +91,4 @@ def _report(error: HerdError) -> None:
 
 
 def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= len(str(_LAST_PORT)) and 0 < int(text) <= _LAST_PORT
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_PORT)) and 0 < int(text) <= _MAX_PORT

@@ -7,7 +7,7 @@ from typing import Final
 
 import typer
 
-from sandherd.cli.all_projects import everywhere
+from sandherd.cli.all_projects import with_all_projects
 from sandherd.cli.options import HerdLocation
 from sandherd.cli.status_line import StatusLine
 from sandherd.cli.stopped_stack import is_stopped
@@ -45,13 +45,15 @@ def run_with_herd(
     `activity` describes the work; a terminal shows it while the work takes long and prints nothing.
     """
     with StatusLine(activity) if activity is not None else nullcontext():
-        found = command_context(ctx, project=project, role=role)
-        return asyncio.run(_talk(found, work, create=create, shown=activity is not None))
+        context = command_context(ctx, project=project, role=role)
+        return asyncio.run(_run_work(context, work, create=create, shows_activity=activity is not None))
 
 
 def run_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:
-    """Like `run_with_herd`, as an operator: of all projects, unless one is named or the credential is for one."""
-    return asyncio.run(_talk(everywhere(command_context(ctx, project=project, role="operator")), work, create=create))
+    """Like `run_with_herd`, as an operator: for all projects, unless one is named or the credential is for one."""
+    return asyncio.run(
+        _run_work(with_all_projects(command_context(ctx, project=project, role="operator")), work, create=create)
+    )
 
 
 def command_context(
@@ -61,15 +63,15 @@ def command_context(
 
     With `local`, named contexts are not used.
     """
-    place = ctx.find_object(HerdLocation) or HerdLocation()
+    location = ctx.find_object(HerdLocation) or HerdLocation()
     return Context.resolve(
-        nats_url=place.nats_url,
-        credentials=place.credentials,
-        home=place.home,
+        nats_url=location.nats_url,
+        credentials=location.credentials,
+        home=location.home,
         project=project,
         role=role,
-        config=place.config,
-        context=LOCAL if local else place.context,
+        config=location.config,
+        context=LOCAL if local else location.context,
     )
 
 
@@ -85,14 +87,14 @@ async def target_state(view: Awaitable[TaskView | SandboxView]) -> str | None:
         return None
 
 
-async def _talk(context: Context, work: Work, *, create: bool = False, shown: bool = False) -> int:
-    """Connect and do the work. If no activity is `shown` yet, the status line shows that it connects."""
+async def _run_work(context: Context, work: Work, *, create: bool = False, shows_activity: bool = False) -> int:
+    """Connect and do the work. Unless `shows_activity`, a status line shows that it connects."""
     # The command itself reports errors to the user, in one line.
     logs.configure("client", "critical")
-    known = context.sources.get("nats_url", SettingSource.DEFAULT) != SettingSource.DEFAULT
-    patience = PATIENCE if known and not is_stopped(context) else 0
+    is_configured = context.sources.get("nats_url", SettingSource.DEFAULT) != SettingSource.DEFAULT
+    patience = PATIENCE if is_configured and not is_stopped(context) else 0
     async with AsyncExitStack() as stack:
-        with nullcontext() if shown else StatusLine(f"connecting to {context.nats_url}"):
+        with nullcontext() if shows_activity else StatusLine(f"connecting to {context.nats_url}"):
             herd = await stack.enter_async_context(Herd.connect(context, patience=patience))
         end_start(short=True)
         if not create and _may_be_mistyped(context):
@@ -104,7 +106,7 @@ async def _talk(context: Context, work: Work, *, create: bool = False, shown: bo
 
 def _may_be_mistyped(context: Context) -> bool:
     """Whether the command line names a project that is neither the default nor that of the credential."""
-    named = context.sources.get("project") == SettingSource.PARAMETER
-    if not named or context.project in {FLEET, _DEFAULT_PROJECT}:
+    is_from_command_line = context.sources.get("project") == SettingSource.PARAMETER
+    if not is_from_command_line or context.project in {FLEET, _DEFAULT_PROJECT}:
         return False
     return context.credentials is None or holder(context.credentials).project != context.project

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.5
 
 
-async def wait_restored(herd: "Herd", requested: "HistoryRestore") -> "HistoryRestore":
+async def wait_until_restored(herd: "Herd", requested: "HistoryRestore") -> "HistoryRestore":
     """Wait until a restore is complete, or has a problem. Returns its state."""
-    found = requested
+    restore = requested
     with StatusLine(f"restoring {requested.day}"):
-        while found.done_at is None and found.problem is None:
+        while restore.done_at is None and restore.problem is None:
             await asyncio.sleep(_POLL_SECONDS)
             restores = (await herd.history_status()).restores
-            found = next((one for one in restores if _key(one) == _key(requested)), found)
-    return found
+            restore = next((current for current in restores if _key(current) == _key(requested)), restore)
+    return restore
 
 
 def _key(history_restore: "HistoryRestore") -> tuple[object, object]:

@@ -16,12 +16,12 @@ def with_home(text: str, home: Path | None) -> str:
 
 def home_in(arguments: Sequence[str]) -> Path | None:
     """The value of `--home` before the command. None if it is not given, or if `--nats-url` names the broker."""
-    rest, found = list(arguments), None
+    rest, home = list(arguments), None
     while rest and rest[0].startswith("--"):
         option, equals, value = rest[0].partition("=")
         if option == "--nats-url":
             return None
         if option == "--home":
-            found = Path(value if equals else next(iter(rest[1:]), ""))
+            home = Path(value if equals else next(iter(rest[1:]), ""))
         del rest[: 1 if equals else 2]
-    return found
+    return home

@@ -27,15 +27,15 @@ def examine_local(sources: Mapping[str, RepositorySource | None]) -> dict[str, L
 
 
 async def _examine_each(sources: Mapping[str, RepositorySource]) -> dict[str, LocalRepository]:
-    found: dict[RepositorySource, LocalRepository] = {}
+    examined: dict[RepositorySource, LocalRepository] = {}
     with StatusLine("reading the repository", quiet=QUIET_SECONDS):
         for source in dict.fromkeys(sources.values()):
-            found[source] = await examine(source)
-    for top, count in {one.top: one.uncommitted for one in found.values() if one.uncommitted}.items():
+            examined[source] = await examine(source)
+    for top, count in {local.top: local.uncommitted for local in examined.values() if local.uncommitted}.items():
         verb = "is not committed, and not part of what the task gets"
         plural = "are not committed, and not part of what the task gets"
         print_error(f"warning: {pluralize(count, f'change in {top} {verb}', f'changes in {top} {plural}')}")
-    return {task: found[source] for task, source in sources.items()}
+    return {task: examined[source] for task, source in sources.items()}
 
 
 async def upload_each(herd: Herd, repositories: Mapping[str, LocalRepository]) -> dict[str, Repository]:
@@ -44,14 +44,16 @@ async def upload_each(herd: Herd, repositories: Mapping[str, LocalRepository]) -
     Raises `HerdError`.
     """
     tasks: dict[tuple[Path, str, str], list[str]] = {}
-    for task, one in repositories.items():
-        tasks.setdefault((one.top, one.base, one.commit), []).append(task)
-    found: dict[str, Repository] = {}
-    for first, *others in tasks.values():
-        found[first] = await upload(herd, SHARED_BUNDLES if others else first, repositories[first])
-        bundle = found[first].bundle
-        found |= {task: of_bundle(repositories[task], bundle) for task in others if bundle is not None}
-    return found
+    for task, repository in repositories.items():
+        tasks.setdefault((repository.top, repository.base, repository.commit), []).append(task)
+    uploaded: dict[str, Repository] = {}
+    for first_task, *other_tasks in tasks.values():
+        uploaded[first_task] = await upload(
+            herd, SHARED_BUNDLES if other_tasks else first_task, repositories[first_task]
+        )
+        bundle = uploaded[first_task].bundle
+        uploaded |= {task: of_bundle(repositories[task], bundle) for task in other_tasks if bundle is not None}
+    return uploaded
 
 
 async def upload(herd: Herd, task: str, repository: LocalRepository) -> Repository:

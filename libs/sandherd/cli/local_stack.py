@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import typer
 
 from sandherd import stack
-from sandherd.cli.all_projects import everywhere
+from sandherd.cli.all_projects import with_all_projects
 from sandherd.cli.herd_session import PATIENCE, command_context
 from sandherd.cli.options import HerdLocation
 from sandherd.cli.status_line import StatusLine
@@ -36,11 +36,11 @@ def on_stack(
 ) -> int:
     """Run an operation on the local stack, and show its result. Returns the exit status. Raises `HerdError`."""
     logs.configure("client", "critical")
-    place = ctx.find_object(HerdLocation) or HerdLocation()
-    home = home_of(place.home, place.config)
+    location = ctx.find_object(HerdLocation) or HerdLocation()
+    home = home_of(location.home, location.config)
     try:
-        with StatusLine(activity) as shown:
-            found = asyncio.run(work(home, shown.step))
+        with StatusLine(activity) as activity_line:
+            result = asyncio.run(work(home, activity_line.step))
     except stack.StackFailedError as error:
         raise HerdError.of(Code.UNAVAILABLE, str(error), remedy=error.remedy) from None
     except TimeoutError:
@@ -50,25 +50,25 @@ def on_stack(
             remedy="see what is missing with `sandherd status`",
         ) from None
     except OSError as error:
-        raise _unusable(home, error) from None
-    return show(found)
+        raise _unusable_home(home, error) from None
+    return show(result)
 
 
-def _unusable(home: Path, error: OSError) -> HerdError:
-    place = error.filename or home
-    other = "name a directory that this user may create and write, with `sandherd --home DIR` or SANDHERD_HOME"
+def _unusable_home(home: Path, error: OSError) -> HerdError:
+    path = error.filename or home
+    default_remedy = "name a directory that this user may create and write, with `sandherd --home DIR` or SANDHERD_HOME"
     return HerdError.of(
         Code.UNAVAILABLE,
-        f"the stack's home can't be used: {place}: {error.strerror or error}",
+        f"the stack's home can't be used: {path}: {error.strerror or error}",
         field="home",
-        remedy=error.remedy if isinstance(error, UnsafeHomeError) else other,
+        remedy=error.remedy if isinstance(error, UnsafeHomeError) else default_remedy,
     )
 
 
 def pending_approvals(ctx: typer.Context) -> int | None:
     """The number of approvals of all projects that wait for a user. None if the request fails."""
     try:
-        return asyncio.run(_count_approvals(everywhere(command_context(ctx, role="operator", local=True))))
+        return asyncio.run(_count_approvals(with_all_projects(command_context(ctx, role="operator", local=True))))
     except HerdError:
         return None
 

@@ -17,10 +17,11 @@ from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 
 Kind = Literal["task", "sandbox"]
-PAGE: Final = 1000
-PAGES: Final = 10
+PAGE_SIZE: Final = 1000
+"""Names in a page."""
+MAX_PAGES: Final = 10
 """Maximum number of pages of the live state, and of the history, that are searched for a name."""
-_SHOWN: Final = 5
+_MAX_LISTED: Final = 5
 _GENERATED_NAME: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{26}")
 """A name that `new_name` has generated. Users and programs may choose other names."""
 _COMPLETABLE_BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{6,25}")
@@ -47,7 +48,7 @@ async def full_name(herd: Herd, name: str, kind: Kind | None = None) -> str:
         return name
     kind = kind or kind_of(name)
     try:
-        return await _completed(herd, name, kind, short=short)
+        return await _complete(herd, name, kind, short=short)
     except HerdError as error:
         if error.problem.code is Code.INVALID_FIELD:
             raise
@@ -76,12 +77,12 @@ async def with_task_remedy(herd: Herd, name: str, error: HerdError) -> HerdError
     if kind_of(name) == "sandbox":
         return await _with_task_of_sandbox(herd, name, error) if "no task" in error.problem.message else error
     try:
-        found = (await herd.tasks(limit=1, labels={NAME_LABEL: name})).items
+        tasks = (await herd.tasks(limit=1, labels={NAME_LABEL: name})).items
     except HerdError:  # the first error is the one that matters
         return error
-    if not found:
+    if not tasks:
         return error
-    return _with_remedy(error, f"{name} is the name in its file of {found[0].task}: use that name")
+    return _with_remedy(error, f"{name} is the name in its file of {tasks[0].task}: use that name")
 
 
 async def _with_task_of_sandbox(herd: Herd, sandbox: str, error: HerdError) -> HerdError:
@@ -129,10 +130,10 @@ async def live_sandbox_of(herd: Herd, name: str) -> str:
         return sandbox
     view = await herd.sandbox(sandbox)
     if view.state in SANDBOX_ENDED:
-        why = view.error or view.reason
+        reason = view.error or view.reason
         raise HerdError.of(
             Code.CONFLICT,
-            f"{sandbox}, the last sandbox of {name}, is {view.state}" + (f": {why}" if why else ""),
+            f"{sandbox}, the last sandbox of {name}, is {view.state}" + (f": {reason}" if reason else ""),
             field="sandbox",
             remedy=f"see `sandherd tasks get {name}`",
         )
@@ -150,8 +151,8 @@ async def sandbox_view(herd: Herd, name: str) -> SandboxView:
     return await herd.sandbox(await sandbox_of(herd, name))
 
 
-def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
-    """A function that calls `act` with the sandbox of this name, or of the task of this name."""
+def with_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
+    """A function that calls `act` with the name of this sandbox, or of the live or last sandbox of this task."""
 
     async def act_on_sandbox(herd: Herd) -> T:
         return await act(herd, await sandbox_of(herd, name))
@@ -159,8 +160,8 @@ def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callab
     return act_on_sandbox
 
 
-def live_sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
-    """A function that calls `act` with the live sandbox of this name, or of the task of this name."""
+def with_live_sandbox(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
+    """Like `with_sandbox`, for `live_sandbox_of`."""
 
     async def act_on_sandbox(herd: Herd) -> T:
         return await act(herd, await live_sandbox_of(herd, name))
@@ -168,7 +169,11 @@ def live_sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> C
     return act_on_sandbox
 
 
-async def _completed(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
+async def _complete(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
+    """The only name that begins with `name`; `name` itself if it exists, or if no other name begins with it.
+
+    Raises `HerdError` with the matches if there are several, or if `name` is too short (`short`).
+    """
     try:
         await (herd.task(name) if kind == "task" else herd.sandbox(name))
     except HerdError as error:
@@ -185,21 +190,21 @@ async def _completed(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
 async def _matches(herd: Herd, name: str, kind: Kind, *, past: bool) -> list[str]:
     """Generated names of the live state or of the history that begin with `name`."""
     names = _names(herd, name, kind, past=past)
-    return [found async for found in names if found.startswith(name) and _GENERATED_NAME.fullmatch(found)]
+    return [match async for match in names if match.startswith(name) and _GENERATED_NAME.fullmatch(match)]
 
 
 async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncIterator[str]:
     """Names of the live state or of the history, newest first. Raises `HerdError` if there are more than searched."""
     cursor: str | None = None
-    for _ in range(PAGES):
+    for _ in range(MAX_PAGES):
         if kind == "task":
-            tasks = await herd.tasks(limit=PAGE, cursor=cursor, past=past)
+            tasks = await herd.tasks(limit=PAGE_SIZE, cursor=cursor, past=past)
             names, cursor = [view.task for view in tasks.items], tasks.next_cursor
         else:
-            sandboxes = await herd.sandboxes(limit=PAGE, cursor=cursor, past=past)
+            sandboxes = await herd.sandboxes(limit=PAGE_SIZE, cursor=cursor, past=past)
             names, cursor = [view.sandbox for view in sandboxes.items], sandboxes.next_cursor
-        for found in names:
-            yield found
+        for entity_name in names:
+            yield entity_name
         if cursor is None:
             return
     raise HerdError.of(
@@ -211,9 +216,11 @@ async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncItera
 
 
 def _ambiguous(name: str, kind: Kind, matches: list[str], *, short: bool) -> HerdError:
-    shown = ", ".join(matches[:_SHOWN]) + (f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else "")
+    listed = ", ".join(matches[:_MAX_LISTED]) + (
+        f" and {len(matches) - _MAX_LISTED} more" if len(matches) > _MAX_LISTED else ""
+    )
     if short:
-        problem = f"{name} is too short to stand for a {kind}; these begin with it: {shown}"
+        problem = f"{name} is too short to stand for a {kind}; these begin with it: {listed}"
         return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="copy the name of one of these")
-    problem = f"several names begin with {name}: {shown}"
+    problem = f"several names begin with {name}: {listed}"
     return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="give more of its letters")

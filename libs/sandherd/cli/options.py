@@ -81,20 +81,20 @@ class HerdLocation:
     """The name of a context; `local` for the stack in this home."""
 
 
-def _safe_task(name: str) -> str:
+def _checked_task(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "task")
 
 
-def safe_sandbox(name: str | None) -> str | None:
+def checked_sandbox(name: str | None) -> str | None:
     """Check a sandbox's name, and return it. Raises `HerdError` for an unsafe name, before any connection is made."""
     from sandherd.client.errors import checked_name
 
     return None if name is None else checked_name(name, "sandbox")
 
 
-def _without_names(output: Format) -> Format:
+def _refuse_name_format(output: Format) -> Format:
     """Refuse `-o name` for output without names. Raises `HerdError`."""
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
@@ -120,7 +120,7 @@ NamelessOutput = Annotated[
     typer.Option(
         "-o",
         "--output",
-        callback=_without_names,
+        callback=_refuse_name_format,
         help="Output format: table, wide, json or jsonl; not name, as the output has no names.",
     ),
 ]
@@ -148,7 +148,7 @@ TaskName = Annotated[
     typer.Argument(
         metavar="TASK",
         help="A task's name, or its unique beginning (`task-` and at least 6 letters).",
-        callback=_safe_task,
+        callback=_checked_task,
         autocompletion=task_names,
     ),
 ]
@@ -157,7 +157,7 @@ SandboxName = Annotated[
     typer.Argument(
         metavar="SANDBOX",
         help="A sandbox's name, or its unique beginning (`sbx-` and at least 6 letters).",
-        callback=safe_sandbox,
+        callback=checked_sandbox,
         autocompletion=sandbox_names,
     ),
 ]
@@ -166,7 +166,7 @@ SandboxOrTask = Annotated[
     typer.Argument(
         metavar="SANDBOX|TASK",
         help="Name of a sandbox, or of a task for its live or last sandbox.",
-        callback=safe_sandbox,
+        callback=checked_sandbox,
         autocompletion=all_names,
     ),
 ]
@@ -246,5 +246,5 @@ def example(*commands: str) -> str:
 
 
 def group(description: str, *commands: str) -> typer.Typer:
-    """A group of commands."""
+    """A group of commands. The examples in its help are `commands`."""
     return typer.Typer(help=description, epilog=example(*commands), rich_markup_mode=None, no_args_is_help=False)

@@ -12,19 +12,20 @@ def copy_with_headers(patch: IO[bytes], out: IO[bytes]) -> None:
 
     For a new or deleted file, git repeats the path in the folder that has it: `b/x b/x` instead of `a/x b/x`.
     """
-    begins = True
+    at_line_start = True
     while piece := patch.readline(_MAX_LINE_BYTES):
-        out.write(header_of(piece) if begins and piece.startswith(_HEADER) else piece)
-        begins = piece.endswith(b"\n")
+        out.write(header_of(piece) if at_line_start and piece.startswith(_HEADER) else piece)
+        at_line_start = piece.endswith(b"\n")
 
 
 def header_of(line: bytes) -> bytes:
     """The header `diff --git a/x b/x` for `b/x b/x` or `a/x a/x`; other headers are unchanged."""
     names = line.removeprefix(_HEADER).rstrip(b"\n")
-    half = len(names) // 2
+    half = len(names) // 2  # equal names have the same length, with a space between them
     first, second = names[:half], names[half + 1 :]
     if first != second:
         return line
+    # git quotes a name with special characters
     quote = b'"' if first.startswith(b'"') else b""
     path = first[len(quote) + 1 :]
     return _HEADER + quote + b"a" + path + b" " + quote + b"b" + path + b"\n"

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from sandherd.cli.branch_names import branch_named
+from sandherd.cli.branch_names import find_branch
 from sandherd.cli.branch_output import show_result
 from sandherd.cli.herd_session import Work
 from sandherd.cli.login_name import login_name
@@ -15,11 +15,11 @@ from sandherd.contracts.requests import BranchView
 from sandherd.contracts.states import BranchState
 
 
-def open_one(name: str, output: Format, *, ready: bool, timeout: float) -> Work:
+def open_pull_request(name: str, output: Format, *, ready: bool, timeout: float) -> Work:
     """The work of opening a pull request and waiting for it. The exit status is 1 if it is not open as requested."""
 
     async def work(herd: Herd) -> int:
-        view = await branch_named(herd, name)
+        view = await find_branch(herd, name)
         await herd.open_pull_request(view.id, ready=ready, by=login_name())
         with StatusLine("waiting until it is open"):
             view = await until(herd.connection, partial(herd.branch, view.id), _opening_has_ended, timeout)
@@ -33,7 +33,7 @@ def merge(name: str, output: Format, *, wait: bool, timeout: float) -> Work:
     """The work of requesting a merge of the branch's present commit, and of waiting for it if `wait`."""
 
     async def work(herd: Herd) -> int:
-        view = await branch_named(herd, name)
+        view = await find_branch(herd, name)
         view = await herd.merge_branch(view.id, commit=view.commit, by=login_name())
         if wait:
             with StatusLine("waiting until it is merged"):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.replay import ReplayReport
     from sandherd.settings import Settings
 
-GROUP: Final = "sandherd.replay"
+ENTRY_POINT_GROUP: Final = "sandherd.replay"
 """The entry point group in which the monitor's distribution registers its replay function."""
 Replay = Callable[[Iterable[bytes], "Settings", bytes | None], "ReplayReport"]
 """A function of events as lines of JSON, the settings of the rules, and the content of a file of session labels."""
@@ -23,9 +23,9 @@ Replay = Callable[[Iterable[bytes], "Settings", bytes | None], "ReplayReport"]
 
 def installed_replay() -> Replay:
     """The replay function of the monitor. Raises `HerdError` if the monitor is not installed here."""
-    for entry in entry_points(group=GROUP):
-        found: Replay = entry.load()
-        return found
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        replay: Replay = entry_point.load()
+        return replay
     raise HerdError.of(
         Code.UNAVAILABLE,
         "the rules are not installed here: they are part of the monitor",

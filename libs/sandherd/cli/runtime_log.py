@@ -11,7 +11,7 @@ async def show(herd: Herd, sandbox: str, output: Format, *, lines: int) -> int:
     """Request the log, and print its last lines. Returns 0."""
     text, truncated = await herd.runtime_logs(sandbox, lines=lines)
     if output.is_json:
-        console.document(output, {"sandbox": sandbox, "text": text, "truncated": truncated})
+        console.print_document(output, {"sandbox": sandbox, "text": text, "truncated": truncated})
         return 0
     write_output(text, colours=console.Paint.for_screen().on)
     if truncated:

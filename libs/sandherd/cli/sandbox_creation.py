@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests import Catalogue, PruneResult
 
 SpecT = TypeVar("SpecT", bound=SandboxSpec)
-ORPHANS = ("ORPHAN", "RUNTIME", "REMOVED")
+ORPHAN_HEADER = ("ORPHAN", "RUNTIME", "REMOVED")
 
 
 def sandbox_spec(  # noqa: PLR0913  # one parameter per option
@@ -30,12 +30,12 @@ def sandbox_spec(  # noqa: PLR0913  # one parameter per option
     ttl: str | None,
     files: Sequence[Path],
     env: Sequence[str],
-    secret: Sequence[str],
-    named: Sequence[str],
-    server: bool,
+    secret_env: Sequence[str],
+    secret_references: Sequence[str],
+    agent_server: bool,
 ) -> SandboxSpec:
     """The sandbox spec from command-line options. Raises `HerdError` naming the invalid field."""
-    secrets = secret_variables(secret, os.environ)
+    secrets = secret_variables(secret_env, os.environ)
     fields: dict[str, Any] = {
         "runtime": runtime,
         "image": image,
@@ -43,9 +43,9 @@ def sandbox_spec(  # noqa: PLR0913  # one parameter per option
         "ttl_seconds": None if ttl is None else seconds(ttl, "--ttl"),
         "env": variables(env, os.environ) | secrets,
         "secret_env": frozenset(secrets),
-        "secrets": references(named),
+        "secrets": references(secret_references),
         "files": read_files(files),
-        "agent_server": {} if server else None,
+        "agent_server": {} if agent_server else None,
     }
     return validated(SandboxSpec, **fields)
 
@@ -71,10 +71,10 @@ def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wa
 
     async def work(herd: Herd) -> int:
         name = new_sandbox()
-        wanted = await with_limits(herd, spec, limits)
-        view = await herd.create(wanted, sandbox=name, wait=wait, timeout=timeout)
+        limited_spec = await with_limits(herd, spec, limits)
+        view = await herd.create(limited_spec, sandbox=name, wait=wait, timeout=timeout)
         if output.is_json:
-            console.document(output, view or {"sandbox": name})
+            console.print_document(output, view or {"sandbox": name})
         else:
             write_text(name)
         return 0
@@ -101,11 +101,11 @@ def prune(output: Format, *, now: bool) -> Work:
     """The work of comparing records with the sandboxes of runtimes, and of showing orphans and lost sandboxes."""
 
     async def work(herd: Herd) -> int:
-        found = await herd.prune(now=now)
+        result = await herd.prune(now=now)
         if output.is_json:
-            console.document(output, found)
+            console.print_document(output, result)
         else:
-            _print_pruned(found)
+            _print_pruned(result)
         return 0
 
     return work
@@ -114,12 +114,12 @@ def prune(output: Format, *, now: bool) -> Work:
 def _print_pruned(prune_result: "PruneResult") -> None:
     facts = {"present": prune_result.present, "records": prune_result.records}
     facts |= {"orphans": len(prune_result.orphans), "lost": len(prune_result.lost)}
-    console.facts(facts)
+    console.print_facts(facts)
     if prune_result.orphans:
         write_text()
         rows = [
             [orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in prune_result.orphans
         ]
-        console.table(ORPHANS, rows)
+        console.print_table(ORPHAN_HEADER, rows)
     for name in prune_result.lost:
         write_text(f"{name} is lost: its attempt fails")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.cli.options import Format
-from sandherd.cli.render.console import line
+from sandherd.cli.render.console import print_line
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.client.terminal_text import has_reader, write_text
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.3
 """The interval in seconds at which a followed log is read again."""
-_ELSEWHERE: Final = (
+_LOGS_REMEDY: Final = (
     "on Kubernetes `kubectl logs` shows it, with docker compose `docker compose logs`; "
     "for a local stack omit --nats-url and NATS_URL, and name its directory with --home"
 )
 
 
 async def show(context: Context, service: str, output: Format, *, follow: bool, lines: int) -> int:
-    """Show the last lines; with `follow` also new ones until the reader exits. Returns 0. Raises `HerdError`."""
+    """Show the last lines of a log; with `follow` also new lines, until the reader of the output exits. Returns 0.
+
+    Raises `HerdError`.
+    """
     from sandherd.cli.local_stack import stack
 
     home = stack.Home(context.home)
@@ -39,31 +42,34 @@ async def show(context: Context, service: str, output: Format, *, follow: bool, 
         )
     async for text in _lines(stack.PartLog(home, service), lines, follow=follow):
         if output.is_json:
-            line({"service": service, "line": text} | _record(text))
+            print_line({"service": service, "line": text} | _record(text))
         else:
             write_text(text, flush=follow)
     return 0
 
 
 def _record(text: str) -> dict[str, Any]:
-    """The field `record` with a line that is a JSON document. All parts but the broker and the database log JSON."""
+    """The field `record` with the fields of a line that is a JSON object; empty for any other line.
+
+    All parts but the broker and the database log JSON.
+    """
     with suppress(ValueError, RecursionError):
-        if isinstance(found := json.loads(text), dict):
-            return {"record": found}
+        if isinstance(document := json.loads(text), dict):
+            return {"record": document}
     return {}
 
 
-def _check_local(context: Context, own_url: str | None, names: list[str]) -> None:
+def _check_local(context: Context, stack_url: str | None, names: list[str]) -> None:
     """Raise `HerdError` if the addressed herd is not the local stack of its home."""
-    if context.sources.get("nats_url") != SettingSource.DEFAULT and context.nats_url != own_url:
-        raise elsewhere(f"the herd at {context.nats_url} is not the local stack of {context.home}")
+    if context.sources.get("nats_url") != SettingSource.DEFAULT and context.nats_url != stack_url:
+        raise no_logs_error(f"the herd at {context.nats_url} is not the local stack of {context.home}")
     if not names:
-        raise elsewhere(f"no local stack was started in {context.home}")
+        raise no_logs_error(f"no local stack was started in {context.home}")
 
 
-def elsewhere(why: str) -> HerdError:
+def no_logs_error(reason: str) -> HerdError:
     """The error for a herd whose services are not on this machine."""
-    return HerdError.of(Code.UNAVAILABLE, f"{why}: there are no logs of its services here", remedy=_ELSEWHERE)
+    return HerdError.of(Code.UNAVAILABLE, f"{reason}: there are no logs of its services here", remedy=_LOGS_REMEDY)
 
 
 async def _lines(log: "stack.PartLog", lines: int, *, follow: bool) -> AsyncIterator[str]:

@@ -8,7 +8,7 @@ from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.render.comparison import VERSIONS, version_row
+from sandherd.cli.render.comparison import VERSIONS_HEADER, version_row
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -25,14 +25,14 @@ def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Wor
 
     async def work(herd: Herd) -> int:
         sandbox = await sandbox_of(herd, name)
-        shown = await _frames(herd, sandbox)
+        frames = await _frames(herd, sandbox)
         if cast is not None:
-            _write_cast(cast, shown, sandbox, speed)
+            _write_cast(cast, frames, sandbox, speed)
         elif output.is_json:
-            for one in shown:
-                console.line({"time": one.time, "kind": one.kind, "text": one.text})
+            for frame in frames:
+                console.print_line({"time": frame.time, "kind": frame.kind, "text": frame.text})
         else:
-            await _play(shown, speed)
+            await _play(frames, speed)
         return 0
 
     return work
@@ -49,20 +49,20 @@ async def _frames(herd: Herd, sandbox: str) -> list[ReplayFrame]:
     return replay_frames(chunks, entries)
 
 
-async def _play(shown: list[ReplayFrame], speed: float) -> None:
+async def _play(frames: list[ReplayFrame], speed: float) -> None:
     colours = console.Paint.for_screen().on
-    for pause, one in with_pauses(without_repetitions(shown), speed=speed):
+    for pause, frame in with_pauses(without_repetitions(frames), speed=speed):
         await asyncio.sleep(pause)
-        if one.kind == "output":
-            write_output(one.text, colours=colours)
+        if frame.kind == "output":
+            write_output(frame.text, colours=colours)
         else:
-            write_text(visible(one.text), end="", flush=True)
+            write_text(visible(frame.text), end="", flush=True)
 
 
-def _write_cast(path: Path, shown: list[ReplayFrame], sandbox: str, speed: float) -> None:
+def _write_cast(path: Path, frames: list[ReplayFrame], sandbox: str, speed: float) -> None:
     try:
         with path.open("w", encoding="utf-8", errors="replace") as file:
-            file.writelines(cast_lines(shown, title=sandbox, speed=speed))
+            file.writelines(cast_lines(frames, title=sandbox, speed=speed))
     except OSError as error:
         text = f"{path}: {error.strerror or error}"
         raise HerdError.of(Code.INVALID_FIELD, text, field="cast", remedy="name a file that can be written") from None
@@ -75,23 +75,25 @@ def versions(name: str, path: str | None, number: int | None, output: Format) ->
         sandbox = await sandbox_of(herd, name)
         if number is not None and path is not None:
             return await _show_version(herd, sandbox, path, number, output)
-        found = [one async for one in herd.file_versions(sandbox, path)]
-        if path is not None and not found:
+        file_versions = [version async for version in herd.file_versions(sandbox, path)]
+        if path is not None and not file_versions:
             message, remedy = f"the sandbox has not changed a file {path!r}", f"see `sandherd files {name} --versions`"
             raise HerdError.of(Code.NOT_FOUND, message, field="path", remedy=remedy)
-        console.answer(output, {"versions": found}, VERSIONS, [version_row(one) for one in found])
+        console.print_list(
+            output, {"versions": file_versions}, VERSIONS_HEADER, [version_row(version) for version in file_versions]
+        )
         return 0
 
     return work
 
 
 async def _show_version(herd: Herd, sandbox: str, path: str, number: int, output: Format) -> int:
-    found = await herd.file_version(sandbox, path, number)
+    content = await herd.file_version(sandbox, path, number)
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, content)
         return 0
-    if found.content is None:
+    if content.content is None:
         print_error("its content can't be restored from the history; this is the change")
-    shown = found.content if found.content is not None else found.diff or found.version.diff or ""
-    write_text(visible(shown), end="" if shown.endswith("\n") else "\n")
+    text = content.content if content.content is not None else content.diff or content.version.diff or ""
+    write_text(visible(text), end="" if text.endswith("\n") else "\n")
     return 0

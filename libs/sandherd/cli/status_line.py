@@ -11,20 +11,21 @@ from sandherd.client.terminal_text import clear_progress, write_progress
 QUIET_SECONDS: Final = 1.0
 """How long a command runs before the line is shown: most commands have ended by then."""
 INTERVAL_SECONDS: Final = 0.5
+"""The interval at which the line is updated."""
 
 
 class StatusLine:
     """Shows the present step and the time since the beginning, if standard error is a terminal.
 
     The line is erased before other output of the command, and at the end. A thread writes it, so that it is also
-    updated while the command waits for another program.
+    updated while the command waits for another program. It is first shown after `quiet` seconds.
     """
 
     def __init__(self, step: str, *, quiet: float = QUIET_SECONDS) -> None:
         self._step = step
         self._quiet = quiet
         self._ended = threading.Event()
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._thread = threading.Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
 
     def step(self, text: str) -> None:
@@ -51,4 +52,4 @@ class StatusLine:
         while not self._ended.wait(wait):
             wait = INTERVAL_SECONDS
             if step := self._step:
-                write_progress(f"{time.monotonic() - self._begun:3.0f} s  {step}")
+                write_progress(f"{time.monotonic() - self._started:3.0f} s  {step}")

@@ -20,8 +20,8 @@ from sandherd.contracts.states import TASK_ENDED
 from sandherd.settings.fields import MAX_FILE_MIB
 
 STREAM: Final = "-"
-_BLOCK: Final = 1 << 20
-_LARGEST: Final = MAX_FILE_MIB * _BLOCK
+_BLOCK_BYTES: Final = 1 << 20
+_MAX_FILE_BYTES: Final = MAX_FILE_MIB * (1 << 20)
 """Maximum bytes of a file: no herd can be configured to accept more."""
 
 
@@ -30,8 +30,8 @@ def is_stream(*paths: str) -> bool:
     return STREAM in paths
 
 
-def copy(talk: Callable[[Work], int], source: str, target: str, output: Format) -> int:
-    """Copy from or to a standard stream. `talk` connects and does the work. Returns the exit status.
+def copy(run_work: Callable[[Work], int], source: str, target: str, output: Format) -> int:
+    """Copy from or to a standard stream. `run_work` connects and does the work. Returns the exit status.
 
     Raises `HerdError`, for invalid arguments before any connection is made.
     """
@@ -41,28 +41,28 @@ def copy(talk: Callable[[Work], int], source: str, target: str, output: Format) 
     if source != STREAM:
         if output.is_json:
             raise _invalid("standard output gets the file, and can't get JSON as well", "omit -o, or name a file")
-        return talk(lambda herd: _download(herd, remote))
+        return run_work(lambda herd: _download(herd, remote))
     if remote.is_folder:
         raise _invalid("standard input has no file name", "name the file, as in SANDBOX:data.csv")
     with tempfile.TemporaryFile() as file:
         _read_input(file)  # before connecting: the connection could time out before the input ends
-        return talk(lambda herd: _upload(herd, file, remote, output))
+        return run_work(lambda herd: _upload(herd, file, remote, output))
 
 
 async def _upload(herd: Herd, file: IO[bytes], remote: SandboxPath, output: Format) -> int:
     sandbox = await sandbox_of(herd, remote.sandbox)
     with ProgressBar("standard input") as bar:
-        written = await herd.upload(sandbox, file, remote.path, on_progress=bar.move)
-    return show_result(output, f"{sandbox}:{remote.path}", written.size, written.sha256)
+        summary = await herd.upload(sandbox, file, remote.path, on_progress=bar.move)
+    return show_result(output, f"{sandbox}:{remote.path}", summary.size, summary.sha256)
 
 
 def _read_input(file: IO[bytes]) -> None:
     """Write standard input to a file. Raises `HerdError` if it is longer than any file may be."""
-    while block := sys.stdin.buffer.read(_BLOCK):
-        if file.tell() + len(block) > _LARGEST:
+    while block := sys.stdin.buffer.read(_BLOCK_BYTES):
+        if file.tell() + len(block) > _MAX_FILE_BYTES:
             raise HerdError.of(
                 Code.TOO_LARGE,
-                f"standard input has more than {_LARGEST} bytes",
+                f"standard input has more than {_MAX_FILE_BYTES} bytes",
                 field="path",
                 remedy="copy it in parts",
             )
@@ -75,7 +75,7 @@ async def _download(herd: Herd, remote: SandboxPath) -> int:
             await _fetch(herd, remote, file, bar)
         file.seek(0)
         if may_write_exactly():
-            while block := file.read(_BLOCK):
+            while block := file.read(_BLOCK_BYTES):
                 write_exactly(block)
         else:
             _show(file, remote.path)
@@ -87,8 +87,8 @@ async def _fetch(herd: Herd, remote: SandboxPath, file: IO[bytes], bar: Progress
     if kind_of(name) == "task" and (await herd.task(name)).state in TASK_ENDED:
         check_relative(remote.path)
         return await fetch_file(herd, name, remote.path, file)
-    found = await herd.download(await sandbox_of(herd, name), remote.path, file, on_progress=bar.move)
-    if found.kind == "folder":
+    result = await herd.download(await sandbox_of(herd, name), remote.path, file, on_progress=bar.move)
+    if result.kind == "folder":
         raise _invalid(f"{remote.path} is a folder", "copy it with -r to a folder")
     return None
 
@@ -96,20 +96,20 @@ async def _fetch(herd: Herd, remote: SandboxPath, file: IO[bytes], bar: Progress
 def _show(file: IO[bytes], path: str) -> None:
     """Show a text on a terminal without control sequences. Raises `HerdError` if the file is not text."""
     try:
-        for _ in _decoded(file):  # checks the whole file first, so that nothing is shown of a file that is not text
+        for _ in _text_blocks(file):  # checks the whole file first, so that nothing is shown of a file that is not text
             pass
     except UnicodeError:
         raise _invalid(f"{path} is not UTF-8 text; a terminal can't show it", "send it to a file or a pipe") from None
     file.seek(0)
     colours = Paint.for_screen().on
-    for text in _decoded(file):
+    for text in _text_blocks(file):
         write_output(text, colours=colours)
 
 
-def _decoded(file: IO[bytes]) -> Iterator[str]:
+def _text_blocks(file: IO[bytes]) -> Iterator[str]:
     """The text of a file in pieces. Raises `UnicodeError` if the file is not UTF-8, or has a NUL character."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    while block := file.read(_BLOCK):
+    while block := file.read(_BLOCK_BYTES):
         if b"\0" in block:
             raise UnicodeError
         yield decoder.decode(block)

@@ -5,33 +5,34 @@ from typing import Final
 
 from sandherd.client.terminal_text import OutputError
 
-_OUTPUT: Final = frozenset({errno.EBADF, errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT})
+_OUTPUT_ERRORS: Final = frozenset({errno.EBADF, errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT})
 """Numbers of errors of writing standard output, if the error names no file: connections have other errors."""
 _OUTPUT_REMEDY: Final = "the command itself was not undone; write the output to a file or pipe that accepts it"
-_SPACE: Final = "free space on that file system, or use a path on another one"
-_ACCESS: Final = "give this user access to it, or use another path"
+_SPACE_REMEDY: Final = "free space on that file system, or use a path on another one"
+_ACCESS_REMEDY: Final = "give this user access to it, or use another path"
 _REMEDIES: Final = {
-    errno.ENOSPC: _SPACE,
-    errno.EDQUOT: _SPACE,
-    errno.EACCES: _ACCESS,
-    errno.EPERM: _ACCESS,
+    errno.ENOSPC: _SPACE_REMEDY,
+    errno.EDQUOT: _SPACE_REMEDY,
+    errno.EACCES: _ACCESS_REMEDY,
+    errno.EPERM: _ACCESS_REMEDY,
     errno.EROFS: "use a path on a writable file system",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
     errno.ENFILE: "close programs: this machine is out of file descriptors",
 }
+"""Remedies by the number of the error."""
 
 
 def describe_system_error(error: OSError) -> str:
     """One line with the path, the reason and a remedy."""
     reason = error.strerror or str(error) or type(error).__name__
-    if isinstance(error, OutputError) or (not error.filename and error.errno in _OUTPUT):
+    if isinstance(error, OutputError) or (not error.filename and error.errno in _OUTPUT_ERRORS):
         return f"the output could not be written: {reason}; {_OUTPUT_REMEDY}"
     if isinstance(error, TimeoutError) and not error.errno:
         return "timed out; see what runs with `sandherd status`"
     if not error.filename:
         return f"{reason}; see what runs with `sandherd status`"
-    known = getattr(error, "remedy", None) or _REMEDIES.get(error.errno or 0)
-    return f"{error.filename}: {reason}; {known or 'check this path, or use another one'}"
+    remedy = getattr(error, "remedy", None) or _REMEDIES.get(error.errno or 0)
+    return f"{error.filename}: {reason}; {remedy or 'check this path, or use another one'}"
 
 
 def describe_text_error(error: UnicodeError) -> str:

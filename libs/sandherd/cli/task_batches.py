@@ -27,7 +27,7 @@ from sandherd.plurals import pluralize
 
 BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
 OUTCOME_HEADER: Final = ("TASK", "STATE", Column("NAME", 2), Column("ATTEMPT", 3), Column("ERROR", 1, cut=True))
-_SHOWN: Final = 5
+_MAX_LISTED_ERRORS: Final = 5
 
 
 def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait: bool, timeout: float | None) -> Work:
@@ -35,20 +35,20 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
 
     Raises `HerdError` for an invalid file, before any connection is made.
     """
-    wanted = batch.with_labels(batch.read(file), labels)
-    repositories = examine_local({one.task: one.repository for one in wanted})
+    tasks = batch.with_labels(batch.read(file), labels)
+    repositories = examine_local({task.task: task.repository for task in tasks})
 
     async def work(herd: Herd) -> int:
-        specs = {one.task: await resuming_spec(herd.connection.request, one.spec, one.earlier) for one in wanted}
+        specs = {task.task: await resuming_spec(herd.connection.request, task.spec, task.earlier) for task in tasks}
         try:
             if repositories:
                 specs = await _with_repositories(herd, specs, repositories)
-            outcomes = await _submitted(herd, specs, wait=wait, timeout=timeout)
+            outcomes = await _submit(herd, specs, wait=wait, timeout=timeout)
         except HerdError as error:
             raise batch.in_file(file, error) if error.problem.code is Code.INVALID_FIELD else error from None
         if wait:
-            return _conclude(outcomes, output, batch=wanted[0].batch, timeout=timeout)
-        _show_submitted(wanted, outcomes, output)
+            return _show_outcomes(outcomes, output, batch=tasks[0].batch, timeout=timeout)
+        _show_submitted(tasks, outcomes, output)
         return _report_unaccepted(outcomes)
 
     return work
@@ -59,16 +59,14 @@ async def _with_repositories(
 ) -> dict[str, TaskSpec]:
     """Check all specs, then upload their local repositories. Returns the specs with the uploaded repositories."""
     await check_each(herd.check, specs)
-    found = await upload_each(herd, repositories)
+    uploaded = await upload_each(herd, repositories)
     return {
-        task: spec.model_copy(update={"repository": found[task]}) if task in found else spec
+        task: spec.model_copy(update={"repository": uploaded[task]}) if task in uploaded else spec
         for task, spec in specs.items()
     }
 
 
-async def _submitted(
-    herd: Herd, specs: Mapping[str, TaskSpec], *, wait: bool, timeout: float | None
-) -> list[TaskOutcome]:
+async def _submit(herd: Herd, specs: Mapping[str, TaskSpec], *, wait: bool, timeout: float | None) -> list[TaskOutcome]:
     with StatusLine("waiting for the spawner to accept the tasks") as activity:
         return await herd.submit_batch(
             specs, wait=wait, timeout=timeout, on_progress=_show_progress(activity) if wait else lambda _: None
@@ -84,15 +82,15 @@ def _show_submitted(batch_tasks: Sequence[BatchTask], outcomes: Sequence[TaskOut
     states = {outcome.task: outcome.state for outcome in outcomes}
     document = [
         {
-            "name": one.label,
-            "task": one.task,
-            "depends_on": list(one.spec.depends_on),
-            "state": states[one.task],
+            "name": task.label,
+            "task": task.task,
+            "depends_on": list(task.spec.depends_on),
+            "state": states[task.task],
         }
-        for one in batch_tasks
+        for task in batch_tasks
     ]
-    rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in batch_tasks]
-    console.answer(output, {"batch": batch_tasks[0].batch, "tasks": document}, BATCH_HEADER, rows, name=_task_of)
+    rows = [[task.label, task.task, ", ".join(task.spec.depends_on) or None] for task in batch_tasks]
+    console.print_list(output, {"batch": batch_tasks[0].batch, "tasks": document}, BATCH_HEADER, rows, name=_task_of)
     if output in {Format.TABLE, Format.WIDE}:
         write_text(f"batch  {batch_tasks[0].batch}")
 
@@ -104,12 +102,12 @@ def _task_of(row: Sequence[object]) -> str:
 def _report_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     """Report the tasks that were rejected or not accepted in time. Returns 1 if a task was rejected, else 0."""
     rejected = [outcome for outcome in outcomes if outcome.state == REJECTED]
-    waiting = sum(outcome.state == SUBMITTED for outcome in outcomes)
+    not_accepted = sum(outcome.state == SUBMITTED for outcome in outcomes)
     for outcome in rejected:
         print_error(f"{outcome.task} was rejected: {outcome.error}")
-    if waiting:
+    if not_accepted:
         print_error(
-            f"the spawner has not accepted {pluralize(waiting, 'task')} yet; all are stored; see `sandherd doctor`"
+            f"the spawner has not accepted {pluralize(not_accepted, 'task')} yet; all are stored; see `sandherd doctor`"
         )
     return 1 if rejected else 0
 
@@ -121,12 +119,12 @@ def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Fo
         tasks = [await full_name(herd, name, "task") for name in names]
         with StatusLine("waiting for the tasks") as activity:
             outcomes = await herd.wait_all(*tasks, labels=labels, timeout=timeout, on_progress=_show_progress(activity))
-        return _conclude(outcomes, output, timeout=timeout)
+        return _show_outcomes(outcomes, output, timeout=timeout)
 
     return work
 
 
-def _conclude(
+def _show_outcomes(
     outcomes: Sequence[TaskOutcome], output: Format, *, timeout: float | None, batch: str | None = None
 ) -> int:
     """Show the outcomes of the tasks. Returns 0 if all are completed, else 1."""
@@ -139,9 +137,9 @@ def _conclude(
         "timed_out": ended < len(outcomes),
         "tasks": outcomes,
     }
-    rows = [[one.task, one.state, one.name, one.attempt, one.error] for one in outcomes]
-    shown = {name: value for name, value in document.items() if value is not None}
-    console.answer(output, shown, OUTCOME_HEADER, rows)
+    rows = [[outcome.task, outcome.state, outcome.name, outcome.attempt, outcome.error] for outcome in outcomes]
+    set_fields = {name: value for name, value in document.items() if value is not None}
+    console.print_list(output, set_fields, OUTCOME_HEADER, rows)
     if batch and output in {Format.TABLE, Format.WIDE}:
         write_text(f"batch  {batch}")
     if ended < len(outcomes):
@@ -153,21 +151,21 @@ def cancel_all(labels: Mapping[str, str], reason: str, output: Format) -> Work:
     """The work of cancelling all tasks with these labels that have not ended."""
 
     async def work(herd: Herd) -> int:
-        found = await herd.cancel_all(labels=labels, reason=reason)
-        failed = {task: error.line for task, error in found.items() if error is not None}
-        cancelled = [task for task in found if task not in failed]
+        results = await herd.cancel_all(labels=labels, reason=reason)
+        failed = {task: error.line for task, error in results.items() if error is not None}
+        cancelled = [task for task in results if task not in failed]
         if output.is_json:
             errors = [{"task": task, "error": error} for task, error in failed.items()]
-            console.document(output, {"cancelled": cancelled, "failed": errors})
+            console.print_document(output, {"cancelled": cancelled, "failed": errors})
         elif output is Format.NAME:
             for task in cancelled:
                 write_text(task)
         else:
-            write_text(f"cancelled {len(cancelled)} of {pluralize(len(found), 'task')} that had not ended")
-        for task, error in list(failed.items())[:_SHOWN]:
+            write_text(f"cancelled {len(cancelled)} of {pluralize(len(results), 'task')} that had not ended")
+        for task, error in list(failed.items())[:_MAX_LISTED_ERRORS]:
             print_error(f"{task}: {error}")
         if failed:
-            print_error(f"{len(failed)} of {pluralize(len(found), 'task')} not cancelled")
+            print_error(f"{len(failed)} of {pluralize(len(results), 'task')} not cancelled")
         return 1 if failed else 0
 
     return work

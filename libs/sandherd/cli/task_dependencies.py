@@ -8,7 +8,7 @@ from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 
-_PATIENCE: Final = 2.0
+_PATIENCE_SECONDS: Final = 2.0
 """How long a dependency may be unknown, in seconds: another program may just have submitted it. The spawner waits as
 long."""
 _POLL_SECONDS: Final = 0.2
@@ -19,7 +19,7 @@ async def require_dependencies(herd: Herd, names: Iterable[str]) -> None:
 
     If services are unavailable, tasks count as existing: the spawner checks the dependencies later.
     """
-    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
     for name in names:
         while not await _exists(herd, name):
             if asyncio.get_running_loop().time() >= deadline:

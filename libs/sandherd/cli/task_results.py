@@ -41,6 +41,7 @@ _KINDS: Final = {
     tarfile.REGTYPE: "file",
     tarfile.LNKTYPE: "file",
 }
+"""The kinds of entries as users see them, by the type in the archive."""
 
 
 def files(start: str, output: Format) -> Work:
@@ -52,7 +53,7 @@ def files(start: str, output: Format) -> Work:
             await herd.fetch_result(task, file)
             entries = sorted(_entries(file), key=path_in_entry)
         rows = [[entry[name] for name in ("kind", "mode", "size", "modified_at", "path")] for entry in entries]
-        console.answer(output, {"entries": entries}, HEADER, rows, name=path_of)
+        console.print_list(output, {"entries": entries}, HEADER, rows, name=path_of)
         return 0
 
     return work
@@ -89,9 +90,9 @@ def diff(start: str, output: Format) -> Work:
         task = await full_name(herd, start, "task")
         if (await herd.task(task)).repository is not None:
             return await branch_output.diff(task, output, "sandherd diff")(herd)
-        with _folder() as folder:
+        with _temporary_folder() as folder:
             await _unpack(folder / "a", lambda file: herd.fetch_start(task, file))
-            await _unpack(folder / "b", lambda file: _fetched(herd.fetch_result(task, file)))
+            await _unpack(folder / "b", lambda file: _fetch_existing(herd.fetch_result(task, file)))
             with tempfile.TemporaryFile() as patch:
                 folder_diffs.write(folder, patch)
                 folder_diffs.show(patch, task, output)
@@ -106,15 +107,15 @@ def copy(source: str, target: str, output: Format, *, recursive: bool, with_git:
     None if the source is not such a path, or the target is in a sandbox. Folders are copied without `.git` unless
     `with_git`. Raises `HerdError` for a path that leads out of the work tree.
     """
-    place = sandbox_path(source)
-    if place is None or kind_of(place.sandbox) == "sandbox" or sandbox_path(target) is not None:
+    remote = sandbox_path(source)
+    if remote is None or kind_of(remote.sandbox) == "sandbox" or sandbox_path(target) is not None:
         return None
-    git = GitFilter(keeps=with_git)
-    git.check(place.path)
-    return _copying(place.sandbox, place.path, Path(target), output, recursive=recursive, git=git)
+    git = GitFilter(with_git=with_git)
+    git.check(remote.path)
+    return _copy_work(remote.sandbox, remote.path, Path(target), output, recursive=recursive, git=git)
 
 
-def _copying(  # one parameter for each option
+def _copy_work(  # one parameter for each option
     task: str, path: str, target: Path, output: Format, *, recursive: bool, git: GitFilter
 ) -> Work:
     check_relative(path)
@@ -126,12 +127,12 @@ def _copying(  # one parameter for each option
         return await copy_result(herd, name)
 
     async def copy_result(herd: Herd, task: str) -> int:
-        with _folder() as folder:
-            await _unpack(folder / "b", lambda file: _fetched(herd.fetch_result(task, file)))
-            found = folder / "b" / path
+        with _temporary_folder() as folder:
+            await _unpack(folder / "b", lambda file: _fetch_existing(herd.fetch_result(task, file)))
+            entry = folder / "b" / path
             name = PurePosixPath(path).name
             local = target / name if target.is_dir() and name else target
-            return _copy(_existing(found, path, task), path, local, output, recursive=recursive, git=git)
+            return _copy(_checked_entry(entry, path, task), path, local, output, recursive=recursive, git=git)
 
     return work
 
@@ -144,50 +145,51 @@ def check_relative(path: str) -> None:
 
 async def fetch_file(herd: Herd, task: str, path: str, out: IO[bytes]) -> None:
     """Write a file of an ended task's result to `out`. Raises `HerdError`, also for a folder."""
-    with _folder() as folder:
-        await _unpack(folder / "b", lambda file: _fetched(herd.fetch_result(task, file)))
-        found = _existing(folder / "b" / path, path, task)
-        if found.is_dir():
+    with _temporary_folder() as folder:
+        await _unpack(folder / "b", lambda file: _fetch_existing(herd.fetch_result(task, file)))
+        entry = _checked_entry(folder / "b" / path, path, task)
+        if entry.is_dir():
             raise _invalid(f"{path} is a folder", "copy it with -r to a folder")
-        with found.open("rb") as content:
+        with entry.open("rb") as content:
             shutil.copyfileobj(content, out)
 
 
-def _existing(found: Path, path: str, task: str) -> Path:
-    if found.is_symlink() or not found.exists():
+def _checked_entry(entry: Path, path: str, task: str) -> Path:
+    """The unpacked entry of a path. Raises `HerdError` if the result does not have it, or it is a link."""
+    if entry.is_symlink() or not entry.exists():
         raise HerdError.of(
             Code.NOT_FOUND, f"the task has left no file {path}", field="path", remedy=f"see `sandherd files {task}`"
         )
-    return found
+    return entry
 
 
 def _copy(  # one parameter for each option
-    found: Path, path: str, local: Path, output: Format, *, recursive: bool, git: GitFilter
+    entry: Path, path: str, local: Path, output: Format, *, recursive: bool, git: GitFilter
 ) -> int:
     if not local.absolute().parent.is_dir():
         raise _invalid(f"{local.parent}: there is no such folder", "create it first")
     with tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as out:
-        if found.is_dir():
+        if entry.is_dir():
             if not recursive:
                 raise _invalid(f"{path} is a folder", "copy it with -r")
-            writer.pack(found, out.file, limit=None)
+            writer.pack(entry, out.file, limit=None)
             warn_about_links(archive.unpack(out.file, local, skips=git, prune=git.prune))
             git.report()
         else:
-            with found.open("rb") as content:
+            with entry.open("rb") as content:
                 shutil.copyfileobj(content, out.file)
-            replace_file(out, local, found.stat().st_mode & 0o777)
+            replace_file(out, local, entry.stat().st_mode & 0o777)
         size, sha256 = digest_of(out.file)
-    return show_result(output, str(local), size, sha256, folder=found.is_dir())
+    return show_result(output, str(local), size, sha256, folder=entry.is_dir())
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def _temporary_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         yield Path(folder)
 
 
-async def _fetched(fetching: Awaitable[None]) -> bool:
+async def _fetch_existing(fetching: Awaitable[None]) -> bool:
     """Wait for a fetch that always gets an archive, and return True."""
     await fetching
     return True

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
 
-DONE: Final = TaskCompleted.type
+_COMPLETED_TYPE: Final = TaskCompleted.type
 _NAME_IN_USE: Final = "choose another --name, or leave it out; `sandherd events {0}` shows what that task does"
 
 
@@ -48,54 +48,54 @@ async def run(
     follow: bool,
     limits: Mapping[str, float],
     name: str | None = None,
-    earlier: "ResumeSource | None" = None,
-    work: "WorkSource | LocalRepository | RepositorySource | None" = None,
+    resume: "ResumeSource | None" = None,
+    uploads: "WorkSource | LocalRepository | RepositorySource | None" = None,
 ) -> int:
-    """Upload `work`, submit a task and show its events. Returns 0 if the task completes, else 1.
+    """Upload `uploads`, submit a task and show its events. Returns 0 if the task completes, else 1.
 
     If the `name` is in use by the same task, that task is shown and not run again. If it is in use by another task,
     this raises `HerdError` (`conflict`). A task with files to upload always counts as another task.
     """
-    again = name is not None and await is_in_use(herd.task(name))
-    if again and work and _has_files(work):
+    is_resubmission = name is not None and await is_in_use(herd.task(name))
+    if is_resubmission and uploads and _has_files(uploads):
         raise _name_in_use(name or "")
     name = name or new_task()
-    task = await with_limits(herd, await _with_full_names(herd, task, earlier), limits)
+    task = await with_limits(herd, await _with_full_names(herd, task, resume), limits)
     await herd.check(task)
-    if isinstance(work, WorkSource):
-        task = task.model_copy(update={"work": await _upload_files(herd, name, work)} if work else {})
-    elif work is not None:
-        task = task.model_copy(update={"repository": await _upload_repository(herd, name, work)})
-    if again:
+    if isinstance(uploads, WorkSource):
+        task = task.model_copy(update={"work": await _upload_files(herd, name, uploads)} if uploads else {})
+    elif uploads is not None:
+        task = task.model_copy(update={"repository": await _upload_repository(herd, name, uploads)})
+    if is_resubmission:
         await _submit_again(herd, name, task)
     if follow:
-        return await _follow_until_ended(herd, name, task, output, again=again)
-    if not again:
+        return await _follow_until_ended(herd, name, task, output, is_resubmission=is_resubmission)
+    if not is_resubmission:
         await herd.submit(task, task=name)
     if output.is_json:
-        console.document(output, {"task": name})
+        console.print_document(output, {"task": name})
     else:
         write_text(name)
     return 0
 
 
-def _has_files(work: "WorkSource | LocalRepository | RepositorySource") -> bool:
-    """Whether `work` has to be uploaded. The project's default repository does not."""
-    return isinstance(work, WorkSource) or not getattr(work, "is_default", False)
+def _has_files(uploads: "WorkSource | LocalRepository | RepositorySource") -> bool:
+    """Whether `uploads` has files to upload. The project's default repository does not."""
+    return isinstance(uploads, WorkSource) or not getattr(uploads, "is_default", False)
 
 
-async def _with_full_names(herd: Herd, task: TaskSpec, earlier: "ResumeSource | None") -> TaskSpec:
+async def _with_full_names(herd: Herd, task: TaskSpec, resume: "ResumeSource | None") -> TaskSpec:
     """The task with the full names of its dependencies, and of the task that it resumes. Raises `HerdError`."""
     if task.depends_on:
-        names = [await full_name(herd, one, "task") for one in task.depends_on]
+        names = [await full_name(herd, dependency, "task") for dependency in task.depends_on]
         await require_dependencies(herd, names)
         task = task.model_copy(update={"depends_on": tuple(names)})
-    if earlier is None:
+    if resume is None:
         return task
     from sandherd.client.tasks.resume import resuming_spec  # only needed to resume
 
-    earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})
-    return await resuming_spec(herd.connection.request, task, earlier)
+    resume = resume.model_copy(update={"task": await full_name(herd, resume.task, "task")})
+    return await resuming_spec(herd.connection.request, task, resume)
 
 
 async def _submit_again(herd: Herd, name: str, task: TaskSpec) -> None:
@@ -129,41 +129,41 @@ async def _upload_files(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
 
     links: list[tuple[str, str]] = []
     with ProgressBar(str(work.folder or "files")) as bar:
-        found = await herd.upload_work(name, work, on_progress=bar.move, left_out=lambda *link: links.append(link))
+        reference = await herd.upload_work(name, work, on_progress=bar.move, left_out=lambda *link: links.append(link))
     warn_about_links(links)
-    return found
+    return reference
 
 
-async def _follow_until_ended(herd: Herd, name: str, task: TaskSpec, output: Format, *, again: bool) -> int:
+async def _follow_until_ended(herd: Herd, name: str, task: TaskSpec, output: Format, *, is_resubmission: bool) -> int:
     paint, notices = Paint.for_screen(), WaitNotices(herd, name)
-    async with herd.follow(task=name, fresh=not again) as following, TaskScreen(herd, output, paint) as screen:
-        if not again:
+    async with herd.follow(task=name, fresh=not is_resubmission) as follower, TaskScreen(herd, output, paint) as screen:
+        if not is_resubmission:
             await herd.submit(task, task=name)
         if not output.is_json:
-            head = f"{paint(name, 'bold')}  {shortened(task.text, 80)}"
-            write_text(head if output.is_text else name, flush=True)
+            heading = f"{paint(name, 'bold')}  {shortened(task.text, 80)}"
+            write_text(heading if output.is_text else name, flush=True)
         try:
-            await run_until_first(screen.follow(following, notices.received), notices.run())
+            await run_until_first(screen.follow(follower, notices.record_event), notices.run())
         except asyncio.CancelledError:
             print_error(f"{name} keeps running; stop it with `sandherd tasks cancel {name}`")
             raise
-    report_gaps(following)
-    status = _conclude(name, screen.last, sorted(following.sandboxes))
+    report_gaps(follower)
+    status = _exit_status(name, screen.last, sorted(follower.sandboxes))
     if task.repository is not None:
         from sandherd.cli import branch_output  # only needed with a repository
 
-        await branch_output.conclude(herd, name, output)
+        await branch_output.show_saved_branch(herd, name, output)
     return status
 
 
-def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
+def _exit_status(name: str, last_event: Event | None, sandboxes: Sequence[str]) -> int:
     """The exit status for the task's last event. Raises `HerdError` if the task was refused."""
-    if last is not None and last.type == DONE:
+    if last_event is not None and last_event.type == _COMPLETED_TYPE:
         return 0
-    if last is not None and last.type in TASK_REFUSED:
-        raise refused_task_error(last)
+    if last_event is not None and last_event.type in TASK_REFUSED:
+        raise refused_task_error(last_event)
     where = f"sandherd trajectory {sandboxes[-1]}" if sandboxes else f"sandherd events {name}"
-    state = last.type.removeprefix("task.") if last is not None else "ended with unknown outcome"
+    state = last_event.type.removeprefix("task.") if last_event is not None else "ended with unknown outcome"
     print_error(f"{name} {state}; see `{where}`")
     return 1
 
@@ -171,7 +171,7 @@ def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
 def show_delivery(delivery: "MessageOutcome", output: Format) -> int:
     """Show the outcome of a message. Returns 0 if the agent has it, else 1."""
     if output.is_json:
-        console.document(
+        console.print_document(
             output,
             {
                 "message": delivery.message,
@@ -187,7 +187,7 @@ def show_delivery(delivery: "MessageOutcome", output: Format) -> int:
         write_text(f"{delivery.message}: delivered{took}, and the agent has it")
     if delivery.state is MessageState.ACKNOWLEDGED:
         return 0
-    why = delivery.reason or "not acknowledged in time"
+    reason = delivery.reason or "not acknowledged in time"
     remedy = NAME_REMEDY if delivery.code == Code.NOT_FOUND else f"see `sandherd sandboxes get {delivery.sandbox}`"
-    print_error(f"{delivery.message} is {delivery.state}: {why}; {remedy}")
+    print_error(f"{delivery.message} is {delivery.state}: {reason}; {remedy}")
     return 1

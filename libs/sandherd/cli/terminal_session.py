@@ -28,7 +28,7 @@ from sandherd.contracts.requests import INPUT_BYTES, TerminalSize
 
 DEFAULT_TIMEOUT_SECONDS: Final = 86_400
 """The default time limit of a command with a terminal."""
-_TERM: Final = "xterm-256color"
+_DEFAULT_TERM: Final = "xterm-256color"
 _RETRY_SECONDS: Final = 0.1
 """The delay, in seconds, before input that the command did not accept is sent again."""
 
@@ -44,19 +44,19 @@ def run(sandbox: str, argv: Sequence[str], *, cwd: str, env: Sequence[str], time
         )
     limit = DEFAULT_TIMEOUT_SECONDS if timeout is None else seconds(timeout, "--timeout")
     options: Any = {"cwd": cwd, "timeout": limit}
-    options["env"] = {"TERM": os.environ.get("TERM", _TERM), **variables(env, os.environ)}
+    options["env"] = {"TERM": os.environ.get("TERM", _DEFAULT_TERM), **variables(env, os.environ)}
     command(sandbox, argv, **options)
 
     async def work(herd: Herd) -> int:
         name = await sandbox_of(herd, sandbox)
-        execution = await herd.exec(name, argv, terminal=_size(), **options)
+        execution = await herd.exec(name, argv, terminal=_terminal_size(), **options)
         try:
-            with _raw(sys.stdin.fileno()):
+            with _raw_mode(sys.stdin.fileno()):
                 await _connect_terminal(execution)
         except asyncio.CancelledError:
             await execution.kill("KILL")
             raise
-        return _result(execution)
+        return _show_end(execution)
 
     return work
 
@@ -75,7 +75,8 @@ async def _connect_terminal(execution: Execution) -> None:
         write_screen(RESTORE)
 
 
-def _result(execution: Execution) -> int:
+def _show_end(execution: Execution) -> int:
+    """Print the error of a command that has ended, if it has one. Returns its exit status."""
     assert execution.state is not None
     if execution.state.error:
         print_error(f"{execution.name}: {execution.state.error}")
@@ -96,7 +97,7 @@ class Keyboard:
     def read(self, descriptor: int) -> Iterator[None]:
         """Collect typed input and changes of the terminal's size while the context is open."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(descriptor, self._take, descriptor)
+        loop.add_reader(descriptor, self._read_input, descriptor)
         loop.add_signal_handler(signal.SIGWINCH, self._resize)
         try:
             yield
@@ -106,7 +107,7 @@ class Keyboard:
 
     async def send(self) -> None:
         """Send the input, in order, until cancelled or the command has ended."""
-        with suppress(HerdError):  # the output ends then as well: it raises the error of a lost connection
+        with suppress(HerdError):  # then the output also ends, and raises the error of a lost connection
             while True:
                 await self._changed.wait()
                 self._changed.clear()
@@ -121,7 +122,7 @@ class Keyboard:
                 await asyncio.sleep(_RETRY_SECONDS)
             self._accepted = accepted
 
-    def _take(self, descriptor: int) -> None:
+    def _read_input(self, descriptor: int) -> None:
         data = os.read(descriptor, INPUT_BYTES)
         if not data:  # the terminal is gone
             asyncio.get_running_loop().remove_reader(descriptor)
@@ -129,21 +130,21 @@ class Keyboard:
         self._changed.set()
 
     def _resize(self) -> None:
-        self._size = _size()
+        self._size = _terminal_size()
         self._changed.set()
 
 
-def _size() -> TerminalSize:
-    found = shutil.get_terminal_size()
-    return TerminalSize(rows=max(1, found.lines), columns=max(1, found.columns))
+def _terminal_size() -> TerminalSize:
+    size = shutil.get_terminal_size()
+    return TerminalSize(rows=max(1, size.lines), columns=max(1, size.columns))
 
 
 @contextmanager
-def _raw(descriptor: int) -> Iterator[None]:
-    """Pass on every key of the terminal, also Ctrl-C. Restores the terminal's mode at the end."""
-    before = termios.tcgetattr(descriptor)
+def _raw_mode(descriptor: int) -> Iterator[None]:
+    """A context in which every key of the terminal is input, also Ctrl-C. It restores the terminal's mode."""
+    mode = termios.tcgetattr(descriptor)
     try:
         tty.setraw(descriptor)
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)

@@ -20,24 +20,24 @@ class WaitNotices:
     def __init__(self, herd: Herd, task: str) -> None:
         self._herd = herd
         self._task = task
-        self._quiet = True
+        self._has_no_events = True
         self._agent_works = False
         self._last: str | None = None
 
-    def received(self, event: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Record that an event was received."""
-        self._quiet = False
+        self._has_no_events = False
         self._agent_works = self._agent_works or event.type == AgentStarted.type
 
     async def run(self) -> None:
         """Request and print reasons until cancelled."""
         while True:
-            self._quiet = True
+            self._has_no_events = True
             await asyncio.sleep(QUIET_SECONDS)
-            if self._quiet:
-                self._notice(await self._reason())
+            if self._has_no_events:
+                self._print_new_reason(await self._reason())
 
-    def _notice(self, reason: str | None) -> None:
+    def _print_new_reason(self, reason: str | None) -> None:
         if reason is not None and reason != self._last:
             print_error(f"{self._task} waits: {reason}")
         self._last = reason

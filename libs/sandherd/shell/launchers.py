@@ -9,23 +9,27 @@ from typing import Final
 Argv = tuple[str, ...]
 
 _MAX_NESTED: Final = 8
+"""Maximum number of launchers of which each starts the next one."""
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+"""Matches the assignment of a variable before a command."""
 _KEYWORDS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time"})
+"""Keywords of a shell after which a command follows."""
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*")
-_PYTHON_VALUES: Final = frozenset({"-X", "-W"})
+_PYTHON_OPTIONS_WITH_VALUE: Final = frozenset({"-X", "-W"})
 
 
 @dataclass(frozen=True)
 class _Launcher:
     """How a launcher's arguments begin, before the program that it starts."""
 
-    values: frozenset[str] = frozenset()
-    """Options that are followed by a value."""
+    options_with_value: frozenset[str] = frozenset()
+    """Options that have the next argument as their value."""
     positional: int = 0
     """Number of arguments of its own after the options."""
 
 
 _PLAIN: Final = _Launcher()
+"""A launcher that is directly followed by its program, except for options without values."""
 _PYTHON_ENVIRONMENT: Final = _Launcher(
     frozenset({"--with", "--python", "-p", "--extra", "--group", "--project", "--directory", "--env-file", "--package"})
 )
@@ -43,6 +47,7 @@ _LAUNCHERS: Final[Mapping[str, _Launcher]] = {
     "uvx": _Launcher(frozenset({"--from", "--with", "--python", "-p"})),
     **dict.fromkeys(("npx", "bunx", "pnpx"), _NODE),
 }
+"""Launchers by the name of their program."""
 _WITH_SUBCOMMAND: Final[Mapping[tuple[str, str], _Launcher]] = {
     ("uv", "run"): _PYTHON_ENVIRONMENT,
     **dict.fromkeys(((tool, "run") for tool in ("poetry", "pdm", "pipenv", "hatch", "rye", "pixi")), _PLAIN),
@@ -53,6 +58,7 @@ _WITH_SUBCOMMAND: Final[Mapping[tuple[str, str], _Launcher]] = {
     ("direnv", "exec"): _Launcher(positional=1),
     ("coverage", "run"): _Launcher(frozenset({"--source", "--rcfile", "--include", "--omit", "--data-file"})),
 }
+"""Launchers by the name of their program and its first argument."""
 
 
 def name_of(program: str) -> str:
@@ -61,41 +67,41 @@ def name_of(program: str) -> str:
 
 
 def started_program(argv: Argv) -> Argv:
-    """The program that this one starts, with its arguments; itself if it starts none that is known."""
+    """The program that this one starts, with its arguments; `argv` itself if it is not a known launcher."""
     for _ in range(_MAX_NESTED):
         while argv and (_ASSIGNMENT.match(argv[0]) or argv[0] in _KEYWORDS):
             argv = argv[1:]
-        inner = _inner(argv)
+        inner = _launched_program(argv)
         if inner is None:
             return argv
         argv = inner
     return argv
 
 
-def _inner(argv: Argv) -> Argv | None:
-    """What a launcher starts; None for any other program."""
+def _launched_program(argv: Argv) -> Argv | None:
+    """The program that a launcher starts, with its arguments; None for any other program."""
     if not argv:
         return None
     name = name_of(argv[0])
     if _PYTHON.fullmatch(name):
-        rest = _without_options(argv[1:], _PYTHON_VALUES)
+        rest = _without_options(argv[1:], _PYTHON_OPTIONS_WITH_VALUE)
         return rest[1:] if len(rest) > 1 and rest[0] == "-m" else None
     if (launcher := _LAUNCHERS.get(name)) is not None:
-        return _module(_without_options(argv[1:], launcher.values)[launcher.positional :])
+        return _without_module_option(_without_options(argv[1:], launcher.options_with_value)[launcher.positional :])
     if len(argv) > 1 and (launcher := _WITH_SUBCOMMAND.get((name, argv[1]))) is not None:
-        return _module(_without_options(argv[2:], launcher.values)[launcher.positional :])
+        return _without_module_option(_without_options(argv[2:], launcher.options_with_value)[launcher.positional :])
     return None
 
 
-def _module(rest: Argv) -> Argv:
+def _without_module_option(rest: Argv) -> Argv:
     return rest[1:] if rest[:1] == ("-m",) else rest
 
 
-def _without_options(argv: Argv, values: frozenset[str]) -> Argv:
-    """The rest from the first argument on that is not an option, after `--`, or from `-m` on."""
+def _without_options(argv: Argv, options_with_value: frozenset[str]) -> Argv:
+    """The arguments after the options: from the first that is not an option, from `-m`, or after `--`."""
     index = 0
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "-m":
         if argv[index] == "--":
             return argv[index + 1 :]
-        index += 2 if argv[index] in values else 1
+        index += 2 if argv[index] in options_with_value else 1
     return argv[index:]

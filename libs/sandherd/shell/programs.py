@@ -19,10 +19,12 @@ _FIELDS: Final = ("command", "cmd", "argv")
 """The inputs of tools that are commands: a text for a shell, or a list of arguments."""
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
 _SCRIPT_OPTION: Final = re.compile(r"-[a-z]*c")
+"""Matches the option of a shell before a script: `-c`, also after others, as in `-lc`."""
 _SEPARATORS: Final = frozenset("();|&\n")
 _REDIRECTIONS: Final = frozenset("<>")
 _HERE_DOCUMENT: Final = re.compile(r"(?<!<)<<-?[ \t]*(?P<quote>[\"']?)(?P<end>[A-Za-z_][A-Za-z0-9_]*)(?P=quote)")
-_PREPARING: Final = frozenset({"cd", "pushd", "export", "source", ".", "set", "mkdir", "echo", "true", "unset"})
+"""Matches the operator of a here-document, with the word that ends it."""
+_PREPARATIONS: Final = frozenset({"cd", "pushd", "export", "source", ".", "set", "mkdir", "echo", "true", "unset"})
 """Programs of which it is assumed that they do not fail before `&&`."""
 
 
@@ -32,9 +34,9 @@ class RunProgram:
 
     argv: Argv
     success_shown: bool = True
-    """Whether it has succeeded if the whole command has."""
+    """Whether it has succeeded if the whole command has succeeded."""
     failure_shown: bool = True
-    """Whether it has failed if the whole command has."""
+    """Whether it has failed if the whole command has failed."""
 
     @property
     def name(self) -> str:
@@ -46,14 +48,14 @@ def programs_of(tool_input: Mapping[str, Any]) -> list[RunProgram]:
     """The programs that this input of a tool runs, in order; none if it is not a command, or can't be parsed."""
     command = next((tool_input[name] for name in _FIELDS if tool_input.get(name)), None)
     if isinstance(command, str):
-        return list(islice(_of_script(command, _MAX_DEPTH), MAX_PROGRAMS))
-    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        return list(islice(_programs_of_script(command, _MAX_DEPTH), MAX_PROGRAMS))
+    if isinstance(command, list) and all(isinstance(argument, str) for argument in command):
         fits = sum(map(len, command)) <= MAX_CHARS
-        return list(islice(_of_program(RunProgram(tuple(command)), _MAX_DEPTH), MAX_PROGRAMS)) if fits else []
+        return list(islice(_started_programs(RunProgram(tuple(command)), _MAX_DEPTH), MAX_PROGRAMS)) if fits else []
     return []
 
 
-def _of_script(script: str, depth: int) -> Iterator[RunProgram]:
+def _programs_of_script(script: str, depth: int) -> Iterator[RunProgram]:
     if depth == 0 or len(script) > MAX_CHARS:
         return
     try:
@@ -61,14 +63,14 @@ def _of_script(script: str, depth: int) -> Iterator[RunProgram]:
     except ValueError:  # a quotation without an end
         return
     for index in range(len(commands) if len(commands) <= MAX_PROGRAMS else 0):
-        yield from _of_program(_placed(commands, index), depth)
+        yield from _started_programs(_program_at(commands, index), depth)
 
 
-def _of_program(program: RunProgram, depth: int) -> Iterator[RunProgram]:
-    """What this program starts; of a shell with a script, the programs in it."""
+def _started_programs(program: RunProgram, depth: int) -> Iterator[RunProgram]:
+    """The programs that this program starts: those of its script if it is a shell, otherwise one program."""
     argv = started_program(program.argv)
     if len(argv) > 2 and name_of(argv[0]) in _SHELLS and _SCRIPT_OPTION.fullmatch(argv[1]):
-        for inner in _of_script(argv[2], depth - 1):
+        for inner in _programs_of_script(argv[2], depth - 1):
             yield replace(
                 inner,
                 success_shown=inner.success_shown and program.success_shown,
@@ -82,8 +84,8 @@ _Command = tuple[Argv, str]
 """The arguments of a command, and the operator after it."""
 
 
-def _placed(commands: Sequence[_Command], index: int) -> RunProgram:
-    """A program with what its place in the command means."""
+def _program_at(commands: Sequence[_Command], index: int) -> RunProgram:
+    """The program at this index, with what the status of the whole command means for it."""
     argv, operator = commands[index]
     later = [operator, *(after for _, after in commands[index + 1 :])]
     is_last = index == len(commands) - 1
@@ -94,7 +96,7 @@ def _placed(commands: Sequence[_Command], index: int) -> RunProgram:
         and later[-1] in {"", ";"}
         and (not before or before[-1][1] != "||")
     )
-    is_first = all(after != "&&" or name_of(arguments[0]) in _PREPARING for arguments, after in before)
+    is_first = all(after != "&&" or name_of(arguments[0]) in _PREPARATIONS for arguments, after in before)
     return RunProgram(argv, success_shown=success_shown, failure_shown=success_shown and is_last and is_first)
 
 
@@ -114,7 +116,7 @@ def _commands(tokens: Iterator[str]) -> Iterator[_Command]:
 
 
 def _without_documents(lines: Sequence[str]) -> Iterator[str]:
-    """The lines without here-documents, which are not commands."""
+    """The lines without the texts of here-documents, which are not commands."""
     end: str | None = None
     for line in lines:
         if end is None:
@@ -126,7 +128,7 @@ def _without_documents(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _tokens(script: str) -> Iterator[str]:
-    """The arguments and operators. A comment ends with its line."""
+    """The arguments and operators of a script, without comments. A comment ends with its line."""
     text = "\n".join(_without_documents(script.replace("\\\n", " ").split("\n")))
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""

@@ -117,8 +117,8 @@ class Broker:
         password = cluster.route_password(self.identity.root / "routes.password") if self.size > 1 else ""
         write_secret(self.watcher, Registrar(self.identity).mint_watcher())
         write_secret(self.probe, Registrar(self.identity).mint_probe())
-        places = zip(self._directories, cluster.memberships(self.size, password), self._ports, strict=False)
-        self.servers = [self._server(directory, membership, port) for directory, membership, port in places]
+        server_values = zip(self._directories, cluster.memberships(self.size, password), self._ports, strict=False)
+        self.servers = [self._server(directory, membership, port) for directory, membership, port in server_values]
 
     def write_credentials(self) -> list[Path]:
         """Create the missing credentials of services, operator and client."""
@@ -137,14 +137,14 @@ class Broker:
         )
 
     def _tokens(self) -> BrokerTokens:
-        held, people = cluster.newest_tokens(self._directories, self.identity)
-        return self.identity.tokens(held, int(time.time()), people)
+        sandbox_token, user_token = cluster.newest_tokens(self._directories, self.identity)
+        return self.identity.tokens(sandbox_token, int(time.time()), user_token)
 
     async def start(self) -> None:
         """Start the servers that are not running, and provision them. Raises `ChildFailedError`."""
         if not self.servers:
             self.initialise()
-        await cluster.each(server.start() for server in self.servers)
+        await cluster.run_all(server.start() for server in self.servers)
         await self.prepare()
 
     async def prepare(self) -> None:
@@ -160,20 +160,20 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop every server gracefully."""
-        await cluster.each(server.stop() for server in self.servers)
+        await cluster.run_all(server.stop() for server in self.servers)
 
     async def kill(self) -> None:
         """Kill every server (SIGKILL)."""
-        await cluster.each(server.kill() for server in self.servers)
+        await cluster.run_all(server.kill() for server in self.servers)
 
     async def restart(self) -> None:
         """Restart every server with the same port and data."""
-        await cluster.each(server.restart() for server in self.servers)
+        await cluster.run_all(server.restart() for server in self.servers)
 
     async def provision(self) -> None:
         """Create streams, consumers and buckets, or update them to the declarations of this version."""
         async with self.provisioner() as jetstream:
-            await cluster.patiently(lambda: provision(jetstream, self.size), self.size)
+            await cluster.retry_during_election(lambda: provision(jetstream, self.size), self.size)
 
     @asynccontextmanager
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:
@@ -188,8 +188,8 @@ class Broker:
     ) -> Path:
         """The credentials file of a principal. It is created if it is missing, or has other permissions than declared.
 
-        Those of joiners and workers are created at each call. The key of a worker is created here, too; in a real
-        sandbox the worker creates it.
+        The credentials of joiners and workers are created at each call. A worker's key is created here as well; in a
+        real sandbox the worker creates it.
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)
@@ -201,22 +201,22 @@ class Broker:
     ) -> AbstractAsyncContextManager[Bus]:
         """A connection as this principal; `options` are passed to `Bus.open`."""
         path = self.credentials(principal, project=project, sandbox=sandbox)
-        who = bearer(path.read_text())
+        holder = bearer(path.read_text())
         if principal in SERVICES:
             options = {"api": api_of(principal)} | options
-        return self._open(path, who.name, who.inbox, **options)
+        return self._open(path, holder.name, holder.inbox, **options)
 
     def settings(self, principal: Principal, *, project: str = DEFAULT_PROJECT, **values: Any) -> Settings:
         """The settings of a service or a user of this broker. `values` are further settings."""
-        own: dict[str, Any] = {
+        broker_values: dict[str, Any] = {
             "nats_url": self.url,
             "home": self.home,
             "project": project,
             "credentials": self.credentials(principal, project=project),
         }
         if principal is Principal.SPAWNER:
-            own["identity_dir"] = self.spawner_identity
-        return Settings(**(own | values))
+            broker_values["identity_dir"] = self.spawner_identity
+        return Settings(**(broker_values | values))
 
     def minter(self) -> Minter:
         """The minter with the spawner's keys."""

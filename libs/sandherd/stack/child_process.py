@@ -13,7 +13,7 @@ from typing import IO, Final
 from sandherd.private_files import open_log
 from sandherd.process_signals import ended
 
-_POLL: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 _PR_SET_PDEATHSIG: Final = 1
 _UMASK: Final = 0o077
 """The umask of processes: only their own user can read the files that they create."""
@@ -45,7 +45,7 @@ class ChildProcess:
 
     def __init__(self, command: ChildCommand) -> None:
         self.command = command
-        self.started: Callable[[], None] = _nothing
+        self.on_start: Callable[[], None] = _do_nothing
         """Called once the process is started, before it is ready, so that its id can be recorded."""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -72,20 +72,20 @@ class ChildProcess:
             raise RuntimeError(f"{self.command.arguments[0]} is already running")
         with os.fdopen(open_log(self.command.log), "ab") as log:
             self._process = _start(self.command, log)
-        self.started()
+        self.on_start()
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is running."""
+        """Send the process a signal, if it is running."""
         if self._process is not None:
             self._process.send_signal(number)
 
     async def kill(self) -> None:
-        """Kill it (SIGKILL), and wait until it has ended."""
+        """Kill the process (SIGKILL), and wait until it has ended."""
         self.send(signal.SIGKILL)
         await self.wait_ended()
 
     async def stop(self, grace: float, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send it `number`, and kill it if it has not ended after `grace` seconds."""
+        """Send the process the signal `number`, and kill it if it has not ended after `grace` seconds."""
         self.send(number)
         try:
             async with asyncio.timeout(grace):
@@ -98,17 +98,17 @@ class ChildProcess:
         if self.alive:
             await ended(self.pid)
         while self.alive:  # noqa: ASYNC110  # reaping it is a system call, not an event
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
-    async def until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
+    async def until(self, ready: Callable[[], bool], seconds: float, name: str) -> None:
         """Wait until `ready` returns true. Raises `ChildFailedError` if the process ends before, or after `seconds`."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not ready():
             if not self.alive:
-                raise ChildFailedError(f"{what} ended with status {self.status}; its log:\n{self.last_lines()}")
+                raise ChildFailedError(f"{name} ended with status {self.status}; its log:\n{self.last_lines()}")
             if asyncio.get_running_loop().time() > deadline:
-                raise ChildFailedError(f"{what} is not ready after {seconds:g} s; its log:\n{self.last_lines()}")
-            await asyncio.sleep(_POLL)
+                raise ChildFailedError(f"{name} is not ready after {seconds:g} s; its log:\n{self.last_lines()}")
+            await asyncio.sleep(_POLL_SECONDS)
 
     def last_lines(self, lines: int = 15) -> str:
         """The last lines of its log."""
@@ -118,8 +118,8 @@ class ChildProcess:
             return ""
 
 
-def _nothing() -> None:
-    """The default for `ChildProcess.started`: does nothing."""
+def _do_nothing() -> None:
+    """The default for `ChildProcess.on_start`: does nothing."""
 
 
 def _start(command: ChildCommand, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -134,12 +134,12 @@ def _start(command: ChildCommand, log: IO[bytes]) -> subprocess.Popen[bytes]:
         group=command.group,
         extra_groups=None if command.user is None else [],
         umask=command.umask,
-        # A group of its own: an interrupt typed at a terminal is forwarded by us, in order.
+        # A separate group, so that an interrupt at a terminal does not reach it: the parent ends processes in order.
         process_group=0,
-        preexec_fn=_die_with_parent if command.linked else None,  # noqa: PLW1509  # one system call only
+        preexec_fn=_end_with_parent if command.linked else None,  # noqa: PLW1509  # one system call only
     )
 
 
-def _die_with_parent() -> None:
-    """Linux: have the kernel kill this process when its parent ends."""
+def _end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends (Linux only)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 SIZES: Final = (1, 3)
 """The possible numbers of servers: one, or the smallest cluster that has a majority without one of its servers."""
 PROBE: Final = "probe.creds"
+"""The name of the file with the credential that may publish the probe of `store_guard`."""
 _RETRY_SECONDS: Final = 0.2
-_ELECTION: Final = 60.0
+_ELECTION_SECONDS: Final = 60.0
 """Maximum time in seconds in which restarted servers elect the leaders of streams. It usually takes about ten."""
 
 
@@ -39,24 +40,24 @@ def size_of(home: Path) -> int | None:
     return next((size for size in SIZES if directories(home, size)[0].is_dir()), None)
 
 
-def size_for(home: Path, wanted: int | None) -> int:
-    """The number of servers to run: `wanted`, or that of the existing herd, or one.
+def size_for(home: Path, requested: int | None) -> int:
+    """The number of servers to run: `requested`, or that of the existing herd, or one.
 
     Raises `SizeError` for an unsupported number, or one that differs from the herd's: stored data would be lost. A
     server that joins a cluster deletes streams that the cluster does not have, and a server that leaves one has none of
     its streams.
     """
-    held = size_of(home)
-    if wanted is None or wanted == held:
-        return held or 1
-    if wanted not in SIZES:
-        raise SizeError(f"a herd has {' or '.join(map(str, SIZES))} nats-servers, not {wanted}")
-    if held is not None:
+    existing = size_of(home)
+    if requested is None or requested == existing:
+        return existing or 1
+    if requested not in SIZES:
+        raise SizeError(f"a herd has {' or '.join(map(str, SIZES))} nats-servers, not {requested}")
+    if existing is not None:
         raise SizeError(
-            f"the herd in {home} was created with {_servers(held)} and can't be changed to {_servers(wanted)}: "
-            "what its streams hold would be lost"
+            f"the herd in {home} was created with {_servers_text(existing)} and can't be changed to "
+            f"{_servers_text(requested)}: the messages in its streams would be lost"
         )
-    return wanted
+    return requested
 
 
 def memberships(size: int, password: str) -> "list[ClusterMember | None]":
@@ -86,18 +87,21 @@ def newest_token(servers: Sequence[Path], account: str) -> str | None:
 
     A server overwrites the file in place, so the file of a server that is writing, or was killed then, is invalid.
     """
-    aged = [found for server in servers if (found := _ordered_token(server / "jwt" / f"{account}.jwt"))]
-    return max(aged)[1] if aged else None
+    tokens = [token for server in servers if (token := _ordered_token(server / "jwt" / f"{account}.jwt"))]
+    return max(tokens)[1] if tokens else None
 
 
 def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[str | None, str | None]:
     """The latest stored tokens of the accounts of sandboxes and of users, which change at each revocation."""
-    sandboxes, people = (newest_token(servers, identity.root_key(name).public) for name in ("sandboxes", "people"))
-    return sandboxes, people
+    sandboxes, users = (newest_token(servers, identity.root_key(name).public) for name in ("sandboxes", "people"))
+    return sandboxes, users
 
 
 def _ordered_token(path: Path) -> tuple[tuple[int, int], str] | None:
-    """A stored token after a key to order tokens by: the second of its issue, then its number of revocations."""
+    """The sort key and the text of a stored token. The key is the second of its issue, then its number of revocations.
+
+    None if the file is missing or invalid.
+    """
     try:
         token = path.read_text()
         claims = read_claims(token)
@@ -106,14 +110,14 @@ def _ordered_token(path: Path) -> tuple[tuple[int, int], str] | None:
     return (int(claims["iat"]), len(claims["nats"].get("revocations") or {})), token
 
 
-def _servers(count: int) -> str:
+def _servers_text(count: int) -> str:
     return "one nats-server" if count == 1 else f"{count} nats-servers"
 
 
-async def each(runs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run these concurrently until all have ended. Then raise the error of the first one that failed, if any."""
-    ended = await asyncio.gather(*runs, return_exceptions=True)
-    for error in ended:
+async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines concurrently until all have ended. Then raise the error of the first one that failed, if any."""
+    results = await asyncio.gather(*coroutines, return_exceptions=True)
+    for error in results:
         if error is not None:
             raise error
 
@@ -124,9 +128,9 @@ async def raise_on_end(child: ChildProcess) -> None:
     raise ChildFailedError(f"nats-server ended with status {child.status} while it was being provisioned")
 
 
-async def patiently(run: Callable[[], Coroutine[Any, Any, object]], size: int) -> None:
-    """Call `run`; with several servers, retry it while they may elect leaders. Raises the last error."""
-    deadline = asyncio.get_running_loop().time() + (_ELECTION if size > 1 else 0)
+async def retry_during_election(run: Callable[[], Coroutine[Any, Any, object]], size: int) -> None:
+    """Call `run`. With several servers, retry it while they may be electing leaders. Raises the last error."""
+    deadline = asyncio.get_running_loop().time() + (_ELECTION_SECONDS if size > 1 else 0)
     while True:
         try:
             await run()

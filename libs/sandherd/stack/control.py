@@ -21,16 +21,16 @@ from sandherd.stack.home import (
     ProcessRecord,
     StackPhase,
     delete_config,
-    noted_config,
     read_context,
     read_record,
+    recorded_config,
 )
 from sandherd.stack.stale_processes import end, end_with_sandboxes
 from sandherd.stack.start_failure import StackFailedError, refuse_lost_identity, why_ended
 from sandherd.stack.status import PartStatus, read_status
 from sandherd.stack.supervisor_process import start_supervisor
 
-_POLL: Final = 0.03
+_POLL_SECONDS: Final = 0.03
 
 
 class DiskTooSmallError(StackFailedError):
@@ -62,7 +62,7 @@ class StackStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether all of it is running and ready."""
+        """Whether the whole stack is running and ready."""
         return self.phase is StackPhase.READY and self.lost is None and all(part.ready for part in self.parts)
 
 
@@ -77,7 +77,7 @@ class ShutdownResult:
 
     @property
     def was_running(self) -> bool:
-        """Whether there was anything to end."""
+        """Whether any part was running."""
         return bool(self.names)
 
 
@@ -105,67 +105,67 @@ async def up(
     The stack continues to run when the caller ends. Raises `StackFailedError`, and `UnsafeHomeError` before it writes.
     """
     check_home(home)
-    place = Home(home.resolve())
-    refuse_lost_identity(place.path)
+    layout = Home(home.resolve())
+    refuse_lost_identity(layout.path)
     try:
-        servers = size_for(place.path, nats)
+        servers = size_for(layout.path, nats)
     except SizeError as error:
         raise OtherSizeError(str(error)) from None
-    supervisor = _running(place)
+    supervisor = _running_supervisor(layout)
     if supervisor is None:
-        _refuse_without_space(place, servers)
-        supervisor = start_supervisor(place, servers, _environment(place, config, environ))
-    elif wait and (short := shortages(measure_home(place.path))):
-        raise DiskTooSmallError("; ".join(short))
+        _refuse_without_space(layout, servers)
+        supervisor = start_supervisor(layout, servers, _environment(layout, config, environ))
+    elif wait and (problems := shortages(measure_home(layout.path))):
+        raise DiskTooSmallError("; ".join(problems))
     if not wait:
         return await status(home)
     try:
         async with asyncio.timeout(seconds):
-            await _until_started(place, supervisor, servers, on_step)
-            return await _until_ready(place, on_step)
+            await _wait_until_started(layout, supervisor, servers, on_step)
+            return await _wait_until_ready(layout, on_step)
     except TimeoutError:
         details = "\n".join(f"{part.name}: {part.detail}" for part in (await status(home)).parts if not part.ready)
-        raise StackFailedError(f"not ready after {seconds:g} s\n{details}\nThe logs are in {place.logs}.") from None
+        raise StackFailedError(f"not ready after {seconds:g} s\n{details}\nThe logs are in {layout.logs}.") from None
 
 
 async def down(home: Path, *, seconds: float | None = None, on_step: OnStep = ignore_step) -> ShutdownResult:
     """End the stack of this home with its sandboxes, and processes that a killed supervisor has left.
 
-    `seconds` is the maximum time of the supervisor, by default the time in its record. Raises `UnsafeHomeError`:
-    in an unsafe home another user could have recorded the processes to be ended.
+    `seconds` is the maximum time that the supervisor may take, by default the time in its record. Raises
+    `UnsafeHomeError`, because in an unsafe home another user could have recorded the processes to be ended.
     """
     check_home(home)
-    place = Home(home.resolve())
-    record, supervisor = read_record(place), _running(place)
+    layout = Home(home.resolve())
+    record, supervisor = read_record(layout), _running_supervisor(layout)
     names = tuple(name for name, process in (record.processes if record else {}).items() if process.alive)
     if supervisor is not None:
         on_step(f"stopping {', '.join(reversed(names))}")
-        written = record.stop_seconds if record else STOP_SECONDS
-        await end(supervisor, signal.SIGTERM, grace=written if seconds is None else seconds)
+        stop_seconds = record.stop_seconds if record else STOP_SECONDS
+        await end(supervisor, signal.SIGTERM, grace=stop_seconds if seconds is None else seconds)
     on_step("ending sandboxes that are left")
-    all_ended = await end_with_sandboxes(place, _environment(place))
+    all_ended = await end_with_sandboxes(layout, _environment(layout))
     if all_ended:
-        delete_config(place)
+        delete_config(layout)
     return ShutdownResult(
-        home=place.path, names=(*names, "supervisor") if supervisor else names, sandboxes_left=not all_ended
+        home=layout.path, names=(*names, "supervisor") if supervisor else names, sandboxes_left=not all_ended
     )
 
 
 async def status(home: Path) -> StackStatus:
     """The state of the stack of this home, by checking each part of it now."""
-    place = Home(home.resolve())
-    record = read_record(place)
-    lost = lost_identity(place.path)
+    layout = Home(home.resolve())
+    record = read_record(layout)
+    lost = lost_identity(layout.path)
     if record is None:
-        return StackStatus(home=place.path, phase=StackPhase.STOPPED, lost=lost)
-    supervised = record.supervisor.alive
-    parts = await read_status(place, record)
+        return StackStatus(home=layout.path, phase=StackPhase.STOPPED, lost=lost)
+    is_supervised = record.supervisor.alive
+    parts = await read_status(layout, record)
     return StackStatus(
-        home=place.path,
-        phase=phase_of(record.phase, parts, supervised=supervised),
-        supervisor_pid=record.supervisor.pid if supervised else None,
+        home=layout.path,
+        phase=phase_of(record.phase, parts, supervised=is_supervised),
+        supervisor_pid=record.supervisor.pid if is_supervised else None,
         nats_url=record.nats_url,
-        api_url=place.api_url,
+        api_url=layout.api_url,
         database_url=record.database_url,
         parts=parts,
         error=record.error,
@@ -173,27 +173,28 @@ async def status(home: Path) -> StackStatus:
     )
 
 
-def phase_of(written: StackPhase, parts: Iterable[PartStatus], *, supervised: bool) -> StackPhase:
+def phase_of(recorded: StackPhase, parts: Iterable[PartStatus], *, supervised: bool) -> StackPhase:
     """The phase of a stack, from the recorded phase, the state of its parts, and whether its supervisor is alive."""
-    seen = list(parts)
+    all_parts = list(parts)
     if not supervised:
-        left = any(part.running for part in seen)
-        ended = StackPhase.FAILED if written is StackPhase.FAILED else StackPhase.STOPPED
-        return StackPhase.UNSUPERVISED if left else ended
-    return StackPhase.NOT_READY if written is StackPhase.READY and not all(part.ready for part in seen) else written
+        has_processes = any(part.running for part in all_parts)
+        stopped_phase = StackPhase.FAILED if recorded is StackPhase.FAILED else StackPhase.STOPPED
+        return StackPhase.UNSUPERVISED if has_processes else stopped_phase
+    is_unready = recorded is StackPhase.READY and not all(part.ready for part in all_parts)
+    return StackPhase.NOT_READY if is_unready else recorded
 
 
-def _running(home: Home) -> ProcessRecord | None:
+def _running_supervisor(home: Home) -> ProcessRecord | None:
     record = read_record(home)
     return record.supervisor if record and record.supervisor.alive else None
 
 
 def _environment(home: Home, config: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """`environ`, or our own, with an absolute path of the settings file: the stack's working directory is its home."""
-    outer = os.environ if environ is None else environ
-    named = outer.get(CONFIG_VARIABLE)
-    found = config or (Path(named) if named else noted_config(home))
-    return dict(outer) | ({CONFIG_VARIABLE: str(found.absolute())} if found else {})
+    """`environ`, or our own, with an absolute path of the settings file, because the stack runs in its home."""
+    variables = os.environ if environ is None else environ
+    named_file = variables.get(CONFIG_VARIABLE)
+    file = config or (Path(named_file) if named_file else recorded_config(home))
+    return dict(variables) | ({CONFIG_VARIABLE: str(file.absolute())} if file else {})
 
 
 def _refuse_without_space(home: Home, servers: int) -> None:
@@ -202,45 +203,45 @@ def _refuse_without_space(home: Home, servers: int) -> None:
         raise DiskTooSmallError(missing)
 
 
-async def _until_ready(home: Home, on_step: OnStep) -> StackStatus:
-    """Wait until every part is ready, and the files for clients exist. `Stack.repair_files` restores deleted ones.
+async def _wait_until_ready(home: Home, on_step: OnStep) -> StackStatus:
+    """Wait until every part is ready, and the files for clients exist. The stack restores deleted files itself.
 
-    A stack that was running may also have a part that is being restarted.
+    If the stack was running already, a part may be restarting.
     """
     while True:
-        standing = await status(home.path)
-        if standing.ready and _is_complete(home):
-            return standing
-        late = ", ".join(part.name for part in standing.parts if not part.ready)
-        on_step(f"waiting until ready: {late or 'the files of clients'}")
-        await asyncio.sleep(_POLL)
+        current = await status(home.path)
+        if current.ready and _is_complete(home):
+            return current
+        not_ready = ", ".join(part.name for part in current.parts if not part.ready)
+        on_step(f"waiting until ready: {not_ready or 'the files of clients'}")
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _is_complete(home: Home) -> bool:
     """Whether clients can find the stack: its context exists, and the credentials that the context names."""
-    named = read_context(home).get("creds")
-    return isinstance(named, dict) and bool(named) and all(Path(str(path)).exists() for path in named.values())
+    paths = read_context(home).get("creds")
+    return isinstance(paths, dict) and bool(paths) and all(Path(str(path)).exists() for path in paths.values())
 
 
-async def _until_started(home: Home, supervisor: ProcessRecord, servers: int, on_step: OnStep) -> None:
+async def _wait_until_started(home: Home, supervisor: ProcessRecord, servers: int, on_step: OnStep) -> None:
     while True:
         record = read_record(home)
         if record is not None and record.supervisor.alive:
-            # It may be another process: if two were started at once, one finds that the lock is held, and ends.
+            # The record may be of another supervisor: if two were started at once, the one without the lock ends.
             supervisor = record.supervisor
             if record.phase is StackPhase.READY:
                 return
-            begun = [name for name, process in record.processes.items() if process.alive]
+            started = [name for name, process in record.processes.items() if process.alive]
             on_step(
-                f"{', '.join(reversed(begun))} started; waiting until ready" if begun else "starting the supervisor"
+                f"{', '.join(reversed(started))} started; waiting until ready" if started else "starting the supervisor"
             )
         if not supervisor.alive:
             raise _failure(home, servers)
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _failure(home: Home, servers: int) -> StackFailedError:
     """The error that states why the supervisor has ended."""
     reported = why_ended(home)
-    short = refused_for_space(home.path, servers, reported)
-    return DiskTooSmallError(short) if short else StackFailedError(reported)
+    space_error = refused_for_space(home.path, servers, reported)
+    return DiskTooSmallError(space_error) if space_error else StackFailedError(reported)

@@ -119,8 +119,8 @@ class ProcessRecord(BaseModel):
     @property
     def running(self) -> ProcessId | None:
         """The recorded process; None if it has ended, also if it is a zombie."""
-        found = find(self.pid)
-        return found if found is not None and found.mark == self.mark and found.alive() else None
+        process = find(self.pid)
+        return process if process is not None and process.mark == self.mark and process.alive() else None
 
     @property
     def alive(self) -> bool:
@@ -159,16 +159,16 @@ def write_record(home: Home, record: StackRecord) -> None:
 def read_context(home: Home) -> dict[str, Any]:
     """The context for clients; empty before the first start."""
     try:
-        found = json.loads(home.context.read_text())
+        context = json.loads(home.context.read_text())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return context if isinstance(context, dict) else {}
 
 
-def noted_config(home: Home) -> Path | None:
+def recorded_config(home: Home) -> Path | None:
     """The settings file of the last stack; None if `down` has ended that stack, or if the file does not exist."""
-    noted = read_context(home).get("config")
-    path = Path(noted) if isinstance(noted, str) and noted else None
+    name = read_context(home).get("config")
+    path = Path(name) if isinstance(name, str) and name else None
     return path if path and path.is_file() else None
 
 
@@ -186,8 +186,8 @@ def write_context(home: Home, context: Mapping[str, Any]) -> None:
 
 def record_of(pid: int, *, restarts: int = 0, http: str | None = None, problem: str | None = None) -> ProcessRecord:
     """The record of a running process."""
-    found = find(pid)
-    mark = found.mark if found is not None and found.alive() else "ended"
+    process = find(pid)
+    mark = process.mark if process is not None and process.alive() else "ended"
     return ProcessRecord(pid=pid, mark=mark, restarts=restarts, http=http, problem=problem)
 
 

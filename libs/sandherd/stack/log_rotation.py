@@ -8,7 +8,9 @@ from typing import Final
 from sandherd.private_files import open_log
 
 MAX_BYTES: Final = 16 * 1024 * 1024
+"""A longer log is rotated."""
 MAX_FILES: Final = 3
+"""Maximum number of rotated files of a log."""
 
 
 def rotate(directory: Path, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> list[Path]:

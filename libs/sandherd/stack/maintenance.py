@@ -15,7 +15,7 @@ from sandherd.stack.postgres import binaries
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end, end_leftovers
 from sandherd.stack.start_failure import StackFailedError
-from sandherd.stack.supervisor import RELEASE, AlreadyRunningError, locked
+from sandherd.stack.supervisor import RELEASE, AlreadyRunningError, hold_lock
 
 
 def accepts_size(servers: int) -> bool:
@@ -25,8 +25,8 @@ def accepts_size(servers: int) -> bool:
 
 async def is_running(home: Path) -> bool:
     """Whether any process of the stack of this home runs."""
-    found = await status(home)
-    return found.supervisor_pid is not None or any(part.running for part in found.parts)
+    stack_status = await status(home)
+    return stack_status.supervisor_pid is not None or any(part.running for part in stack_status.parts)
 
 
 def environment(home: Path) -> dict[str, str] | None:
@@ -66,12 +66,12 @@ async def stores(home: Path, servers: int | None = None) -> AsyncIterator[Stack]
     before it writes.
     """
     check_home(home)
-    place = Home(home.resolve())
-    place.make()
+    layout = Home(home.resolve())
+    layout.make()
     try:
-        with locked(place):
-            await end_leftovers(place)
-            stack = Stack(place.path, servers=servers)
+        with hold_lock(layout):
+            await end_leftovers(layout)
+            stack = Stack(layout.path, servers=servers)
             try:
                 await stack.start_stores()
                 yield stack

@@ -22,18 +22,18 @@ from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildPr
 from sandherd.stack.server_health import CLUSTER
 
 _HOST: Final = "127.0.0.1"
-_ROUTE: Final = "route"
-_INTERVAL: Final = "10s"  # at which the servers of a cluster compare the tokens of accounts
-"""The interval at which servers of a cluster compare their accounts: one that was unavailable gets changes by it."""
+_ROUTE_USER: Final = "route"
+_COMPARE_INTERVAL: Final = "10s"
+"""The interval at which servers of a cluster compare accounts' tokens. One that was unavailable gets changes then."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
 _PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_USUALLY_FIRST: Final = 32_768
-_LOWEST: Final = 12_000
-_TRIES: Final = 64
-_STARTS: Final = 5
+_DEFAULT_FIRST_EPHEMERAL_PORT: Final = 32_768
+_LOWEST_PORT: Final = 12_000
+_MAX_PROBED_PORTS: Final = 64
+_MAX_STARTS: Final = 5
 """Maximum number of chosen ports that are tried: another program may take a port before the server listens on it."""
-_TAKEN: Final = "address already in use"
+_PORT_IN_USE: Final = "address already in use"
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
@@ -54,8 +54,8 @@ class ClusterMember:
         return {
             "name": CLUSTER,
             "listen": f"{_HOST}:{self.route}",
-            "authorization": {"user": _ROUTE, "password": self.password, "timeout": 2},
-            "routes": [f"nats-route://{_ROUTE}:{self.password}@{_HOST}:{port}" for port in self.others],
+            "authorization": {"user": _ROUTE_USER, "password": self.password, "timeout": 2},
+            "routes": [f"nats-route://{_ROUTE_USER}:{self.password}@{_HOST}:{port}" for port in self.others],
             # Clients have the addresses of all servers. Advertised addresses would be valid on this machine only.
             "no_advertise": True,
             # One connection to each other server is enough on one machine; the default is three.
@@ -111,11 +111,11 @@ class NatsServer:
 
         If another program takes a chosen port before the server listens on it, another port is chosen.
         """
-        for _ in range(0 if self.port else _STARTS - 1):
+        for _ in range(0 if self.port else _MAX_STARTS - 1):
             try:
                 await self._start()
             except ChildFailedError as error:
-                if _TAKEN not in str(error):
+                if _PORT_IN_USE not in str(error):
                     raise
             else:
                 return
@@ -123,8 +123,8 @@ class NatsServer:
 
     async def _start(self) -> None:
         make_directory(self._ports)
-        for old in self._ports.iterdir():
-            old.unlink()
+        for old_file in self._ports.iterdir():
+            old_file.unlink()
         self._replace_config(self._write_config())
         self.child.start()
         await self.child.until(self._read_port, _READY_SECONDS, "nats-server")
@@ -173,16 +173,17 @@ class NatsServer:
             write_file(self._config, text)
 
     def _write_config(self) -> str:
-        of_cluster = {"cluster": self.membership.config()} if self.membership else {}
+        interval = _COMPARE_INTERVAL if self.membership else None
+        cluster_part = {"cluster": self.membership.config()} if self.membership else {}
         config = {
             "server_name": self.server_name,
             "host": _HOST,
             "port": self.port or free_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             **operator_mode(self._tokens()),
-            **storage_config(str(self.directory), "data", compare_interval=_INTERVAL if self.membership else None),
+            **storage_config(str(self.directory), "data", compare_interval=interval),
             **limits_for(self._capacity),
-            **of_cluster,
+            **cluster_part,
         }
         return config_text(config)
 
@@ -193,15 +194,15 @@ def config_text(config: Mapping[str, Any]) -> str:
     return _JSON_ESCAPE.sub(_nats_escape, text) + "\n"
 
 
-def _nats_escape(found: re.Match[str]) -> str:
-    escape = found[0]
+def _nats_escape(match: re.Match[str]) -> str:
+    escape = match[0]
     if escape.startswith("\\u00"):
         return f"\\x{escape[-2:]}"
     return {"\\b": "\\x08", "\\f": "\\x0c"}.get(escape, escape)
 
 
 def own_capacity() -> Capacity:
-    """The capacity of a server that this process starts, from the hard limit of open files: nats-server uses all."""
+    """The capacity of a server that this process starts, from the hard limit of open files, which nats-server uses."""
     return Capacity.for_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
@@ -214,36 +215,36 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different free ports as of `free_port`, or fewer if no more are found."""
-    found: list[int] = []
-    with ExitStack() as held:
-        for port in random.sample(_candidates(), _TRIES):
-            probe = held.enter_context(socket.socket())
+    """`count` different free ports, chosen as by `free_port`; fewer if no more are found."""
+    ports: list[int] = []
+    with ExitStack() as probes:
+        for port in random.sample(_candidate_ports(), _MAX_PROBED_PORTS):
+            probe = probes.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
                 probe.bind((_HOST, port))
-                found.append(port)
-            if len(found) == count:
+                ports.append(port)
+            if len(ports) == count:
                 break
-    return found
+    return ports
 
 
-def _candidates() -> range:
-    return range(_LOWEST, _first_ephemeral())
+def _candidate_ports() -> range:
+    return range(_LOWEST_PORT, _first_ephemeral_port())
 
 
-def _first_ephemeral() -> int:
+def _first_ephemeral_port() -> int:
     """The first port that the kernel assigns to connections (ip(7), `ip_local_port_range`)."""
     try:
-        return max(int(_PORT_RANGE.read_text().split()[0]), _LOWEST + _TRIES)
+        return max(int(_PORT_RANGE.read_text().split()[0]), _LOWEST_PORT + _MAX_PROBED_PORTS)
     except (OSError, ValueError, IndexError):
-        return _USUALLY_FIRST
+        return _DEFAULT_FIRST_EPHEMERAL_PORT
 
 
 def find_binary() -> str:
     """The path of nats-server, in the directory of our Python or on PATH. Raises `FileNotFoundError`."""
     beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
+    program = str(beside) if beside.exists() else shutil.which("nats-server")
+    if program is None:
         raise FileNotFoundError("nats-server is not installed: pip install 'sandherd[stack]'")
-    return found
+    return program

@@ -27,22 +27,22 @@ class PartLog:
         """The last `lines` lines. The next call of `new_lines` begins after them. Raises `OSError`."""
         content = self._file.read_bytes()
         self._position = len(content)
-        found = deque(content.splitlines(), maxlen=lines)
+        last = deque(content.splitlines(), maxlen=lines)
         for number in range(1, MAX_FILES + 1):
             older = self._rotated(number)
-            if len(found) == lines or not older.exists():
+            if len(last) == lines or not older.exists():
                 break
-            found = deque([*older.read_bytes().splitlines(), *found], maxlen=lines)
-        return [line.decode(errors="replace") for line in found]
+            last = deque([*older.read_bytes().splitlines(), *last], maxlen=lines)
+        return [line.decode(errors="replace") for line in last]
 
     def new_lines(self) -> list[str]:
         """Complete lines that were written since the last call. Raises `OSError`."""
-        size, written = self._file.stat().st_size, b""
+        size, before_rotation = self._file.stat().st_size, b""
         if size < self._position:  # the log was rotated: its content was copied, then the file was truncated
-            written, self._position = _read_from(self._rotated(1), self._position), 0
-        fresh = _read_from(self._file, self._position)
-        self._position += len(fresh)
-        *complete, self._rest = (self._rest + written + fresh).split(b"\n")
+            before_rotation, self._position = _read_from(self._rotated(1), self._position), 0
+        appended = _read_from(self._file, self._position)
+        self._position += len(appended)
+        *complete, self._rest = (self._rest + before_rotation + appended).split(b"\n")
         return [line.decode(errors="replace") for line in complete]
 
     def _rotated(self, number: int) -> Path:

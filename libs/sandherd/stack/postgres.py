@@ -27,8 +27,8 @@ from sandherd.stack.postgres_socket import socket_directory
 
 SUPERUSER: Final = "postgres"
 _READY_SECONDS: Final = 60.0
-_MAP: Final = "sandherd"
-_STILL_IN_USE: Final = "pre-existing shared memory block"
+_USER_MAP: Final = "sandherd"
+_SHARED_MEMORY_IN_USE: Final = "pre-existing shared memory block"
 
 _SETTINGS: Final = {
     "listen_addresses": "",
@@ -149,15 +149,15 @@ class PostgresServer:
         while True:
             self.child.start()
             try:
-                await self.child.until(self._listens, _READY_SECONDS, "postgres")
-                await self._accepts_connections()
+                await self.child.until(self._is_ready, _READY_SECONDS, "postgres")
+                await self._check_connection()
                 return
             except ChildFailedError as error:
                 # Child processes of a killed server may hold its shared memory for a moment longer: retry.
-                if self.child.alive or _STILL_IN_USE not in str(error):
+                if self.child.alive or _SHARED_MEMORY_IN_USE not in str(error):
                     raise
 
-    def _listens(self) -> bool:
+    def _is_ready(self) -> bool:
         """Whether this server's lock file (`postmaster.pid`) says that it accepts connections.
 
         The file of a killed server may also say so, so the pid is compared. The file is never removed here: by it
@@ -169,7 +169,7 @@ class PostgresServer:
         except (FileNotFoundError, IndexError):
             return False
 
-    async def _accepts_connections(self) -> None:
+    async def _check_connection(self) -> None:
         try:
             connection = await asyncpg.connect(self.url(SUPERUSER))
             try:
@@ -181,11 +181,11 @@ class PostgresServer:
 
     def _prepare(self) -> None:
         make_directory(self.directory)
-        self._become(postgres_user.server_uid())
-        before = earlier_users()
+        self._set_user(postgres_user.server_uid())
+        earlier_uids = earlier_users()
         self.data.mkdir(exist_ok=True, mode=0o700)
-        change_owner(self.data, self._user, before)
-        renew(self.sockets, self._user, before)
+        change_owner(self.data, self._user, earlier_uids)
+        renew(self.sockets, self._user, earlier_uids)
         if self._user is not None:
             grant_traversal(self.directory / "data", self._user)
             grant_traversal(binaries(), self._user)
@@ -193,23 +193,23 @@ class PostgresServer:
                 grant_read(binaries().parent)
         self._write_authentication()
 
-    def _become(self, uid: int | None) -> None:
+    def _set_user(self, uid: int | None) -> None:
         group = None if uid is None else postgres_user.group_of(uid)
         self._user, self.child.command = uid, replace(self.child.command, user=uid, group=group)
 
     def _write_authentication(self) -> None:
         """Write the files that let only our own user connect, as any role. The server can't write them."""
         mode = 0o600 if self._user is None else 0o644
-        write_file(self.directory / "pg_hba.conf", f"local all all peer map={_MAP}\n", mode)
-        write_file(self.directory / "pg_ident.conf", f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" all\n', mode)
+        write_file(self.directory / "pg_hba.conf", f"local all all peer map={_USER_MAP}\n", mode)
+        write_file(self.directory / "pg_ident.conf", f'{_USER_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" all\n', mode)
 
     def _initialise(self) -> None:
         command = [str(binaries() / "initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=peer"]
         command += ["--encoding=UTF8", "--locale=C.UTF-8", *([] if self._durable else ["--no-sync"])]
-        made = postgres_user.run_as(self._user, command, _environment())
-        if made.returncode != 0:
+        process = postgres_user.run_as(self._user, command, _environment())
+        if process.returncode != 0:
             shutil.rmtree(self.data)
-            raise ChildFailedError(f"initdb ended with status {made.returncode}: {made.stderr.strip()}")
+            raise ChildFailedError(f"initdb ended with status {process.returncode}: {process.stderr.strip()}")
 
 
 def binaries() -> Path:

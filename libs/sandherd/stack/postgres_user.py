@@ -33,13 +33,13 @@ def server_uid() -> int | None:
     """The user id that Postgres runs as; None if it runs as our own user. Raises `ReservedUserError`."""
     if os.geteuid() != 0:
         return None
-    named = _entry(NAME)
-    if named is not None:
-        return named.pw_uid
-    other = _entry_of(RESERVED)
-    if other is not None:
+    user = _user_by_name(NAME)
+    if user is not None:
+        return user.pw_uid
+    owner = _user_by_id(RESERVED)
+    if owner is not None:
         raise ReservedUserError(
-            f"user id {RESERVED}, which Sandherd reserves for its local Postgres, belongs to {other.pw_name}: "
+            f"user id {RESERVED}, which Sandherd reserves for its local Postgres, belongs to {owner.pw_name}: "
             f"add a system user for it (useradd --system {NAME}) and start again"
         )
     return RESERVED
@@ -47,8 +47,8 @@ def server_uid() -> int | None:
 
 def group_of(uid: int) -> int:
     """The group id that Postgres runs with: that of the system user, or else the same number as `uid`."""
-    known = _entry_of(uid)
-    return uid if known is None else known.pw_gid
+    user = _user_by_id(uid)
+    return uid if user is None else user.pw_gid
 
 
 def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -57,7 +57,7 @@ def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, st
     Adds the system user `sandherd-postgres` if the id has no entry and this host allows no user namespaces.
     Raises `ReservedUserError` if it can't be added.
     """
-    if uid is not None and _entry_of(uid) is None and not _can_create_namespaces():
+    if uid is not None and _user_by_id(uid) is None and not _can_create_namespaces():
         _add_user(uid)
     return subprocess.run(
         list(command),
@@ -66,7 +66,7 @@ def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, st
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=None if uid is None else _becoming(uid),
+        preexec_fn=None if uid is None else _switch_to(uid),
     )
 
 
@@ -93,35 +93,35 @@ def _add_user(uid: int) -> None:
     _log.warning("system user for Postgres added, no user namespaces available", because=NAME)
 
 
-def _entry(name: str) -> pwd.struct_passwd | None:
+def _user_by_name(name: str) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(name)
     except KeyError:
         return None
 
 
-def _entry_of(uid: int) -> pwd.struct_passwd | None:
+def _user_by_id(uid: int) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwuid(uid)
     except KeyError:
         return None
 
 
-def _becoming(uid: int) -> Callable[[], None]:
+def _switch_to(uid: int) -> Callable[[], None]:
     """A function that a new process calls between fork and exec, to continue as this user."""
-    if _entry_of(uid) is not None:
+    if _user_by_id(uid) is not None:
         group = group_of(uid)
-        return lambda: _drop(uid, group)
-    seen = pwd.getpwnam(_NAMESPACE_USER)
+        return lambda: _set_ids(uid, group)
+    namespace_user = pwd.getpwnam(_NAMESPACE_USER)
 
-    def become() -> None:
-        _enter_namespace({seen.pw_uid: uid}, {seen.pw_gid: uid})
-        _drop(seen.pw_uid, seen.pw_gid)
+    def switch() -> None:
+        _enter_namespace({namespace_user.pw_uid: uid}, {namespace_user.pw_gid: uid})
+        _set_ids(namespace_user.pw_uid, namespace_user.pw_gid)
 
-    return become
+    return switch
 
 
-def _drop(uid: int, group: int) -> None:
+def _set_ids(uid: int, group: int) -> None:
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(uid, uid, uid)
@@ -130,12 +130,12 @@ def _drop(uid: int, group: int) -> None:
 def _enter_namespace(uids: Mapping[int, int], groups: Mapping[int, int]) -> None:
     """Enter a new user namespace. Only a process outside of it may map other ids, so a forked helper does that."""
     read_end, write_end = os.pipe()
-    ourselves = os.getpid()
+    pid = os.getpid()
     helper = os.fork()
     if helper == 0:
         os.close(write_end)
         os.read(read_end, 1)
-        os._exit(_write_maps(ourselves, uids, groups))
+        os._exit(_write_maps(pid, uids, groups))
     os.close(read_end)
     _unshare()
     os.write(write_end, b"1")

@@ -8,7 +8,7 @@ from typing import Final
 
 from sandherd.bus.storage_causes import Cause, cause_of
 
-_MAX_READ: Final = 1024 * 1024
+_MAX_READ_BYTES: Final = 1024 * 1024
 _VMSTAT: Final = Path("/proc/vmstat")
 _TEXTS: Final = {
     Cause.DISK_BYTES: "its disk was full",
@@ -17,6 +17,7 @@ _TEXTS: Final = {
     Cause.READ_ONLY: "its disk was read-only",
     Cause.MEMORY: "it was out of memory",
 }
+"""The texts for users, by the exhausted resource."""
 KILLED: Final = "it was killed, perhaps by the kernel, which killed processes for lack of memory while it ran"
 """The kernel only counts its kills, also those of sandboxes that exceeded their limit, so this cause is uncertain."""
 
@@ -50,10 +51,10 @@ def cause_of_status(status: int | None, written: str, oom_kills: int) -> str | N
         return KILLED
     # A Go program prints its error first, and then a stack trace for each goroutine.
     fatal = [line for line in written.splitlines() if line.startswith(("fatal error:", "runtime:"))]
-    last = [line for line in written.splitlines() if line.strip()][-1:]
-    causes = (cause_of(line) for line in (*fatal, *last))
-    found = next((cause for cause in causes if cause), None)
-    return _TEXTS[found] if found else None
+    last_line = [line for line in written.splitlines() if line.strip()][-1:]
+    causes = (cause_of(line) for line in (*fatal, *last_line))
+    first_cause = next((cause for cause in causes if cause), None)
+    return _TEXTS[first_cause] if first_cause else None
 
 
 def written_since(log: Path, size: int) -> str:
@@ -62,7 +63,7 @@ def written_since(log: Path, size: int) -> str:
         with log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(size if size <= end else 0)
-            return file.read(_MAX_READ).decode(errors="replace")
+            return file.read(_MAX_READ_BYTES).decode(errors="replace")
     except OSError:
         return ""
 

@@ -12,7 +12,7 @@ from sandherd.stack.process_exit import exit_cause, process_life
 from sandherd.telemetry import logs
 
 BACKOFF: Final = Backoff(base=0.1, cap=10.0, jitter=0)
-LIVED: Final = 30.0
+_STABLE_SECONDS: Final = 30.0
 """If a process ran for longer than this, in seconds, its end does not count as a failed start."""
 _log: Final = logs.get("process_monitor")
 
@@ -22,13 +22,13 @@ class StackPart(Protocol):
 
     @property
     def child(self) -> ChildProcess:
-        """Its process."""
+        """The process of the part."""
 
     def start(self) -> Coroutine[Any, Any, None]:
-        """Start it. Raises `ChildFailedError`."""
+        """Start the part. Raises `ChildFailedError`."""
 
     async def stop(self) -> None:
-        """Stop it gracefully."""
+        """Stop the part gracefully."""
 
 
 def wait_before_start(failures: int) -> float:
@@ -37,9 +37,9 @@ def wait_before_start(failures: int) -> float:
 
 
 class ProcessMonitor:
-    """Restarts a part whenever it ends. `restarts` is how often that was.
+    """Restarts a part whenever it ends. `restarts` is the number of restarts.
 
-    `problem` is the exhausted resource that ended it last, with the time; None if that never happened.
+    `problem` is the exhausted resource that ended the part last, with the time; None if no such resource is known.
     """
 
     def __init__(self, name: str, part: StackPart) -> None:
@@ -52,7 +52,7 @@ class ProcessMonitor:
         self._started = time.monotonic()
 
     async def run(self) -> None:
-        """Watch it and restart it until cancelled. It must have been started before."""
+        """Watch the part, and restart it until cancelled. It must have been started before."""
         while True:
             await self.part.child.wait_ended()
             self._handle_exit(time.monotonic())
@@ -60,7 +60,7 @@ class ProcessMonitor:
             await self._start_again()
 
     def _handle_exit(self, now: float) -> None:
-        self._failures = 0 if now - self._started > LIVED else self._failures + 1
+        self._failures = 0 if now - self._started > _STABLE_SECONDS else self._failures + 1
         child = self.part.child
         cause = exit_cause(self._life, child.status, child.command.log)
         if cause:
@@ -75,6 +75,6 @@ class ProcessMonitor:
             await self.part.start()
             _log.info("process restarted", process=self.name, pid=self.part.child.pid, restarts=self.restarts)
         except (ChildFailedError, OSError) as error:
-            # It is retried with a growing backoff; meanwhile `status` shows that it is not running. A full disk also
-            # refuses what we write for it: that must not end the monitoring.
+            # It is retried with a growing backoff; meanwhile `status` shows that it is not running. The error may
+            # also be that of a full disk, which must not end the monitoring.
             _log.error("process restart failed", process=self.name, error=str(error))

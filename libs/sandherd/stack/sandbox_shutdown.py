@@ -14,7 +14,7 @@ from sandherd.telemetry import logs
 
 _PROGRAM: Final = "spawner-end"
 """The program that ends sandboxes. It is in the spawner's package, because only that knows all runtimes."""
-_MARGIN: Final = 60.0
+_MARGIN_SECONDS: Final = 60.0
 """Seconds in addition to the stop grace of sandboxes: to start the program on a busy machine, and to kill sandboxes
 that do not end."""
 _log: Final = logs.get("sandboxes")
@@ -23,9 +23,9 @@ _log: Final = logs.get("sandboxes")
 def ending_seconds(outer: Mapping[str, str]) -> float:
     """Maximum seconds to end all sandboxes, whatever their number. `outer` is the spawner's environment."""
     try:
-        return load(environ=outer).settings.stop_grace + _MARGIN
+        return load(environ=outer).settings.stop_grace + _MARGIN_SECONDS
     except ContractError:
-        return _MARGIN  # neither a spawner nor the program starts with such settings
+        return _MARGIN_SECONDS  # neither a spawner nor the program starts with such settings
 
 
 async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
@@ -33,11 +33,11 @@ async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
 
     Their spawner must have ended: otherwise it would create others in their place.
     """
-    here = home.sandboxes.is_dir() and any(home.sandboxes.iterdir())
-    if not here and not _elsewhere(outer):
+    has_directories = home.sandboxes.is_dir() and any(home.sandboxes.iterdir())
+    if not has_directories and not _may_have_remote_sandboxes(outer):
         return True
     try:
-        child = _program(home, outer)
+        child = _end_program(home, outer)
     except FileNotFoundError as error:
         _log.error("sandboxes not stopped, program missing", error=str(error))
         return False
@@ -52,7 +52,7 @@ async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
     return child.status == 0
 
 
-def _elsewhere(outer: Mapping[str, str]) -> bool:
+def _may_have_remote_sandboxes(outer: Mapping[str, str]) -> bool:
     """Whether there may be sandboxes without files in the home, in an engine or a cloud service."""
     try:
         return load(environ=outer).settings.runtimes_used != {"process"}
@@ -60,7 +60,7 @@ def _elsewhere(outer: Mapping[str, str]) -> bool:
         return False
 
 
-def _program(home: Home, outer: Mapping[str, str]) -> ChildProcess:
+def _end_program(home: Home, outer: Mapping[str, str]) -> ChildProcess:
     command = ChildCommand(
         arguments=[find_program(_PROGRAM)],
         log=home.logs / "spawner.log",

@@ -19,14 +19,15 @@ from urllib.parse import urlsplit
 from sandherd.bus.auth.setup_permissions import STORE_GUARD, WATCHER_CREDENTIALS
 from sandherd.bus.identity.deployment import CREDENTIALS
 from sandherd.private_files import write_file
-from sandherd.stack.store_guard import EVERY, GuardedServer, StoreGuard
+from sandherd.stack.store_guard import CHECK_SECONDS, GuardedServer, StoreGuard
 from sandherd.stack.store_probe import StoreProbe, is_silent
 from sandherd.telemetry import logs
 
 PART: Final = "nats"
+"""The name of the server in the results of `StoreGuard`."""
 RESTART_SECONDS: Final = 6.0
 """How long the state `restart` stays in the file, in seconds: a little longer than a probe's interval of 5 s."""
-_READABLE: Final = 0o644
+_STATE_FILE_MODE: Final = 0o644
 _CREDENTIALS_FOLDER: Final = Path("/run/sandherd")
 _DEFAULT_PORT: Final = 4222
 
@@ -57,17 +58,17 @@ class ServerGuard:
 
     async def run(self, watcher: Path, probe: Path) -> None:
         """Check every two seconds, until cancelled. Nothing is written before the server has accepted a connection."""
-        guard = StoreGuard([self._guarded()], alone=self.alone)
+        guard = StoreGuard([self._guarded_server()], alone=self.alone)
         self.state.unlink(missing_ok=True)
         async with StoreProbe.open(self.url, watcher, probe) as store_probe:
             while True:
                 await guard.check(store_probe)
                 self._write(guard)
-                await asyncio.sleep(EVERY)
+                await asyncio.sleep(CHECK_SECONDS)
 
-    def _guarded(self) -> GuardedServer:
-        place = urlsplit(self.url)
-        silent = partial(is_silent, place.hostname or "127.0.0.1", place.port or _DEFAULT_PORT)
+    def _guarded_server(self) -> GuardedServer:
+        url = urlsplit(self.url)
+        silent = partial(is_silent, url.hostname or "127.0.0.1", url.port or _DEFAULT_PORT)
         return GuardedServer(
             part=PART,
             server=self.server,
@@ -81,10 +82,10 @@ class ServerGuard:
         self._restart_until = asyncio.get_running_loop().time() + RESTART_SECONDS
 
     def _write(self, guard: StoreGuard) -> None:
-        verdict = self._verdict(stores=guard.stores(PART))
-        write_file(self.state, f"{verdict}\n{guard.problems.get(PART, '')}\n", _READABLE)
+        guard_state = self._guard_state(stores=guard.stores(PART))
+        write_file(self.state, f"{guard_state}\n{guard.problems.get(PART, '')}\n", _STATE_FILE_MODE)
 
-    def _verdict(self, *, stores: bool) -> GuardState:
+    def _guard_state(self, *, stores: bool) -> GuardState:
         if stores:
             self._restart_until = 0.0
             return GuardState.OK

@@ -31,14 +31,14 @@ async def request_health(url: str, credentials: Path, count: int) -> dict[str, s
 
     A server of a cluster is healthy if it has caught up with the others in every stream that it stores.
     """
-    found: dict[str, str] = {}
+    health_by_server: dict[str, str] = {}
     all_replied = asyncio.Event()
 
     async def receive(msg: Msg) -> None:
-        answer: dict[str, Any] = json.loads(msg.data)
-        health = answer.get("data") or answer.get("error") or {}
-        found[answer["server"]["name"]] = str(health.get("error") or health.get("status") or "unknown")
-        if len(found) == count:
+        reply: dict[str, Any] = json.loads(msg.data)
+        health = reply.get("data") or reply.get("error") or {}
+        health_by_server[reply["server"]["name"]] = str(health.get("error") or health.get("status") or "unknown")
+        if len(health_by_server) == count:
             all_replied.set()
 
     try:
@@ -53,5 +53,5 @@ async def request_health(url: str, credentials: Path, count: int) -> dict[str, s
             async with asyncio.timeout(_REPLY_SECONDS):
                 await all_replied.wait()
     except (TimeoutError, BusError, nats.errors.Error, OSError):
-        return found  # servers that have not replied by now are left out
-    return found
+        return health_by_server  # servers that have not replied by now are left out
+    return health_by_server

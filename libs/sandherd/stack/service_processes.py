@@ -15,10 +15,12 @@ from sandherd.stack.home import Home
 if TYPE_CHECKING:
     from sandherd.settings import Settings
 
-_GRACE: Final = 20.0
+_GRACE_SECONDS: Final = 20.0
+"""How long a service may take to end after SIGTERM."""
 _UMASK: Final = 0o022
 """The umask of services, whatever the umask of `up`: agents inherit it. Services set the modes of their own files."""
-_OWN_VARIABLES: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})
+_STACK_VARIABLES: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})
+"""Variables that services do not get from the environment of `up`: the stack sets them, or they must not be set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +37,15 @@ class ServiceContext:
 class ServiceProcess:
     """The process of one service. `start` does not wait until it is ready: `/readyz` reports that."""
 
-    def __init__(self, service: Principal, place: ServiceContext, outer: Mapping[str, str], *, linked: bool) -> None:
+    def __init__(self, service: Principal, context: ServiceContext, outer: Mapping[str, str], *, linked: bool) -> None:
         self.name = service.value
-        self._port_file = place.home / "run" / f"{service}.port"
-        environment = environment_of(service, place, outer) | {"SANDHERD_HTTP_PORT_FILE": str(self._port_file)}
+        self._port_file = context.home / "run" / f"{service}.port"
+        environment = environment_of(service, context, outer) | {"SANDHERD_HTTP_PORT_FILE": str(self._port_file)}
         if service is Principal.GATEWAY:
-            environment["SANDHERD_GATEWAY_PORT_FILE"] = str(Home(place.home).api_port)
+            environment["SANDHERD_GATEWAY_PORT_FILE"] = str(Home(context.home).api_port)
         command = ChildCommand(
             arguments=[find_program(self.name)],
-            log=place.home / "logs" / f"{service}.log",
+            log=context.home / "logs" / f"{service}.log",
             environment=environment,
             umask=_UMASK,
             linked=linked,
@@ -57,7 +59,7 @@ class ServiceProcess:
 
     async def stop(self) -> None:
         """Stop the service gracefully (SIGTERM), and kill it after the grace period."""
-        await self.child.stop(_GRACE)
+        await self.child.stop(_GRACE_SECONDS)
 
     @property
     def http(self) -> str | None:
@@ -69,22 +71,22 @@ class ServiceProcess:
         return f"http://127.0.0.1:{port}" if port else None
 
 
-def environment_of(service: Principal, place: ServiceContext, outer: Mapping[str, str]) -> dict[str, str]:
+def environment_of(service: Principal, context: ServiceContext, outer: Mapping[str, str]) -> dict[str, str]:
     """The environment of a service: `outer`, which is that of `up`, and the addresses and credential of this stack.
 
     Only the spawner gets the directory of the signing keys.
     """
-    own = {
-        "NATS_URL": place.nats_url,
-        "DATABASE_URL": place.database_url,
-        "SANDHERD_CREDENTIALS": str(place.credentials[service.value]),
-        "SANDHERD_HOME": str(place.home),
+    stack_values = {
+        "NATS_URL": context.nats_url,
+        "DATABASE_URL": context.database_url,
+        "SANDHERD_CREDENTIALS": str(context.credentials[service.value]),
+        "SANDHERD_HOME": str(context.home),
     }
     if service is Principal.SPAWNER:
-        own["SANDHERD_IDENTITY_DIR"] = str(place.identity)
+        stack_values["SANDHERD_IDENTITY_DIR"] = str(context.identity)
     if service is Principal.EVENT_INGEST and not _names_artifact_store(outer):
-        own["SANDHERD_ARTIFACT_STORE"] = str(Home(place.home).artifacts.absolute())
-    return {name: value for name, value in outer.items() if name not in _OWN_VARIABLES} | own
+        stack_values["SANDHERD_ARTIFACT_STORE"] = str(Home(context.home).artifacts.absolute())
+    return {name: value for name, value in outer.items() if name not in _STACK_VARIABLES} | stack_values
 
 
 def _names_artifact_store(outer: Mapping[str, str]) -> bool:
@@ -100,10 +102,10 @@ def find_program(service: str) -> str:
     """The path of a service's program, in the directory of our Python or on PATH. Raises `FileNotFoundError`."""
     name = f"sandherd-{service}"
     beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
+    program = str(beside) if beside.exists() else shutil.which(name)
+    if program is None:
         raise FileNotFoundError(f"{name} is not installed: `make install`, or pip install {name}")
-    return found
+    return program
 
 
 def check_runtimes(settings: "Settings") -> None:
@@ -111,7 +113,7 @@ def check_runtimes(settings: "Settings") -> None:
 
     If the spawner is not installed in this Python environment, its runtimes are unknown here, and nothing is checked.
     """
-    from sandherd.plugins import RUNTIMES, installed, unknown  # with contracts that `sandherd status` does not need
+    from sandherd.plugins import RUNTIMES, installed, unknown  # imports contracts that `sandherd status` does not need
 
     plugins = installed(RUNTIMES)
     if plugins and (missing := unknown(settings.runtimes_used, plugins)):

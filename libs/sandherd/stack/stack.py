@@ -15,7 +15,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import CONFIG_VARIABLE, load
 from sandherd.stack.broker import Broker
 from sandherd.stack.child_process import ChildFailedError
-from sandherd.stack.cluster import each
+from sandherd.stack.cluster import run_all
 from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of, write_context
 from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.process_monitor import ProcessMonitor, StackPart
@@ -23,11 +23,11 @@ from sandherd.stack.readiness import read_readiness
 from sandherd.stack.sandbox_shutdown import end_sandboxes, ending_seconds
 from sandherd.stack.service_processes import ServiceContext, ServiceProcess, check_runtimes
 from sandherd.stack.start_failure import cause_in
-from sandherd.stack.store_guard import StoreGuard, guarded
+from sandherd.stack.store_guard import StoreGuard, guarded_servers
 
 DATABASE: Final = "sandherd"
 _SPAWNER: Final = Principal.SPAWNER.value
-_POLL: Final = 0.03
+_POLL_SECONDS: Final = 0.03
 _MAX_STARTS: Final = 3
 """If a part has ended this often before everything is ready, the start has failed."""
 _NO_CHANGE: Final = lambda: None  # noqa: E731  # does nothing
@@ -72,7 +72,7 @@ class Stack:
         """Create the home, and missing keys, credentials and configurations in it."""
         self.home.make()
         self.broker.initialise()
-        self.guard = StoreGuard(guarded(self.broker.servers))
+        self.guard = StoreGuard(guarded_servers(self.broker.servers))
 
     async def start(self, seconds: float = 90) -> None:
         """Start everything and wait until every service is ready. Raises `ChildFailedError`, which names unready parts.
@@ -98,8 +98,8 @@ class Stack:
 
     async def run_for(self, seconds: float) -> None:
         """Wait for `seconds` while the stack runs. Raises the error of a monitoring task that has failed meanwhile."""
-        over, _ = await asyncio.wait(self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        for task in over:
+        done, _ = await asyncio.wait(self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
             task.result()
 
     @property
@@ -133,8 +133,8 @@ class Stack:
 
     async def unready(self) -> dict[str, str]:
         """The services that are not ready, with the text of their `/readyz`."""
-        answers = await asyncio.gather(*(read_readiness(service.http) for service in self.services.values()))
-        return {name: detail for name, (ready, detail) in zip(self.services, answers, strict=True) if not ready}
+        results = await asyncio.gather(*(read_readiness(service.http) for service in self.services.values()))
+        return {name: detail for name, (ready, detail) in zip(self.services, results, strict=True) if not ready}
 
     def write_context(self) -> None:
         """Write the context for clients: addresses and paths of credentials."""
@@ -181,7 +181,7 @@ class Stack:
             await self._start_part("nats", self.broker)
             return
         # Each server is monitored separately: if one ends, it is restarted while the others continue.
-        await each([self._start_part(server.name, server) for server in self.broker.servers])
+        await run_all([self._start_part(server.name, server) for server in self.broker.servers])
         await self.broker.prepare()
 
     async def _start_database(self) -> None:
@@ -191,7 +191,7 @@ class Stack:
     def _start_part(self, name: str, part: StackPart) -> Coroutine[Any, Any, None]:
         """Register the part for monitoring. The returned coroutine starts it."""
         self._monitors[name] = ProcessMonitor(name, part)
-        part.child.started = self._on_started
+        part.child.on_start = self._on_started
         return part.start()
 
     def _on_started(self) -> None:
@@ -199,18 +199,20 @@ class Stack:
 
     async def _wait_ready(self, seconds: float) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
-        while waiting := await self.unready():
+        while unready := await self.unready():
             if asyncio.get_running_loop().time() > deadline:
-                raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._waiting_text(waiting)}")
-            if hopeless := [name for name, monitor in self._monitors.items() if monitor.restarts >= _MAX_STARTS - 1]:
-                lost = dict.fromkeys(hopeless, f"ended {_MAX_STARTS} times")
-                raise ChildFailedError(f"can't start:\n{self._waiting_text(lost)}")
-            await asyncio.sleep(_POLL)
+                raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._problems_text(unready)}")
+            if failed_parts := [
+                name for name, monitor in self._monitors.items() if monitor.restarts >= _MAX_STARTS - 1
+            ]:
+                problems = dict.fromkeys(failed_parts, f"ended {_MAX_STARTS} times")
+                raise ChildFailedError(f"can't start:\n{self._problems_text(problems)}")
+            await asyncio.sleep(_POLL_SECONDS)
 
-    def _waiting_text(self, waiting: Mapping[str, str]) -> str:
+    def _problems_text(self, problems: Mapping[str, str]) -> str:
         return "\n".join(
             f"{name}: {detail}\n{cause_in(self._monitors[name].part.child.last_lines(5))}"
-            for name, detail in waiting.items()
+            for name, detail in problems.items()
         )
 
     def _http(self, name: str) -> str | None:
@@ -229,10 +231,10 @@ class Stack:
 def _last_ports(home: Home) -> list[int]:
     """The broker's ports of the last run, so that clients' addresses remain valid; 0 for a port that is in use."""
     addresses = str(read_context(home).get("nats_url", "")).split(",")
-    return [_if_free(urlsplit(address).port or 0) for address in addresses]
+    return [_port_if_free(urlsplit(address).port or 0) for address in addresses]
 
 
-def _if_free(port: int) -> int:
+def _port_if_free(port: int) -> int:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -9,7 +9,7 @@ from typing import Final
 from sandherd.lost_identity import lost_identity, lost_identity_remedy
 from sandherd.stack.home import Home, read_record
 
-_LAST_LINES: Final = 20
+_MAX_LINES: Final = 20
 _PYTHON_ERROR: Final = re.compile(r"(?P<package>(\w+\.)*)\w+(Error|Exception): ")
 
 
@@ -39,10 +39,10 @@ def cause_in(last_lines: str) -> str:
     The class of the error is omitted if it is not one of Python's own.
     """
     lines = last_lines.splitlines()
-    found = [(number, match) for number, line in enumerate(lines) if (match := _PYTHON_ERROR.match(line))]
-    if not found:
+    errors = [(number, match) for number, line in enumerate(lines) if (match := _PYTHON_ERROR.match(line))]
+    if not errors:
         return last_lines
-    number, match = found[-1]
+    number, match = errors[-1]
     first = lines[number][match.end() :] if match["package"] else lines[number]
     return "\n".join([first, *lines[number + 1 :]])
 
@@ -53,7 +53,7 @@ def why_ended(home: Home) -> str:
     if record is not None and record.error:
         return f"{record.error}\nThe logs are in {home.logs}."
     log = home.logs / "supervisor.log"
-    lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+    lines = log.read_text(errors="replace").splitlines()[-_MAX_LINES:]
     return "\n".join(["the supervisor has ended:", *_reasons(lines), f"The logs are in {home.logs}."])
 
 

@@ -31,15 +31,15 @@ class PartStatus:
 async def read_status(home: Home, record: StackRecord) -> tuple[PartStatus, ...]:
     """The present status of each part."""
     health = await _health(home, record)
-    parts = await asyncio.gather(*(_part_status(name, each, health) for name, each in record.processes.items()))
+    parts = await asyncio.gather(*(_part_status(name, process, health) for name, process in record.processes.items()))
     return tuple(_with_shortage(home, part) for part in parts)
 
 
 def _with_shortage(home: Home, part: PartStatus) -> PartStatus:
     """Mark broker or database as not ready if it lacks space or descriptors: it keeps running, but can't store."""
-    stores = part.name == "postgres" or is_broker(part.name)
-    short = measure_shortage(part.name, home.path / part.name, part.pid) if stores else None
-    return replace(part, ready=False, detail=short[1]) if short else part
+    is_store = part.name == "postgres" or is_broker(part.name)
+    shortage = measure_shortage(part.name, home.path / part.name, part.pid) if is_store else None
+    return replace(part, ready=False, detail=shortage[1]) if shortage else part
 
 
 async def _health(home: Home, record: StackRecord) -> dict[str, str]:
@@ -58,8 +58,8 @@ async def _broker_health(home: Home, record: StackRecord) -> dict[str, str]:
     servers = [name for name in record.processes if is_broker(name)]
     if record.nats_url is None or not home.watcher_credentials.exists():
         return {}
-    found = await request_health(record.nats_url, home.watcher_credentials, len(servers))
-    return {name: found.get(server_name(name), "does not respond") for name in servers}
+    health_by_server = await request_health(record.nats_url, home.watcher_credentials, len(servers))
+    return {name: health_by_server.get(server_name(name), "does not respond") for name in servers}
 
 
 async def _part_status(name: str, process: ProcessRecord, health: Mapping[str, str]) -> PartStatus:

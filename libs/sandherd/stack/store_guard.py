@@ -14,7 +14,8 @@ from sandherd.stack.store_health import StoreAction, StoreCheck, StoreState, nex
 from sandherd.stack.store_probe import StoreProbe
 from sandherd.telemetry import logs
 
-EVERY: Final = 2.0
+CHECK_SECONDS: Final = 2.0
+"""The interval between two checks, in seconds."""
 _log: Final = logs.get("store_guard")
 
 
@@ -39,8 +40,8 @@ class GuardedServer:
     """Whether a new connection receives nothing. Used for servers whose file descriptors can't be counted."""
 
 
-def guarded(servers: Iterable[NatsServer]) -> list[GuardedServer]:
-    """The servers of a broker on this machine."""
+def guarded_servers(servers: Iterable[NatsServer]) -> list[GuardedServer]:
+    """The servers of a broker on this machine, to be watched by a `StoreGuard`."""
     return [
         GuardedServer(
             part=server.name,
@@ -82,7 +83,7 @@ class StoreGuard:
         async with StoreProbe.open(url, watcher, probe) as store_probe:
             while True:
                 await self.check(store_probe)
-                await asyncio.sleep(EVERY)
+                await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self, store_probe: StoreProbe) -> None:
         """Check every server once, and end those that are to be restarted."""
@@ -93,19 +94,19 @@ class StoreGuard:
             await self._check_server(server, health.get(server.server), stored=stored)
 
     async def _check_server(self, server: GuardedServer, health: str | None, *, stored: bool) -> None:
-        short = measure_shortage(server.part, server.data, server.pid())
+        shortage = measure_shortage(server.part, server.data, server.pid())
         alone = len(self.servers) == 1 if self.alone is None else self.alone
         silent = await server.silent()
-        check = StoreCheck(health=health, stored=stored, short=short is not None, alone=alone, silent=silent)
+        check = StoreCheck(health=health, stored=stored, short=shortage is not None, alone=alone, silent=silent)
         now = asyncio.get_running_loop().time()
         state, action = next_state(self._states.get(server.part, StoreState()), check, now)
         self._states[server.part] = state
-        self._note(server.part, action, short[1] if short else health or "no answer")
+        self._log_change(server.part, action, shortage[1] if shortage else health or "does not respond")
         if action is StoreAction.RESTART:
             _log.warning("restarting nats-server that does not store messages", process=server.part, problem=health)
             await server.end()
 
-    def _note(self, part: str, action: StoreAction, problem: str) -> None:
+    def _log_change(self, part: str, action: StoreAction, problem: str) -> None:
         """Log each change once."""
         if action is StoreAction.NOTHING:
             if self._problems.pop(part, None):

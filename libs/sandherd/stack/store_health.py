@@ -14,6 +14,7 @@ from sandherd.backoff import Backoff
 WRITE_ERROR: Final = "write error"
 """A text in the health of a server with a failed stream. Only a restart fixes that."""
 NOT_STORING: Final = "jetstream not enabled"
+"""A text in the health of a server whose JetStream is disabled, so that it stores nothing."""
 UNACKNOWLEDGED_SECONDS: Final = 15.0
 """If a server that responds has not acknowledged a write for this time, it counts as not storing."""
 RESTART_BACKOFF: Final = Backoff(base=5.0, cap=20.0, jitter=0)
@@ -25,7 +26,7 @@ class StoreAction(StrEnum):
 
     NOTHING = "nothing"
     WAIT = "wait"
-    """It does not store, and a restart would not help yet."""
+    """The server does not store, and a restart would not help yet."""
     RESTART = "restart"
 
 
@@ -63,7 +64,7 @@ class StoreState:
     stored_at: float | None = None
 
     @property
-    def rest(self) -> float:
+    def backoff_seconds(self) -> float:
         """The backoff after the last restart, in seconds."""
         return RESTART_BACKOFF.delay(self.restarts - 1)
 
@@ -71,15 +72,15 @@ class StoreState:
 def next_state(state: StoreState, check: StoreCheck, now: float) -> tuple[StoreState, StoreAction]:
     """The state after this check, and the action. `now` is in seconds of a monotonic clock."""
     if check.stored and not check.failed and not check.silent:
-        settled = state.restarted_at is None or now - state.restarted_at > RESTART_BACKOFF.cap
-        restarts = 0 if settled else state.restarts
+        is_stable = state.restarted_at is None or now - state.restarted_at > RESTART_BACKOFF.cap
+        restarts = 0 if is_stable else state.restarts
         return StoreState(restarts=restarts, restarted_at=state.restarted_at, stored_at=now), StoreAction.NOTHING
     since = now if state.unstored_since is None else state.unstored_since
     state = replace(state, unstored_since=since, was_short=state.was_short or check.short)
     if check.health is None and not check.silent:
         # The server is starting, has ended, or was stopped. The owner of its process restarts it if needed.
         return state, StoreAction.WAIT if check.short else StoreAction.NOTHING
-    if check.short or not _needs_restart(state, check, now) or _rests(state, now):
+    if check.short or not _needs_restart(state, check, now) or _is_in_backoff(state, now):
         return state, StoreAction.WAIT
     return replace(state, restarts=state.restarts + 1, restarted_at=now, was_short=False), StoreAction.RESTART
 
@@ -92,5 +93,5 @@ def _needs_restart(state: StoreState, check: StoreCheck, now: float) -> bool:
     return unavailable and (state.was_short or unstored >= UNACKNOWLEDGED_SECONDS)
 
 
-def _rests(state: StoreState, now: float) -> bool:
-    return state.restarted_at is not None and now - state.restarted_at < state.rest
+def _is_in_backoff(state: StoreState, now: float) -> bool:
+    return state.restarted_at is not None and now - state.restarted_at < state.backoff_seconds

@@ -1,6 +1,6 @@
 """Requests the health of nats-servers and publishes a probe, over persistent connections.
 
-They stay open, because a server that is out of file descriptors accepts no new connection.
+The connections stay open, because a server that is out of file descriptors accepts no new connection.
 """
 
 import asyncio
@@ -20,11 +20,13 @@ from sandherd.bus.auth.permissions import probe_subject
 from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX
 from sandherd.bus.connection import Bus, ConnectionIdentity
 
-_ANSWER_SECONDS: Final = 2.0
+_REPLY_SECONDS: Final = 2.0
 _WRITE_SECONDS: Final = 3.0
+"""How long the broker may take to acknowledge the probe."""
 _PAYLOAD: Final = b"." * 5000
 """More than a page of memory or disk: a smaller probe could fit into a half-used page of a full file system."""
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+_REQUEST_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+"""Errors of a request or a write that the broker does not acknowledge."""
 
 
 class StoreProbe:
@@ -47,37 +49,37 @@ class StoreProbe:
 
     async def read_health(self, servers: AbstractSet[str]) -> dict[str, str]:
         """The health of these servers by name, and perhaps of others. Unavailable servers are omitted."""
-        found: dict[str, str] = {}
+        health_by_server: dict[str, str] = {}
         all_replied = asyncio.Event()
 
-        async def take(msg: Msg) -> None:
+        async def receive(msg: Msg) -> None:
             name, health = read_health(msg.data)
-            found[name] = health
-            if servers <= found.keys():
+            health_by_server[name] = health
+            if servers <= health_by_server.keys():
                 all_replied.set()
 
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(_REPLY_SECONDS):
                 inbox = self._watcher.client.new_inbox()
-                subscription = await self._watcher.client.subscribe(inbox, cb=take)
+                subscription = await self._watcher.client.subscribe(inbox, cb=receive)
                 try:
                     await self._watcher.client.publish(HEALTH, b"", inbox)
                     await all_replied.wait()
                 finally:
                     await subscription.unsubscribe()
-        except _UNANSWERED:
-            return found
-        return found
+        except _REQUEST_ERRORS:
+            return health_by_server
+        return health_by_server
 
     async def write(self) -> bool:
-        """Publish the probe. Returns whether it was acknowledged; also True while the stream `PROBE` never existed."""
+        """Publish the probe. Returns whether it was acknowledged; True until the stream `PROBE` first exists."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._writer.js.publish(probe_subject(PROBE), _PAYLOAD, timeout=_WRITE_SECONDS)
         except nats.js.errors.NoStreamResponseError:
             # A deployment is provisioned after its broker is ready. If JetStream is disabled, the health reports it.
             return not self._provisioned
-        except _UNANSWERED:
+        except _REQUEST_ERRORS:
             return False
         self._provisioned = True
         return True
@@ -86,13 +88,13 @@ class StoreProbe:
 async def is_silent(host: str, port: int) -> bool:
     """Whether a new connection, which the kernel accepts, receives nothing from the server within 2 s."""
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(_REPLY_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError):
         return False  # the server has ended, or is starting
     with closing(writer):
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(_REPLY_SECONDS):
                 await reader.read(1)
         except TimeoutError:
             return True
@@ -101,8 +103,8 @@ async def is_silent(host: str, port: int) -> bool:
     return False
 
 
-def read_health(answer: bytes) -> tuple[str, str]:
+def read_health(reply: bytes) -> tuple[str, str]:
     """The server's name in its reply to a health request, and `ok` or the problem."""
-    document: dict[str, Any] = json.loads(answer)
+    document: dict[str, Any] = json.loads(reply)
     health = document.get("data") or document.get("error") or {}
     return document["server"]["name"], str(health.get("error") or health.get("status") or "unknown")

@@ -29,7 +29,8 @@ from sandherd.telemetry import logs
 _HOUSEKEEPING_SECONDS: Final = 1.0
 RELEASE: Final = signal.SIGUSR1
 """The signal that ends the stack and leaves its sandboxes running: the next stack of this home finds them."""
-_RELEASED: Final = "stopped for maintenance, such as a backup, while sandboxes kept running"
+_RELEASE_ERROR: Final = "stopped for maintenance, such as a backup, while sandboxes kept running"
+"""The error in the record of a stack that was ended by `RELEASE`."""
 _log: Final = logs.get("supervisor")
 
 
@@ -54,16 +55,16 @@ class Supervisor:
     async def run(self) -> int:
         """Run until SIGTERM, SIGINT or `RELEASE`. Returns the exit status. Raises `AlreadyRunningError`."""
         self._home.make()
-        with locked(self._home):
+        with hold_lock(self._home):
             await end_leftovers(self._home)
             self._stack = Stack(self._home.path, linked=False, servers=self._servers)
             self._stack.changed = self._on_process_start
-            running = asyncio.create_task(self._run())
+            run_task = asyncio.create_task(self._run())
             for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-            asyncio.get_running_loop().add_signal_handler(RELEASE, self._release, running)
+                asyncio.get_running_loop().add_signal_handler(number, run_task.cancel)
+            asyncio.get_running_loop().add_signal_handler(RELEASE, self._release, run_task)
             try:
-                return await self._wait_for_end(running)
+                return await self._wait_for_end(run_task)
             finally:
                 await self._stop()
 
@@ -89,20 +90,20 @@ class Supervisor:
             # A full disk or a damaged file must not end the stack. The next interval tries again.
             _log.warning("stack housekeeping failed, retrying", error=str(error))
 
-    async def _wait_for_end(self, running: "asyncio.Task[None]") -> int:
+    async def _wait_for_end(self, run_task: "asyncio.Task[None]") -> int:
         try:
-            await running
+            await run_task
         except asyncio.CancelledError:
-            self._error = _RELEASED if self._released else None
+            self._error = _RELEASE_ERROR if self._released else None
             return 0
         except (ChildFailedError, ContractError, OSError) as error:
             self._error = str(error)
             _log.error("stack ended by an error", error=self._error)
         return 1
 
-    def _release(self, running: "asyncio.Task[None]") -> None:
+    def _release(self, run_task: "asyncio.Task[None]") -> None:
         self._released = True
-        running.cancel()
+        run_task.cancel()
 
     async def _stop(self) -> None:
         """End everything that was started, in order. Sandboxes keep running after an error and after `RELEASE`."""
@@ -145,7 +146,7 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def locked(home: Home) -> Iterator[None]:
+def hold_lock(home: Home) -> Iterator[None]:
     """Hold the lock of a home until the block ends. Raises `AlreadyRunningError` if another process holds it."""
     descriptor = open_log(home.lock)
     try:

@@ -31,6 +31,7 @@ _ALONE: Final = ", ".join(f"'{name}'" for name in CLOSING_ALONE)
 _CLOSING_ALONE: Final = f"type in ({_ALONE}) and sequence = 1"
 _ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
 
+# `writer` distributes the counts of a minute over rows, so that concurrent batches seldom wait for the same row.
 _ADD_RATES: Final = f"""
     on conflict (project, minute, writer) do update set
         events = r.events + excluded.events,
@@ -132,7 +133,7 @@ order by project
 on conflict (project) do update set duplicates = r.duplicates + excluded.duplicates
 """
 
-_TYPES: Final = {
+_COLUMN_TYPES: Final = {
     "state_sequence": "integer",
     "sandbox_sequence": "integer",
     "started_sequence": "integer",
@@ -146,6 +147,7 @@ _TYPES: Final = {
     "warm": "boolean",
     "asked_in": "uuid",
 }
+"""The SQL types of columns. Columns that are not listed have texts, or times if their names end with `_at`."""
 _JSON: Final = {"result": "json", "depends_on": "json", "labels": "jsonb"}
 """The types of the JSON columns. Their values are passed as text, because a parameter can't be an array of arrays."""
 
@@ -167,7 +169,7 @@ def _upsert(table: str, row: type, key: str, changes: Changes) -> str:
 
 
 def _sql_type(name: str) -> str:
-    return "timestamptz" if name.endswith("_at") else _TYPES.get(name, "text")
+    return "timestamptz" if name.endswith("_at") else _COLUMN_TYPES.get(name, "text")
 
 
 def _latest(sequence: str, *names: str) -> Changes:

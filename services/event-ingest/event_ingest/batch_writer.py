@@ -150,7 +150,7 @@ async def _classify_existing(connection: Connection, batch: EventBatch, new: set
     same = [identity for index, identity in enumerate(identities) if index not in conflicts]
     duplicates = Counter(project for _, project, *_ in same)
     duplicates.subtract({id_: project for id_, project, *_ in same if id_ in new}.values())
-    counted = +duplicates
+    counted = +duplicates  # without zero counts
     if counted:
         await connection.execute(COUNT_DUPLICATES, list(counted), list(counted.values()))
     refused = {batch.indexes[index]: _ID_CONFLICT for index in conflicts}

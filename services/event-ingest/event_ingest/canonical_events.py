@@ -25,7 +25,7 @@ from sandherd.contracts.subjects import read_event_subject
 MAX_BYTES: Final = 16 * 1024
 """Larger documents are read by `read_event`, because an event that is read here has both forms of its row in memory."""
 _MAX_SEQUENCE: Final = 2**31 - 1
-_DATA: Final = len('"data":')
+_DATA_KEY_LENGTH: Final = len('"data":')
 _NAME: Final = SAFE_NAME_PATTERN.strip("^$")
 _TRACE: Final = TRACEPARENT_PATTERN.strip("^$")
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -95,7 +95,7 @@ def read_canonical(subject: str, document: bytes) -> CanonicalEvent | None:
         match = _ENVELOPE.match(text)
         if match is None or _may_be_unstorable(text):
             return None
-        return _event_of(values, model, match, text[match.end() - _DATA :])
+        return _event_of(values, model, match, text[match.end() - _DATA_KEY_LENGTH :])
     except ValueError:
         return None
 

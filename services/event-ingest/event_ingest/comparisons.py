@@ -69,10 +69,10 @@ def _file(row: Mapping[str, Any]) -> ComparedFile:
     )
 
 
-def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Comparison:
+def compare(first: ComparedSide, second: ComparedSide, max_bytes: int) -> Comparison:
     """The comparison, with rows ordered by number or name.
 
-    Rows are left out until the comparison has at most `budget` bytes as JSON, but one row of each kind stays.
+    Rows are left out until the comparison has at most `max_bytes` bytes as JSON, but one row of each kind stays.
     """
     types = [TypeRow(type=key, first=a or 0, second=b or 0) for key, a, b in _pairs(first.types, second.types)]
     turns = [TurnRow(turn=key, first=a, second=b) for key, a, b in _pairs(first.turns, second.turns)]
@@ -80,7 +80,7 @@ def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Compariso
     files = [_file_row(key, a, b) for key, a, b in _pairs(first.files, second.files)]
     limit = MAX_COMPARED
     while True:
-        found = Comparison(
+        comparison = Comparison(
             first=first.sandbox,
             second=second.sandbox,
             types=types[:limit],
@@ -89,8 +89,8 @@ def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Compariso
             files=files[:limit],
             cut=any(len(rows) > limit for rows in (types, turns, tools, files)),
         )
-        if limit == 1 or len(to_json(found)) <= budget:
-            return found
+        if limit == 1 or len(to_json(comparison)) <= max_bytes:
+            return comparison
         limit //= 2
 
 
@@ -100,12 +100,12 @@ def _pairs(first: Mapping[KeyT, ValueT], second: Mapping[KeyT, ValueT]) -> list[
 
 
 def _file_row(path: str, first: ComparedFile | None, second: ComparedFile | None) -> FileRow:
-    same = None
+    has_same_content = None
     if first is not None and second is not None:
-        deleted = [one.change_type == "deleted" for one in (first, second)]
-        digests = [one.content_sha256 for one in (first, second)]
+        deleted = [file.change_type == "deleted" for file in (first, second)]
+        digests = [file.content_sha256 for file in (first, second)]
         if any(deleted):
-            same = all(deleted)
+            has_same_content = all(deleted)
         elif None not in digests:
-            same = digests[0] == digests[1]
-    return FileRow(file_path=path, first=first, second=second, same_content=same)
+            has_same_content = digests[0] == digests[1]
+    return FileRow(file_path=path, first=first, second=second, same_content=has_same_content)

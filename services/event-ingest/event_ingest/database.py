@@ -41,7 +41,7 @@ HEAVY_CONNECTIONS: Final = 2
 """Number of connections for requests that may read all of a sandbox or a project."""
 APPLICATION_NAME: Final = "sandherd event-ingest"
 """The `application_name` of connections; the number of the last migration of their version follows."""
-_NARROW: Final = "narrow the request: name a sandbox, or set since and until"
+_NARROW_REMEDY: Final = "narrow the request: name a sandbox, or set since and until"
 _INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that concern the data: data exception, constraint, program limit."""
 _log: Final = logs.get("database")
@@ -98,7 +98,7 @@ class Database:
     ) -> None:
         """`writers` is the number of connections for writing. `prepare` is called at every check.
 
-        `last_migration` is the number of the last migration of this version. `pooled`: `url` is the URL of a pooler.
+        `last_migration` is the number of the last migration of this version. `pooled` states that `url` is a pooler's.
         """
         self._hosts = DatabaseHosts(url)
         self._pooled = pooled
@@ -132,7 +132,7 @@ class Database:
                 try:
                     async with asyncio.timeout(CHECK_SECONDS):
                         await self._check_requested.wait()
-                    await asyncio.sleep(CHECK_SECONDS / 10)
+                    await asyncio.sleep(CHECK_SECONDS / 10)  # many errors cause one check
                 except TimeoutError:
                     continue
 
@@ -155,8 +155,8 @@ class Database:
 
         It is closed when the database becomes unavailable: a server that was replaced may never respond to a statement.
         """
-        named = {"application_name": self._application_name}
-        connection = await self._hosts.connect(server_settings=named, **statement_cache(pooled=self._pooled))
+        settings = {"application_name": self._application_name}
+        connection = await self._hosts.connect(server_settings=settings, **statement_cache(pooled=self._pooled))
         self._maintained.add(connection)
         try:
             yield connection
@@ -179,16 +179,16 @@ class Database:
 
     @asynccontextmanager
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
-        """A connection for a request. Requests that read much use `heavy` ones, of which a separate pool has few.
+        """A connection for a request. Requests that read much use a `heavy` connection, from a separate small pool.
 
-        Raises `ContractError` (`unavailable`) when the database is unavailable or too slow.
+        Raises `ContractError`: `unavailable` for a missing or slow database, `invalid_field` for an invalid value.
         """
         try:
             async with self._connection(lambda: self._heavy_pool if heavy else self._read_pool) as connection:
                 yield connection
         except asyncpg.QueryCanceledError as error:
             text = f"the history request timed out after {READ_TIMEOUT:.0f} s"
-            raise ContractError(Code.UNAVAILABLE, text, remedy=_NARROW) from error
+            raise ContractError(Code.UNAVAILABLE, text, remedy=_NARROW_REMEDY) from error
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             fault = classify_error(error)
             if fault is None:

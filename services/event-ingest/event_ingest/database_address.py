@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 _HOSTS: Final = re.compile(r"[A-Za-z0-9._:,\[\]-]*")
 """Matches names or addresses of hosts, with or without ports."""
 _UNKNOWN_DATABASE: Final = "the database of DATABASE_URL"
-_LOCAL: Final = "the default address"
+_DEFAULT_ADDRESS: Final = "the default address"
 
 
 def database_address(url: str) -> str:
@@ -41,5 +41,5 @@ def _is_certain(parts: SplitResult, hosts: str) -> bool:
 def _hosts(hosts: str, options: dict[str, str]) -> str:
     """The hosts with their ports, or the directory of a socket."""
     port = options.get("port")
-    place = hosts or options.get("host") or _LOCAL
-    return f"{place}:{port}" if port and ":" not in place and not place.startswith("/") else place
+    address = hosts or options.get("host") or _DEFAULT_ADDRESS
+    return f"{address}:{port}" if port and ":" not in address and not address.startswith("/") else address

@@ -11,7 +11,8 @@ CONNECT_TIMEOUT: Final = 3.0
 """Timeout of connecting to one host, in seconds."""
 ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
 """Settings of sessions for requests. With them, a request uses only one core."""
-_DURABLE: Final = ("on", "remote_apply")
+_DURABLE_COMMITS: Final = ("on", "remote_apply")
+"""Values of `synchronous_commit` with which a confirmed transaction is on disk."""
 
 
 class DatabaseSettingError(Exception):
@@ -35,17 +36,17 @@ class DatabaseHosts:
 
     async def connect(self, _url: str = "", **arguments: Any) -> Any:
         """A connection. Takes arguments of `asyncpg.connect`. Raises the error of the last host that was tried."""
-        last: Exception | None = None
+        last_error: Exception | None = None
         for url in list(self._urls):
             try:
                 connection = await asyncpg.connect(url, **{**arguments, "timeout": CONNECT_TIMEOUT})
             except (asyncpg.PostgresError, asyncpg.InternalClientError, OSError, TimeoutError) as error:
-                last = error
+                last_error = error
             else:
                 self._urls.remove(url)
                 self._urls.insert(0, url)
                 return connection
-        raise last or asyncpg.InterfaceError("the URL of the database has no host")
+        raise last_error or asyncpg.InterfaceError("the URL of the database has no host")
 
 
 def split_hosts(url: str) -> list[str]:
@@ -55,18 +56,18 @@ def split_hosts(url: str) -> list[str]:
     query = parse_qs(parts.query, keep_blank_values=True)
     if "," in hosts:
         return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
-    named, ports = (query.get(name, [""])[0].split(",") for name in ("host", "port"))
-    if len(named) == 1 or len(ports) not in {1, len(named)}:
+    option_hosts, ports = (query.get(name, [""])[0].split(",") for name in ("host", "port"))
+    if len(option_hosts) == 1 or len(ports) not in {1, len(option_hosts)}:
         return [url]
-    ports = ports * len(named) if len(ports) == 1 else ports
-    return [_with_host(url, host, port) for host, port in zip(named, ports, strict=True)]
+    ports = ports * len(option_hosts) if len(ports) == 1 else ports
+    return [_with_host(url, host, port) for host, port in zip(option_hosts, ports, strict=True)]
 
 
 def _with_host(url: str, host: str, port: str) -> str:
     base, _, options = url.partition("?")
     query = {name: values[0] for name, values in parse_qs(options, keep_blank_values=True).items()}
-    changed = query | {"host": host} | ({"port": port} if port else {})
-    return f"{base}?{urlencode(changed, quote_via=quote, safe='/')}"
+    new_query = query | {"host": host} | ({"port": port} if port else {})
+    return f"{base}?{urlencode(new_query, quote_via=quote, safe='/')}"
 
 
 def server_settings(name: str, timeout: float, settings: Mapping[str, str], *, pooled: bool) -> dict[str, str]:
@@ -111,7 +112,7 @@ async def _skip_reset(_connection: Any) -> None:
 async def check_durability(connection: Any) -> None:
     """Raises `DatabaseSettingError` if Postgres would confirm transactions that are not on disk."""
     value = await connection.fetchval("select current_setting('synchronous_commit')")
-    if value not in _DURABLE:
+    if value not in _DURABLE_COMMITS:
         raise DatabaseSettingError(
             f"synchronous_commit is {value}, so a failure would lose stored events: "
             "`alter role … set synchronous_commit = on`, then `reconnect` in the pooler's console"

@@ -22,15 +22,16 @@ BATCH_SIZE: Final = 100
 TASK_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(TASK_ENDED))
 _SANDBOX_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))
 # `r` is a row of a task or sandbox. It must have ended before the limit of its project, or before $3 if there is none.
+# $4 is the latest of these limits, which Postgres can search for in an index.
 _ENDED_BEFORE_LIMIT: Final = """
-    r.state_at < $4 and r.state_at < case when own.project is null then $3::timestamptz else own.before end
+    r.state_at < $4 and r.state_at < case when l.project is null then $3::timestamptz else l.before end
 """
 _NO_EVENT_STORED: Final = """
     not exists (select from events e where e.entity = {name} and e.project || '' = r.project)
     and not exists (select from event_summaries e where e.entity = {name} and e.project = r.project)
 """
-_JOIN_PROJECT_LIMITS: Final = "left join unnest($1::text[], $2::timestamptz[]) as own (project, before) using (project)"
-_TASKS: Final = f"""
+_JOIN_PROJECT_LIMITS: Final = "left join unnest($1::text[], $2::timestamptz[]) as l (project, before) using (project)"
+_EXPIRED_TASKS: Final = f"""
 select r.project, r.task, null as sandbox from tasks r {_JOIN_PROJECT_LIMITS}
 where r.state in ({TASK_STATES}) and {_ENDED_BEFORE_LIMIT} and {_NO_EVENT_STORED.format(name="r.task")}
     and not exists (select from history_holds h where h.project = r.project and h.task in ('', r.task))
@@ -38,7 +39,7 @@ where r.state in ({TASK_STATES}) and {_ENDED_BEFORE_LIMIT} and {_NO_EVENT_STORED
         coalesce(b.state, '') not in ({_SANDBOX_STATES}) or not ({_NO_EVENT_STORED.format(name="b.sandbox")})))
 order by r.state_at limit $5
 """  # noqa: S608  # our own names
-_SANDBOXES: Final = f"""
+_EXPIRED_SANDBOXES: Final = f"""
 select r.project, null as task, r.sandbox from sandboxes r {_JOIN_PROJECT_LIMITS}
 where r.state in ({_SANDBOX_STATES}) and {_ENDED_BEFORE_LIMIT} and {_NO_EVENT_STORED.format(name="r.sandbox")}
     and not exists (select from history_holds h where h.project = r.project and h.task in ('', r.task))
@@ -46,11 +47,11 @@ where r.state in ({_SANDBOX_STATES}) and {_ENDED_BEFORE_LIMIT} and {_NO_EVENT_ST
 order by r.state_at limit $5
 """  # noqa: S608  # our own names
 _DELETE: Final = """
-with expired as materialized ({expired}), boxes as materialized (
+with expired as materialized ({expired}), sandbox_names as materialized (
     select b.project, b.sandbox from sandboxes b join expired x on b.project = x.project
         and (b.task = x.task or b.sandbox = x.sandbox)
 ), named (project, name) as materialized (
-    select project, task from expired where task is not null union select project, sandbox from boxes
+    select project, task from expired where task is not null union select project, sandbox from sandbox_names
 ), totals as (
     delete from sources s using named n where s.project = n.project and s.entity = n.name returning s.*
 ), moved as (
@@ -66,11 +67,11 @@ with expired as materialized ({expired}), boxes as materialized (
         sequence_sum = s.sequence_sum + excluded.sequence_sum, closing = greatest(s.closing, excluded.closing),
         last_at = greatest(s.last_at, excluded.last_at), heartbeats = s.heartbeats + excluded.heartbeats
 ), deleted_messages as (
-    delete from messages m using boxes b where m.project = b.project and m.sandbox = b.sandbox
+    delete from messages m using sandbox_names b where m.project = b.project and m.sandbox = b.sandbox
 ), deleted_approvals as (
-    delete from approvals a using boxes b where a.project = b.project and a.sandbox = b.sandbox
+    delete from approvals a using sandbox_names b where a.project = b.project and a.sandbox = b.sandbox
 ), deleted_sandboxes as (
-    delete from sandboxes d using boxes b where d.project = b.project and d.sandbox = b.sandbox
+    delete from sandboxes d using sandbox_names b where d.project = b.project and d.sandbox = b.sandbox
 ), deleted_tasks as (
     delete from tasks t using expired x where t.project = x.project and t.task = x.task
 )
@@ -78,19 +79,19 @@ select count(*) from expired
 """
 
 
-async def delete_ended(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
-    """Delete a batch. Returns the number of deleted tasks and sandboxes without a task. Call it until it returns 0."""
-    own = {project: _ended_before(policy, days, now) for project, days in policy.project_days.items()}
-    general = _ended_before(policy, policy.days, now)
-    limits = [limit for limit in (*own.values(), general) if limit is not None]
+async def delete_ended_tasks(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
+    """Delete a batch. Returns how many tasks, and sandboxes without a task, it had. Call it until it returns 0."""
+    limit_by_project = {project: _ended_before(policy, days, now) for project, days in policy.project_days.items()}
+    general_limit = _ended_before(policy, policy.days, now)
+    limits = [limit for limit in (*limit_by_project.values(), general_limit) if limit is not None]
     if not limits:
         return 0
-    values = list(own), list(own.values()), general, max(limits), BATCH_SIZE
+    values = list(limit_by_project), list(limit_by_project.values()), general_limit, max(limits), BATCH_SIZE
     async with connection.transaction():
         await connection.execute("set local lock_timeout = '1s'")
         await connection.execute("lock table history_holds in share mode")
-        tasks: int = await connection.fetchval(_DELETE.format(expired=_TASKS), *values)
-        sandboxes: int = await connection.fetchval(_DELETE.format(expired=_SANDBOXES), *values)
+        tasks: int = await connection.fetchval(_DELETE.format(expired=_EXPIRED_TASKS), *values)
+        sandboxes: int = await connection.fetchval(_DELETE.format(expired=_EXPIRED_SANDBOXES), *values)
     return tasks + sandboxes
 
 
@@ -110,12 +111,12 @@ def expires_at(ended_at: datetime, policy: RetentionPolicy) -> datetime | None:
 
 def expired_error(name: str, task_days: int, now: datetime) -> ContractError | None:
     """The error for a name that is not stored, if the time in the name is more than `task_days` ago; else None."""
-    at = created_at(name)
-    if not task_days or at is None or at > now - timedelta(days=task_days):
+    named_time = created_at(name)
+    if not task_days or named_time is None or named_time > now - timedelta(days=task_days):
         return None
     return ContractError(
         Code.NOT_FOUND,
-        f"{name} is not stored: its name is of {at:%Y-%m-%d}, so if it existed, it has expired",
+        f"{name} is not stored: its name is of {named_time:%Y-%m-%d}, so if it existed, it has expired",
         field="sandbox",
         remedy=f"ended tasks are deleted after {task_days} days; see SANDHERD_HISTORY_TASK_DAYS",
     )

@@ -16,10 +16,10 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.service.service import Service
 
-_LAG_SECONDS: Final = 5.0
-_GAPS_SECONDS: Final = 60.0
-_RECOUNT_SECONDS: Final = 5.0
-_UNAVAILABLE: Final = (*NO_REPLY, ContractError)
+_LAG_INTERVAL_SECONDS: Final = 5.0
+_GAPS_INTERVAL_SECONDS: Final = 60.0
+_RECOUNT_DELAY_SECONDS: Final = 5.0
+_UNAVAILABLE_ERRORS: Final = (*NO_REPLY, ContractError)
 
 
 class IngestGauges:
@@ -31,7 +31,9 @@ class IngestGauges:
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        await run_until_first(_repeat(self._measure_lag, _LAG_SECONDS), _repeat(self.measure_gaps, _GAPS_SECONDS))
+        await run_until_first(
+            _repeat(self._measure_lag, _LAG_INTERVAL_SECONDS), _repeat(self.measure_gaps, _GAPS_INTERVAL_SECONDS)
+        )
 
     async def _measure_lag(self) -> None:
         bus, meters = self._service.bus, self._service.meters
@@ -46,7 +48,7 @@ class IngestGauges:
         """
         missing = await self._count_missing()
         if missing:
-            await asyncio.sleep(_RECOUNT_SECONDS)
+            await asyncio.sleep(_RECOUNT_DELAY_SECONDS)
             missing = min(missing, await self._count_missing())
         self._service.meters.set("sandherd_ingest_gaps", missing)
 
@@ -56,7 +58,7 @@ class IngestGauges:
 
 
 async def oldest_age(bus: Bus, now: datetime) -> float:
-    """Age of the oldest event in the stream that is not stored, in seconds; 0 if none. Raises nats-py's errors."""
+    """The age in seconds of the oldest event that is not stored; 0 if all are stored. Raises nats-py's errors."""
     stream = BY_CONSUMER[CONSUMER].stream
     oldest = await read_messages(bus, stream, ">", first=await stored_through(bus) + 1, limit=1, max_bytes=1)
     return max(0.0, (now - oldest[0].at).total_seconds()) if oldest else 0.0
@@ -68,7 +70,7 @@ async def _repeat(measure: Callable[[], Awaitable[None]], interval: float) -> No
         try:
             # Awaited as a task: inside it, nats-py may swallow a cancellation, and stopping would take seconds.
             await asyncio.wait([measurement])
-            with suppress(*_UNAVAILABLE):
+            with suppress(*_UNAVAILABLE_ERRORS):
                 measurement.result()
         finally:
             await cancel_and_wait([measurement])

@@ -13,22 +13,22 @@ MIGRATION: Final = "retention"
 """The name of the migration after which days are dropped."""
 REDUCTIONS: Final = "reductions"
 """The name of the migration after which days are reduced."""
-_NAME: Final = re.compile(r"events_(\d{4})(\d{2})(\d{2})")
+_PARTITION_NAME: Final = re.compile(r"events_(\d{4})(\d{2})(\d{2})")
 _PARTITIONS: Final = """
 select part.relname as name, pg_total_relation_size(part.oid) as bytes, greatest(part.reltuples, 0)::bigint as events
 from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
-_HISTORY_START: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
+_MIGRATION_TIME: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
 # This query reads one entry of an index for each project, not one for each event.
 _PROJECTS: Final = """
-with recursive found (project) as (
+with recursive step (project) as (
     (select project from {0} where {1} order by project limit 1)
     union all
-    select (select e.project from {0} e where {1} and e.project > found.project order by e.project limit 1)
-    from found where found.project is not null
+    select (select e.project from {0} e where {1} and e.project > step.project order by e.project limit 1)
+    from step where step.project is not null
 )
-select project from found where project is not null
+select project from step where project is not null
 """
 _IS_HELD: Final = """
 select exists (select from history_holds h where
@@ -62,7 +62,7 @@ async def read_partitions(connection: Connection) -> list[Partition]:
 
 def parse_day(name: str) -> date | None:
     """The day of a partition by its name; None for the default partition."""
-    match = _NAME.fullmatch(name)
+    match = _PARTITION_NAME.fullmatch(name)
     try:
         return None if match is None else date(int(match[1]), int(match[2]), int(match[3]))
     except ValueError:
@@ -71,20 +71,20 @@ def parse_day(name: str) -> date | None:
 
 async def is_attached(connection: Connection, day: date) -> bool:
     """Whether the partition of a day exists and is attached to `events`."""
-    found: bool = await connection.fetchval(_IS_ATTACHED, partition_name(day))
-    return found
+    attached: bool = await connection.fetchval(_IS_ATTACHED, partition_name(day))
+    return attached
 
 
 async def count_events(connection: Connection, day: date) -> int:
     """The exact number of events of a day. Postgres counts them in an index, as far as pages are vacuumed."""
-    found: int = await connection.fetchval(_COUNT.format(partition_name(day)))
-    return found
+    number: int = await connection.fetchval(_COUNT.format(partition_name(day)))
+    return number
 
 
 async def read_not_before(connection: Connection, migration: str = MIGRATION) -> datetime:
     """When the first day may be dropped or reduced: `NOTICE_PERIOD` after this migration was applied."""
-    applied: datetime = await connection.fetchval(_HISTORY_START, migration)
-    return applied + NOTICE_PERIOD
+    applied_at: datetime = await connection.fetchval(_MIGRATION_TIME, migration)
+    return applied_at + NOTICE_PERIOD
 
 
 async def use_indexes(connection: Connection) -> None:
@@ -110,6 +110,6 @@ async def read_projects(connection: Connection, day: date) -> list[str]:
 
 
 async def _projects_of_day(connection: Connection, day: date) -> list[str]:
-    """The projects that have events or summaries of a day: the summaries are dropped with the day."""
+    """The projects that have events or summaries of a day, because the summaries are dropped with the day."""
     rows = await connection.fetch(_PROJECTS.format("event_summaries", "day = $1"), day)
     return [*await read_projects(connection, day), *(row["project"] for row in rows)]

@@ -27,7 +27,7 @@ class RetentionPolicy:
     project_days: Mapping[str, int] = field(default_factory=dict)
     """The retention of projects that have their own."""
     type_days: Mapping[str, int] = field(default_factory=dict)
-    """By type of event: a shorter retention of its events, in every project. 0 means that the type has none."""
+    """The shorter retention of some types of events, in every project. 0 means that a type has none."""
     task_days: int = 0
     """The number of days for which the rows of an ended task stay, unless its events stay longer. 0 means forever."""
 
@@ -51,20 +51,20 @@ class PartitionContents:
     """The time until which a restored day stays at least."""
 
 
-def due_at(day: date, days: Iterable[int], not_before: datetime) -> datetime | None:
-    """When the events of a day are due, if their retentions are `days` (0 means forever). None means never."""
-    retentions = [MAX_DAYS + 1 if number == 0 else number for number in days]
-    if not retentions or max(retentions) > MAX_DAYS:
+def due_at(day: date, retentions: Iterable[int], not_before: datetime) -> datetime | None:
+    """When all events of a day are due, if their retentions in days are these (0 means forever). None means never."""
+    days = [MAX_DAYS + 1 if retention == 0 else retention for retention in retentions]
+    if not days or max(days) > MAX_DAYS:
         return None
-    return max(_end_of_day(day) + timedelta(days=max(retentions)), not_before)
+    return max(_end_of_day(day) + timedelta(days=max(days)), not_before)
 
 
 def partition_due_at(
     day: date, projects: Collection[str], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
     """When no project needs a day's partition any more. None means never."""
-    needed = [policy.of(project) for project in projects] or [policy.days]
-    return due_at(day, needed, not_before)
+    retentions = [policy.of(project) for project in projects] or [policy.days]
+    return due_at(day, retentions, not_before)
 
 
 def first_due_at(
@@ -72,7 +72,7 @@ def first_due_at(
 ) -> datetime | None:
     """When the first of these projects does not need its events of a day any more. None means never."""
     due = (due_at(day, [policy.of(project)], not_before) for project in projects)
-    return min((one for one in due if one is not None), default=None)
+    return min((due_time for due_time in due if due_time is not None), default=None)
 
 
 def contents_due_at(
@@ -105,15 +105,15 @@ class ExpiredEvents:
 
 def expired_types(day: date, policy: RetentionPolicy, not_before: datetime, now: datetime) -> frozenset[str]:
     """The types whose events are to be removed from a day."""
-    return frozenset(name for name, days in policy.type_days.items() if _is_over(day, days, not_before, now))
+    return frozenset(name for name, days in policy.type_days.items() if _is_expired(day, days, not_before, now))
 
 
 def expired_projects(
     day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime, now: datetime
 ) -> frozenset[str]:
-    """The projects that do not need their events of a day any more. Empty if they are all: then the day is dropped."""
-    over = {one for one in contents.projects if _is_over(day, policy.of(one), not_before, now)}
-    return frozenset(over) if over != contents.projects else frozenset()
+    """The projects that do not need their events of a day any more; empty if none needs them: the day is dropped."""
+    expired = {project for project in contents.projects if _is_expired(day, policy.of(project), not_before, now)}
+    return frozenset(expired) if expired != contents.projects else frozenset()
 
 
 def may_be_reduced(contents: PartitionContents, now: datetime) -> bool:
@@ -122,22 +122,22 @@ def may_be_reduced(contents: PartitionContents, now: datetime) -> bool:
 
 
 def next_reduction(
-    days: Collection[date], reduced: Mapping[date, Collection[str]], policy: RetentionPolicy, not_before: datetime
+    days: Collection[date], removed_types: Mapping[date, Collection[str]], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
     """When the next of these days is to be reduced because of a type of events. None means never.
 
-    `reduced` has the types that were removed from each day before.
+    `removed_types` has the types that were removed from each day before.
     """
     due = (
         due_at(day, [number], not_before)
         for day in days
         for name, number in policy.type_days.items()
-        if name not in reduced.get(day, ())
+        if name not in removed_types.get(day, ())
     )
-    return min((one for one in due if one is not None), default=None)
+    return min((due_time for due_time in due if due_time is not None), default=None)
 
 
-def _is_over(day: date, days: int, not_before: datetime, now: datetime) -> bool:
+def _is_expired(day: date, days: int, not_before: datetime, now: datetime) -> bool:
     due = due_at(day, [days], not_before)
     return due is not None and due <= now
 
@@ -166,10 +166,10 @@ def next_drop(
 
     Days that were not examined have the general retention.
     """
-    others = set(days) - {one.day for one in examined}
+    others = set(days) - {examined_day.day for examined_day in examined}
     first = due_at(min(others), [policy.days], not_before) if others else None
-    known = [one.due_at for one in examined if not one.held]
-    return min((due for due in (*known, first) if due is not None), default=None)
+    due_times = [examined_day.due_at for examined_day in examined if not examined_day.held]
+    return min((due for due in (*due_times, first) if due is not None), default=None)
 
 
 def stored_before(days: int, not_before: datetime, now: datetime) -> datetime | None:

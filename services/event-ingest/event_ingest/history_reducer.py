@@ -13,7 +13,7 @@ import asyncpg
 
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.database import Connection, Database, classify_error
-from event_ingest.ended_task_cleanup import delete_ended
+from event_ingest.ended_task_cleanup import delete_ended_tasks
 from event_ingest.history_partitions import (
     REDUCTIONS,
     read_contents,
@@ -37,13 +37,13 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 _CHECK_SECONDS: Final = 600.0
-_READ_REDUCTIONS: Final = "select day, types from history_reductions"
-# A reduced day has an index of expired events. It has only events that were stored after the reduction.
+_REMOVED_TYPES: Final = "select day, types from history_reductions"
+# A reduced day has an index of expired events. The index has only events that were stored after the reduction.
 _LATE_EVENTS: Final = f"""
 select id from (
     (select id from {{part}} where type in ({{types}}) limit {MAX_LATE_EVENTS + 1})
     union (select id from {{part}} where project = any($1::text[]) limit {MAX_LATE_EVENTS + 1})
-) as late limit {MAX_LATE_EVENTS + 1}
+) as late_rows limit {MAX_LATE_EVENTS + 1}
 """  # noqa: S608  # constant numbers
 _log: Final = logs.get("retention")
 
@@ -53,8 +53,8 @@ async def find_reductions(
 ) -> list[DayReduction]:
     """The reductions that are due, of the oldest day first."""
     not_before = await read_not_before(connection, REDUCTIONS)
-    reduced = await read_reduced(connection)
-    found = []
+    removed_types = await read_removed_types(connection)
+    reductions = []
     async with connection.transaction(readonly=True):
         await use_indexes(connection)
         for day in sorted(days):
@@ -65,30 +65,33 @@ async def find_reductions(
             contents = await read_contents(connection, day, policy)
             expired = ExpiredEvents(types, expired_projects(day, contents, policy, not_before, now))
             if expired and may_be_reduced(contents, now):
-                found += await _reductions(connection, day, expired, reduced.get(day))
-    return found
+                reductions += await _reductions_of_day(connection, day, expired, removed_types.get(day))
+    return reductions
 
 
-async def read_reduced(connection: Connection) -> dict[date, frozenset[str]]:
-    """The days that were reduced, with the types that were removed from them."""
-    rows: list[Any] = await connection.fetch(_READ_REDUCTIONS)
+async def read_removed_types(connection: Connection) -> dict[date, frozenset[str]]:
+    """The days that were reduced, with the types that were removed from each."""
+    rows: list[Any] = await connection.fetch(_REMOVED_TYPES)
     return {row["day"]: frozenset(row["types"]) for row in rows}
 
 
-async def _reductions(
-    connection: Connection, day: date, expired: ExpiredEvents, reduced: Collection[str] | None
+async def _reductions_of_day(
+    connection: Connection, day: date, expired: ExpiredEvents, removed_types: Collection[str] | None
 ) -> list[DayReduction]:
-    """The reduction of a day, if any; `reduced` has the types that were removed before, None if it was not reduced yet.
+    """The reduction of a day, or nothing if it has no expired events.
 
-    If only a few expired events were stored after that, only they are removed.
+    `removed_types` has the types that an earlier reduction has removed; None if there was none. If only a few expired
+    events were stored after it, only they are removed.
     """
-    if reduced is None or not expired.types <= set(reduced):
+    if removed_types is None or not expired.types <= set(removed_types):
         return [DayReduction(day, expired)]
     statement = _LATE_EVENTS.format(part=partition_name(day), types=type_list(expired.types) or "null")
-    late = await connection.fetch(statement, sorted(expired.projects))
-    if not late:
+    late_rows = await connection.fetch(statement, sorted(expired.projects))
+    if not late_rows:
         return []
-    return [DayReduction(day, expired, tuple(row["id"] for row in late) if len(late) <= MAX_LATE_EVENTS else ())]
+    return [
+        DayReduction(day, expired, tuple(row["id"] for row in late_rows) if len(late_rows) <= MAX_LATE_EVENTS else ())
+    ]
 
 
 class HistoryReducer:
@@ -122,21 +125,21 @@ class HistoryReducer:
     async def run_once(self, connection: Connection, now: datetime) -> None:
         """Reduce the days that are due at `now`, or at the database's time if that is earlier."""
         now = min(now, await connection.fetchval("select now()"))
-        days = {one.day for one in await read_partitions(connection) if one.day is not None}
-        found = await find_reductions(connection, days, self._policy, now)
+        days = {partition.day for partition in await read_partitions(connection) if partition.day is not None}
+        reductions = await find_reductions(connection, days, self._policy, now)
         if self._archive is not None:
-            self._archive.reducing = frozenset(one.day for one in found)
-        for one in found:
+            self._archive.days_to_reduce = frozenset(reduction.day for reduction in reductions)
+        for reduction in reductions:
             began = time.monotonic()
-            await self._reduce(connection, one, now)
+            await self._reduce(connection, reduction, now)
             # Reductions take at most half of the time.
             await asyncio.sleep(min(time.monotonic() - began, _CHECK_SECONDS))
         await self._delete_ended(connection, now)
-        self._measure(days, await read_reduced(connection), await read_not_before(connection, REDUCTIONS), now)
+        self._measure(days, await read_removed_types(connection), await read_not_before(connection, REDUCTIONS), now)
 
     async def _delete_ended(self, connection: Connection, now: datetime) -> None:
         tasks = 0
-        while deleted := await delete_ended(connection, self._policy, now):
+        while deleted := await delete_ended_tasks(connection, self._policy, now):
             tasks += deleted
             await asyncio.sleep(0.1)  # batches of events go first
         if tasks:
@@ -144,11 +147,11 @@ class HistoryReducer:
             _log.info("ended tasks deleted", tasks=tasks)
 
     async def _reduce(self, connection: Connection, reduction: DayReduction, now: datetime) -> None:
-        archived = None if self._archive is None else await self._archive.archive(connection, reduction.day)
-        if self._archive is not None and archived is None:
+        archived_events = None if self._archive is None else await self._archive.archive(connection, reduction.day)
+        if self._archive is not None and archived_events is None:
             return
         try:
-            done = await reduce_day(connection, reduction, now, archived)
+            result = await reduce_day(connection, reduction, now, archived_events)
         except asyncpg.PostgresError as error:
             if connection.is_closed() or isinstance(error, asyncpg.InsufficientResourcesError):
                 raise
@@ -158,16 +161,16 @@ class HistoryReducer:
         finally:
             if self._archive is not None:
                 self._archive.discard(reduction.day)
-        if done is ReductionResult.REDUCED:
+        if result is ReductionResult.REDUCED:
             self._meters.count("sandherd_history_days_reduced_total")
             _log.info("day of the history reduced", first=reduction.day.isoformat())
-        elif done is not ReductionResult.NEEDED:
+        elif result is not ReductionResult.NOT_REDUCIBLE:
             _log.warning("day of the history not reduced, retrying", first=reduction.day.isoformat())
 
     def _measure(
-        self, days: Collection[date], reduced: Mapping[date, Collection[str]], not_before: datetime, now: datetime
+        self, days: Collection[date], removed_types: Mapping[date, Collection[str]], not_before: datetime, now: datetime
     ) -> None:
-        due = next_reduction(days, reduced, self._policy, not_before)
+        due = next_reduction(days, removed_types, self._policy, not_before)
         if due is None:
             self._meters.hide("sandherd_history_next_reduction_seconds")
         else:

@@ -27,18 +27,18 @@ from event_ingest.history_partitions import count_events, is_attached, read_cont
 from event_ingest.history_policy import ExpiredEvents, RetentionPolicy, may_be_reduced
 from event_ingest.history_reduction_statements import (
     ADD_SUMMARIES,
+    ADD_UP_EXPIRED,
     COPY,
     CREATE,
-    FOLD,
     LOCK_MS,
-    NAMED_ROWS,
     NEW_ROWS,
     NEWEST,
     OLD_ROWS,
     OPTIONS,
     RECORD,
+    ROWS_BY_ID,
+    SUBTRACT_COUNTED_AGAIN,
     SWAP,
-    UNCOUNT,
     for_day,
     type_list,
 )
@@ -60,7 +60,7 @@ class ReductionResult(Enum):
     """Earlier statements did not end in time, or another replica is reducing: try again."""
     CHANGED = "changed"
     """The day has other events than were copied or archived: try again later."""
-    NEEDED = "needed"
+    NOT_REDUCIBLE = "not_reducible"
     """The day is held or restored, or was dropped."""
 
 
@@ -75,15 +75,15 @@ class DayReduction:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _CopiedPart:
     """The result of copying a part of a day."""
 
     newest: int
     """The stream sequence up to which (or after which, in the second part) events were copied."""
     copied: int
-    """How many events were copied."""
+    """The number of copied events."""
     left_out: list[Any]
-    """By source: how many events were not copied."""
+    """Rows of `ADD_UP_EXPIRED`, with the number of events of each source that were not copied."""
 
     @property
     def removed(self) -> int:
@@ -95,34 +95,36 @@ class _Progress:
 
 
 async def reduce_day(
-    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     """Remove expired events from a day. `connection` must have no open transaction; after an error, it may have one.
 
-    If `archived` is given, the day must have this number of events. Then all of them are archived, because events are
-    only added.
+    If `archived_events` is given, the day must have this number of events. As events are only added, all of them are
+    archived then.
     """
     try:
         await connection.execute(for_day(ADD_SUMMARIES, reduction.day))
-    except (*_BUSY, asyncpg.UndefinedTableError) as error:
+    except (*_BUSY, asyncpg.UndefinedTableError) as error:  # the latter if the day was dropped
         await connection.execute("rollback")
-        return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NEEDED
+        return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NOT_REDUCIBLE
     await connection.execute("begin")
-    done = ReductionResult.BUSY
+    result = ReductionResult.BUSY
     if await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK_ID):
-        done = await (_remove_late if reduction.late else _replace)(connection, reduction, now, archived)
-    if done is not ReductionResult.REDUCED:
+        result = await (_remove_late if reduction.late else _replace_partition)(
+            connection, reduction, now, archived_events
+        )
+    if result is not ReductionResult.REDUCED:
         await connection.execute("rollback")
-    return done
+    return result
 
 
-async def _replace(
-    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
+async def _replace_partition(
+    connection: Connection, reduction: DayReduction, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     day = reduction.day
     if not await is_attached(connection, day):
-        return ReductionResult.NEEDED
-    newest: int = await connection.fetchval(for_day(NEWEST, day), await _projects(connection, day))
+        return ReductionResult.NOT_REDUCIBLE
+    newest: int = await connection.fetchval(for_day(NEWEST, day), await _read_projects(connection, day))
     options = await connection.fetchval(OPTIONS, partition_name(day))
     await connection.execute(for_day(CREATE, day, options=options or AUTOVACUUM))
     old = await _copy(connection, reduction, OLD_ROWS, newest, None)
@@ -130,53 +132,53 @@ async def _replace(
     for _ in range(_MAX_TRIES):
         await connection.execute("savepoint swap")
         try:
-            return await _swap(connection, reduction, old, now, archived)
+            return await _swap_partition(connection, reduction, old, now, archived_events)
         except _BUSY:
             await connection.execute("rollback to savepoint swap")
             await asyncio.sleep(random.uniform(0.2, 1))  # batches of events go first
     return ReductionResult.BUSY
 
 
-async def _swap(
-    connection: Connection, reduction: DayReduction, old: _Progress, now: datetime, archived: int | None
+async def _swap_partition(
+    connection: Connection, reduction: DayReduction, old: _CopiedPart, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     """Copy the events that were stored meanwhile, and replace the partition. Commits if the result is `REDUCED`."""
     day = reduction.day
-    if not await _lock(connection, day, now):
-        return ReductionResult.NEEDED
+    if not await _lock_day(connection, day, now):
+        return ReductionResult.NOT_REDUCIBLE
     new = await _copy(connection, reduction, NEW_ROWS, old.newest, await read_projects(connection, day))
     total = old.total + new.total
-    if await count_events(connection, day) != total or archived not in (None, total):
+    if await count_events(connection, day) != total or archived_events not in (None, total):
         return ReductionResult.CHANGED
-    await _uncount(connection, [*old.left_out, *new.left_out])
-    await _record(connection, reduction, old.removed + new.removed)
+    await _subtract_counted_again(connection, [*old.left_out, *new.left_out])
+    await _record_reduction(connection, reduction, old.removed + new.removed)
     await connection.execute(for_day(SWAP, day))
     return ReductionResult.REDUCED
 
 
 async def _remove_late(
-    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, now: datetime, archived_events: int | None
 ) -> ReductionResult:
     """Remove a few events that were stored after the day was reduced. Commits if the result is `REDUCED`."""
     try:
-        if not await _lock(connection, reduction.day, now):
-            return ReductionResult.NEEDED
-        if archived not in (None, await count_events(connection, reduction.day)):
+        if not await _lock_day(connection, reduction.day, now):
+            return ReductionResult.NOT_REDUCIBLE
+        if archived_events not in (None, await count_events(connection, reduction.day)):
             return ReductionResult.CHANGED
         rows = await connection.fetch(
-            for_day(FOLD, reduction.day, NAMED_ROWS), *_values(reduction, reduction.late, None)
+            for_day(ADD_UP_EXPIRED, reduction.day, ROWS_BY_ID), *_values(reduction, reduction.late, None)
         )
-        await _uncount(connection, rows)
+        await _subtract_counted_again(connection, rows)
         statement = f"delete from {partition_name(reduction.day)} where id = any($1)"  # noqa: S608  # our own name
         await connection.execute(statement, reduction.late)
-        await _record(connection, reduction, len(reduction.late))
+        await _record_reduction(connection, reduction, len(reduction.late))
     except _BUSY:
         return ReductionResult.BUSY
     await connection.execute("commit")
     return ReductionResult.REDUCED
 
 
-async def _lock(connection: Connection, day: date, now: datetime) -> bool:
+async def _lock_day(connection: Connection, day: date, now: datetime) -> bool:
     """Lock a day, so that no event of it is stored and no hold is added. Returns whether it may be reduced."""
     await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
     await connection.execute("lock table history_holds in share mode")
@@ -189,11 +191,11 @@ async def _lock(connection: Connection, day: date, now: datetime) -> bool:
 
 async def _copy(
     connection: Connection, reduction: DayReduction, rows: str, newest: int, projects: Collection[str] | None
-) -> _Progress:
+) -> _CopiedPart:
     values = _values(reduction, newest, projects)
     status: str = await connection.execute(for_day(COPY, reduction.day, rows), *values[:-1])
-    left_out: Sequence[Any] = await connection.fetch(for_day(FOLD, reduction.day, rows), *values)
-    return _Progress(newest, int(status.rpartition(" ")[2]), list(left_out))
+    left_out: Sequence[Any] = await connection.fetch(for_day(ADD_UP_EXPIRED, reduction.day, rows), *values)
+    return _CopiedPart(newest, int(status.rpartition(" ")[2]), list(left_out))
 
 
 async def _create_indexes(connection: Connection, reduction: DayReduction) -> None:
@@ -201,33 +203,33 @@ async def _create_indexes(connection: Connection, reduction: DayReduction) -> No
     part = partition_name(reduction.day)
     if await has_term_index(connection, part):
         await connection.execute(term_index_statement(f"{part}_new", concurrently=False))
-    known = await connection.fetchval("select types from history_reductions where day = $1", reduction.day)
-    if types := reduction.expired.types | set(known or ()):
+    removed_types = await connection.fetchval("select types from history_reductions where day = $1", reduction.day)
+    if types := reduction.expired.types | set(removed_types or ()):
         listed = type_list(types)
         await connection.execute(f"create index {part}_new_expired on {part}_new (type) where type in ({listed})")
     await connection.execute(f"analyze {part}_new")
 
 
-async def _uncount(connection: Connection, rows: Collection[Any]) -> None:
+async def _subtract_counted_again(connection: Connection, rows: Collection[Any]) -> None:
     """Correct the counts of sources whose events were counted again after they had been removed."""
-    again = [(*row.values(),) for row in rows if row["again"]]
-    if again:
-        project, source, entity, _, *numbers = (list(column) for column in zip(*again, strict=True))
-        await connection.execute(UNCOUNT, project, source, entity, *numbers)
+    counted_again = [(*row.values(),) for row in rows if row["again"]]
+    if counted_again:
+        project, source, entity, _, *numbers = (list(column) for column in zip(*counted_again, strict=True))
+        await connection.execute(SUBTRACT_COUNTED_AGAIN, project, source, entity, *numbers)
 
 
-async def _record(connection: Connection, reduction: DayReduction, removed: int) -> None:
+async def _record_reduction(connection: Connection, reduction: DayReduction, removed: int) -> None:
     await connection.execute(
         RECORD, reduction.day, *(sorted(names) for names in _types_and_projects(reduction.expired)), removed
     )
 
 
-async def _projects(connection: Connection, day: date) -> list[str]:
+async def _read_projects(connection: Connection, day: date) -> list[str]:
     await connection.execute("savepoint indexes")
     await use_indexes(connection)
-    found = await read_projects(connection, day)
+    projects = await read_projects(connection, day)
     await connection.execute("rollback to savepoint indexes")
-    return found
+    return projects
 
 
 def _types_and_projects(expired: ExpiredEvents) -> tuple[frozenset[str], frozenset[str]]:
@@ -235,4 +237,5 @@ def _types_and_projects(expired: ExpiredEvents) -> tuple[frozenset[str], frozens
 
 
 def _values(reduction: DayReduction, first: Any, projects: Collection[str] | None) -> list[Any]:
+    """The parameters of `ADD_UP_EXPIRED`. `first` and `projects` select the rows. `COPY` takes all but the last one."""
     return [first, projects, *(sorted(names) for names in _types_and_projects(reduction.expired)), reduction.day]

@@ -10,14 +10,15 @@ from sandherd.contracts.events.agent import AgentHeartbeat
 LOCK_MS: Final = 40
 """How long a drop or a reduction waits for earlier statements, in milliseconds. Later statements wait for as long."""
 SECOND_LOCK_MS: Final = 10
-"""How long it waits for further locks while it has the lock of `events`, in milliseconds."""
+"""How long a drop or a reduction that has the lock of `events` waits for further locks, in milliseconds."""
+# The rows that `COPY` and `ADD_UP_EXPIRED` read. Each uses `$2`: Postgres must find the types of all parameters.
 OLD_ROWS: Final = "(select * from {part} where stream_sequence <= $1::bigint and $2::text[] is null)"
 # The condition on projects makes Postgres use the index of projects.
 NEW_ROWS: Final = "(select * from {part} where project = any($2::text[]) and stream_sequence > $1::bigint)"
-NAMED_ROWS: Final = "(select * from {part} where id = any($1::uuid[]) and $2::text[] is null)"
+ROWS_BY_ID: Final = "(select * from {part} where id = any($1::uuid[]) and $2::text[] is null)"
 _IS_EXPIRED: Final = "(e.type = any($3::text[]) or e.project = any($4::text[]))"
 COPY: Final = f"insert into {{new}} select e.* from {{rows}} e where not {_IS_EXPIRED}"  # noqa: S608  # our own names
-FOLD: Final = f"""
+ADD_UP_EXPIRED: Final = f"""
 with expired as materialized (
     select e.project, event_source(e.source, e.entity) as source, e.entity, e.type, e.sequence::bigint as sequence,
         e.time, e.stored_at,
@@ -49,13 +50,14 @@ select project, source, entity, count(*) as events, count(*) filter (where is_ag
 from expired group by project, source, entity
 """  # noqa: S608  # constant statements
 """Add the expired events up in `event_summaries`. Returns their numbers by source, and how many were counted again."""
-UNCOUNT: Final = """
+SUBTRACT_COUNTED_AGAIN: Final = """
 update sources s set stored = s.stored - g.again, sequence_sum = s.sequence_sum - g.sequence_sum,
     heartbeats = s.heartbeats - g.heartbeats
 from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
     as g (project, source, entity, again, sequence_sum, heartbeats)
 where s.project = g.project and s.source = g.source and s.entity = g.entity
 """
+"""Subtract events from `sources` that were counted again after they had been removed."""
 RECORD: Final = """
 insert into history_reductions as r (day, types, projects, removed) values ($1, $2, $3, $4)
 on conflict (day) do update set types = array(select distinct unnest(r.types || excluded.types) order by 1),
@@ -63,15 +65,17 @@ on conflict (day) do update set types = array(select distinct unnest(r.types || 
     removed = r.removed + excluded.removed, reduced_at = now()
 """
 NEWEST: Final = (
-    "select coalesce(max(found.stream_sequence), 0) from unnest($1::text[]) as one (project) "  # our names
-    "cross join lateral (select stream_sequence from {part} e where e.project = one.project "
+    "select coalesce(max(found.stream_sequence), 0) from unnest($1::text[]) as wanted (project) "  # our names
+    "cross join lateral (select stream_sequence from {part} e where e.project = wanted.project "
     "order by stream_sequence desc limit 1) as found"
 )
+"""The highest stream sequence of a day, read from one entry of an index for each of these projects."""
 CREATE: Final = """
 create table {new} (like events including all,
     constraint {new}_of_day check (id >= '{first}' and id < '{end}')) with ({options})
 """
 OPTIONS: Final = "select array_to_string(reloptions, ', ') from pg_class where oid = $1::regclass"
+"""The storage parameters of a partition."""
 # The lock keeps the day from being dropped meanwhile.
 ADD_SUMMARIES: Final = """
 begin;

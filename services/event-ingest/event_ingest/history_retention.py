@@ -43,8 +43,8 @@ from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_TRIES: Final = 30
-"""Maximum of tries of a drop in one run."""
+_MAX_TRIES: Final = 30
+"""Maximum tries to drop a day in one run."""
 _CHECK_SECONDS: Final = 60.0
 _LOCK_ID: Final = 0x5A4D_4452_4F50
 _DROP: Final = """
@@ -56,7 +56,7 @@ drop table if exists {summaries};
 delete from history_reductions where day = '{day}';
 commit
 """
-_UNSET: Final = """
+_PARTITIONS_WITHOUT_SETTINGS: Final = """
 select part.relname from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass and part.reloptions is null order by part.relname desc
 """
@@ -71,7 +71,7 @@ class DropResult(Enum):
     """Earlier statements did not end in time, or another replica is dropping: try again."""
     CHANGED = "changed"
     """The day has other events than were archived: archive them first."""
-    NEEDED = "needed"
+    NOT_DUE = "not_due"
     """The day is not due any more, or was dropped."""
 
 
@@ -88,7 +88,7 @@ def policy_of(settings: Settings) -> RetentionPolicy:
 async def examine_days(
     connection: Connection, days: Collection[date], policy: RetentionPolicy, now: datetime
 ) -> list[ExaminedDay]:
-    """The days that may be due, each with when it is due and whether it is held; the oldest first."""
+    """Find out when each day that may be due is due, and whether it is held. The oldest is first."""
     not_before = await read_not_before(connection)
     examined = []
     async with connection.transaction(readonly=True):
@@ -101,29 +101,29 @@ async def examine_days(
 
 
 async def try_drop(
-    connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived: int | None = None
+    connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived_events: int | None = None
 ) -> DropResult:
-    """Drop a day if it is due, in one transaction. `connection` must have no open one; close it after an error.
+    """Drop a day if it is due, in one transaction. `connection` must not be in another; close it after an error.
 
-    If `archived` is given, the day must have this number of events. Then all of them are archived, because events are
-    only added.
+    If `archived_events` is given, the day must have this number of events. As events are only added, all of them are
+    archived then.
     """
     await connection.execute("begin")
     try:
         if await _is_due_now(connection, day, policy, now):
-            if archived is not None and await count_events(connection, day) != archived:
+            if archived_events is not None and await count_events(connection, day) != archived_events:
                 await connection.execute("rollback")
                 return DropResult.CHANGED
-            await connection.execute(_drop_of(day))
+            await connection.execute(_drop_statement(day))
             return DropResult.DROPPED
-        done = DropResult.NEEDED
+        result = DropResult.NOT_DUE
     except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-        done = DropResult.BUSY
+        result = DropResult.BUSY
     await connection.execute("rollback")
-    return done
+    return result
 
 
-def _drop_of(day: date) -> str:
+def _drop_statement(day: date) -> str:
     names = {"name": partition_name(day), "summaries": summaries_name(day), "day": day}
     return _DROP.format(wait=LOCK_MS, second_wait=SECOND_LOCK_MS, **names)
 
@@ -146,7 +146,7 @@ async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy
 async def set_autovacuum(connection: Connection) -> list[str]:
     """Change the autovacuum settings of partitions that have none. Returns their names. Blocks no writer."""
     changed = []
-    for row in await connection.fetch(_UNSET):
+    for row in await connection.fetch(_PARTITIONS_WITHOUT_SETTINGS):
         with suppress(asyncpg.LockNotAvailableError):  # it is being vacuumed or indexed: the next run changes it
             async with connection.transaction():
                 await connection.execute("set local lock_timeout = '1s'")
@@ -192,11 +192,11 @@ class HistoryRetention:
         for name in await set_autovacuum(connection):
             _log.info("autovacuum settings of partition changed", partition=name)
         partitions = await read_partitions(connection)
-        days = {one.day for one in partitions if one.day is not None}
+        days = {partition.day for partition in partitions if partition.day is not None}
         examined = await examine_days(connection, days, self._policy, now)
         due = next_drop(days, examined, self._policy, await read_not_before(connection))
         self._measure(partitions, examined, due, now)
-        due_days = [one.day for one in examined if one.may_be_dropped(now)]
+        due_days = [examined_day.day for examined_day in examined if examined_day.may_be_dropped(now)]
         for day in due_days:
             await self._drop(connection, day, now)
         if self._archive is None:
@@ -207,31 +207,34 @@ class HistoryRetention:
     def _measure(
         self, partitions: Sequence[Partition], examined: Sequence[ExaminedDay], due: datetime | None, now: datetime
     ) -> None:
-        days = {one.day for one in partitions if one.day is not None}
-        self._meters.set("sandherd_history_bytes", sum(one.bytes for one in partitions))
+        days = {partition.day for partition in partitions if partition.day is not None}
+        self._meters.set("sandherd_history_bytes", sum(partition.bytes for partition in partitions))
         self._meters.set("sandherd_history_days_ahead", days_ahead(days, now.astimezone(UTC).date()))
-        self._meters.set("sandherd_history_held_days", sum(one.is_due(now) and one.held for one in examined))
+        self._meters.set(
+            "sandherd_history_held_days",
+            sum(examined_day.is_due(now) and examined_day.held for examined_day in examined),
+        )
         if due is None:
             self._meters.hide("sandherd_history_next_drop_seconds")
         else:
             self._meters.set("sandherd_history_next_drop_seconds", (due - now).total_seconds())
 
     async def _drop(self, connection: Connection, day: date, now: datetime) -> None:
-        archived = None if self._archive is None else await self._archive.archive(connection, day)
-        if self._archive is not None and archived is None:
+        archived_events = None if self._archive is None else await self._archive.archive(connection, day)
+        if self._archive is not None and archived_events is None:
             return
-        done = DropResult.BUSY
-        for _ in range(_TRIES):
-            done = await try_drop(connection, day, self._policy, now, archived)
-            if done is not DropResult.BUSY:
+        result = DropResult.BUSY
+        for _ in range(_MAX_TRIES):
+            result = await try_drop(connection, day, self._policy, now, archived_events)
+            if result is not DropResult.BUSY:
                 break
             await asyncio.sleep(random.uniform(0.2, 1))  # so that replicas do not always try at the same time
-        if self._archive is not None and done is not DropResult.BUSY:
+        if self._archive is not None and result is not DropResult.BUSY:
             self._archive.discard(day)
-        if done is DropResult.DROPPED:
+        if result is DropResult.DROPPED:
             self._meters.count("sandherd_history_days_dropped_total")
             _log.info("day of the history dropped", first=day.isoformat())
-        elif done is DropResult.BUSY:
+        elif result is DropResult.BUSY:
             _log.warning("day of the history not dropped, retrying", first=day.isoformat())
 
     async def _delete_undated(self, connection: Connection, now: datetime) -> None:

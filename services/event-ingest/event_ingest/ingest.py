@@ -24,6 +24,7 @@ DATABASE_TIMEOUT: Final = 4.0
 It is below half of the consumer's `ack_wait`.
 """
 RETRY_DELAY: Final = 1.0
+"""The delay before a batch is redelivered, in seconds."""
 MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.milestone)
 """The types of events whose storing is traced. A span for each event would take more time than storing it."""
 _PARSED_AT_ONCE: Final = 500
@@ -64,7 +65,7 @@ class Ingest:
         return outcomes
 
     async def handle_one(self, delivery: Delivery) -> Outcome:
-        """Store one event, of a dead letter that is requeued."""
+        """Store the event of a dead letter that is requeued."""
         return (await self.handle([delivery]))[0]
 
     async def _store(self, batch: EventBatch) -> BatchResult:

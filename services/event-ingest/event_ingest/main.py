@@ -137,7 +137,7 @@ def compose(settings: Settings) -> Service:
 
 
 def _register_retention(service: Service, database: Database) -> None:
-    """Register what reduces and drops days, archives them before if there is an archive, and restores them."""
+    """Register the parts that reduce, drop, archive and restore days, and that answer requests about the archive."""
     store = archive_store(service.settings)
     archive = None if store is None else HistoryArchive(store, service.meters)
     retention = HistoryRetention(database, service.meters, policy_of(service.settings), archive)
@@ -159,12 +159,12 @@ def _register_retention(service: Service, database: Database) -> None:
     service.answer(RestoreHistory, restore, lane=ARCHIVE_LANE)
 
 
-def _register_artifacts(service: Service, database: Database, referred: asyncio.Event) -> None:
-    """Register what copies artifacts from their stream to the artifact store, and what reads them there."""
+def _register_artifacts(service: Service, database: Database, new_reference: asyncio.Event) -> None:
+    """Register the parts that copy artifacts from their stream to the artifact store, and read them there."""
     store = content_store(service.settings)
     if store is not None:
         archived = service.settings.history_archive is not None
-        service.background("artifacts", ArtifactStorage(service, database, store, referred, archived=archived).run)
+        service.background("artifacts", ArtifactStorage(service, database, store, new_reference, archived=archived).run)
     service.answer(ReadStoredArtifact, StoredArtifacts(database, store).read, lane=ARTIFACT_LANE)
 
 
@@ -220,12 +220,12 @@ def _events_handler(service: Service, database: Database) -> Callable[[Any], Awa
     list_stored = _history_handler(service, database, list_events)
 
     async def answer(incoming: IncomingRequest[ListEvents]) -> EventList:
-        through = None
+        acknowledged_sequence = None
         if incoming.request.cursor is None:  # before the events are read, so that they include all up to it
             with suppress(*NO_REPLY):
-                through = await stored_through(service.bus, timeout=1)
+                acknowledged_sequence = await stored_through(service.bus, timeout=1)
         page = await list_stored(incoming)
-        return page.model_copy(update={"stored_through": through})
+        return page.model_copy(update={"stored_through": acknowledged_sequence})
 
     return answer
 

@@ -26,7 +26,7 @@ from sandherd.telemetry import logs
 
 _LOCK_ID: Final = 0x5A4D_4849_5354  # any number that nothing else uses
 _FILE: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)(?:\.(before|after))?\.sql$")
-_FOUNDATION: Final = 5
+_LAST_FOUNDATION_NUMBER: Final = 5
 """The last number of a file without a kind."""
 _MIGRATIONS_TABLE: Final = "schema_migrations"
 """Applied migrations that a version must know: it refuses to start if this table has a number without a file."""
@@ -104,13 +104,13 @@ def read_migrations(directory: Traversable | None = None) -> list[Migration]:
     if misnamed := [
         migration.number
         for migration in migrations
-        if (migration.kind is MigrationKind.FOUNDATION) != (migration.number <= _FOUNDATION)
+        if (migration.kind is MigrationKind.FOUNDATION) != (migration.number <= _LAST_FOUNDATION_NUMBER)
     ]:
         raise MigrationRefusedError(f"a migration's name ends with .before.sql or .after.sql: {misnamed}")
     return migrations
 
 
-def before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
+def migrations_before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
     """The migrations that are applied before the code of this version runs.
 
     They are all but the ones of kind `after` at the end, which belong to this version. Migrations of kind `after` of
@@ -123,23 +123,23 @@ def before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
     return list(migrations[:last])
 
 
-def unapplied(migrations: Sequence[Migration], applied: AppliedMigrations) -> list[Migration]:
+def unapplied_migrations(migrations: Sequence[Migration], applied: AppliedMigrations) -> list[Migration]:
     """The migrations still to be applied. Raises `MigrationRefusedError` if the applied ones do not match the files."""
     known = {migration.number: migration for migration in migrations}
     for number in applied.must_be_known:
         if number not in known:
             raise MigrationRefusedError(f"the database has migration {number}; this service is too old for it: upgrade")
-    done = {**applied.must_be_known, **applied.may_be_unknown}
-    for number, checksum in done.items():
+    checksums = {**applied.must_be_known, **applied.may_be_unknown}
+    for number, checksum in checksums.items():
         if number in known and known[number].sha256 != checksum:
             raise MigrationRefusedError(
                 f"migration {number} ({known[number].name}) was edited after it was applied; "
                 "restore the file and add a new one"
             )
-    todo = [migration for migration in migrations if migration.number not in done]
-    if todo and done and todo[0].number < max(done):
-        raise MigrationRefusedError(f"migration {todo[0].number} was not applied, but {max(done)} is applied")
-    return todo
+    missing = [migration for migration in migrations if migration.number not in checksums]
+    if missing and checksums and missing[0].number < max(checksums):
+        raise MigrationRefusedError(f"migration {missing[0].number} was not applied, but {max(checksums)} is applied")
+    return missing
 
 
 async def migrate(
@@ -151,7 +151,7 @@ async def migrate(
     with. Raises `MigrationRefusedError`; an error in a file leaves the database as it was before that file.
     """
     known = read_migrations() if migrations is None else migrations
-    selected = list(known) if after else before_new_code(known)
+    selected = list(known) if after else migrations_before_new_code(known)
     numbers = {migration.number for migration in selected}
     done: list[int] = []
     while (number := await _apply_next(connection, known, numbers)) is not None:
@@ -179,7 +179,7 @@ async def _apply_next(connection: Connection, migrations: Sequence[Migration], n
         await connection.execute(_CREATE_TABLES)
         todo = [
             migration
-            for migration in unapplied(migrations, await _applied_migrations(connection))
+            for migration in unapplied_migrations(migrations, await _applied_migrations(connection))
             if migration.number in numbers
         ]
         if todo:
@@ -191,12 +191,12 @@ async def _apply_next(connection: Connection, migrations: Sequence[Migration], n
 
 async def pending_migrations(connection: Connection) -> list[Migration]:
     """The migrations still to be applied, of both kinds. Raises `MigrationRefusedError`."""
-    return unapplied(read_migrations(), await _applied_migrations(connection))
+    return unapplied_migrations(read_migrations(), await _applied_migrations(connection))
 
 
 async def missing_migrations(connection: Connection) -> list[Migration]:
     """The missing migrations without which this version can't run. An upgrade may apply the others much later."""
-    needed = {migration.number for migration in before_new_code(read_migrations())}
+    needed = {migration.number for migration in migrations_before_new_code(read_migrations())}
     return [migration for migration in await pending_migrations(connection) if migration.number in needed]
 
 

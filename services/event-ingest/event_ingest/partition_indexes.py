@@ -22,11 +22,11 @@ from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.telemetry import logs
 
 RETRY_SECONDS: Final = 30.0
-"""How long to wait after an error, or while another replica creates indexes, in seconds."""
+"""The delay before the next try after an error, or while another replica creates indexes, in seconds."""
 NAMES: Final = ("events_of_activity", "events_of_views")
 """The indexes of `events` that migrations declare with `on only`."""
 _CHECK_SECONDS: Final = 3600.0
-LATE: Final = timedelta(hours=1)
+MAX_LATENESS: Final = timedelta(hours=1)
 """How long after the end of a day its events may still be stored."""
 _LOCK_ID: Final = 0x5A4D_494E_4458
 _MISSING: Final = """
@@ -70,7 +70,7 @@ _log: Final = logs.get("schema")
 
 @dataclass(frozen=True)
 class MissingIndex:
-    """An index that a partition lacks. `valid` is whether it exists and only has to be attached."""
+    """An index that a partition lacks. A `valid` index exists, and only has to be attached."""
 
     parent: str
     partition: str
@@ -88,12 +88,12 @@ class MissingIndex:
         """The statements that create the index and attach it. An incomplete one is dropped first. Pure."""
         create = self.definition.replace(f"INDEX {self.parent} ON ONLY ", "INDEX CONCURRENTLY {} ON ", 1)
         create = create.replace(f"INDEX {self.parent} ON ", "INDEX CONCURRENTLY {} ON ", 1).format(self.name)
-        created = create.replace("ON public.events ", f"ON {self.partition} ", 1).replace(
+        create = create.replace("ON public.events ", f"ON {self.partition} ", 1).replace(
             "ON events ", f"ON {self.partition} ", 1
         )
-        dropped = [f"drop index concurrently {self.name}"] if self.exists and not self.valid else []
+        drop = [f"drop index concurrently {self.name}"] if self.exists and not self.valid else []
         attach = f"alter index {self.parent} attach partition {self.name}"
-        return [*dropped, *([] if self.valid else [created]), attach]
+        return [*drop, *([] if self.valid else [create]), attach]
 
 
 async def missing_indexes(connection: Connection) -> list[MissingIndex]:
@@ -107,16 +107,16 @@ async def missing_indexes(connection: Connection) -> list[MissingIndex]:
 
 async def missing_term_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
     """The indexes of words that past days lack, each with the statements that create it; the newest day first."""
-    found = []
-    for row in await connection.fetch(_WITHOUT_TERMS, _today(now)):
-        name, created = term_index(row["partition"]), term_index_statement(row["partition"], concurrently=True)
-        found.append((name, [*([f"drop index concurrently {name}"] if row["exists"] else []), created]))
-    return found
+    indexes = []
+    for row in await connection.fetch(_WITHOUT_TERMS, _first_unfinished_partition(now)):
+        name, create = term_index(row["partition"]), term_index_statement(row["partition"], concurrently=True)
+        indexes.append((name, [*([f"drop index concurrently {name}"] if row["exists"] else []), create]))
+    return indexes
 
 
 async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
     """The indexes of past days that have free space, each with the statements that rebuild it; the newest day first."""
-    rows = await connection.fetch(_UNPACKED_INDEXES, _today(now))
+    rows = await connection.fetch(_UNPACKED_INDEXES, _first_unfinished_partition(now))
     return [
         (
             name,
@@ -143,17 +143,17 @@ def term_index_statement(partition: str, *, concurrently: bool) -> str:
 
 async def has_term_index(connection: Connection, partition: str) -> bool:
     """Whether a partition has a complete index of words."""
-    found: bool = await connection.fetchval(_HAS_TERMS, term_index(partition))
-    return found
+    has_index: bool = await connection.fetchval(_HAS_TERMS, term_index(partition))
+    return has_index
 
 
 async def create_missing(connection: Connection, now: datetime) -> None:
     """Create the missing indexes, and rebuild those of past days.
 
-    `connection` must have no timeout of statements and no open transaction, and no other replica may do it meanwhile.
+    `connection` must have no timeout of statements and no open transaction. Only one replica may do so at a time.
     """
-    named = [(one.name, one.statements) for one in await missing_indexes(connection)]
-    for name, statements in (*named, *await missing_term_indexes(connection, now)):
+    declared = [(index.name, index.statements) for index in await missing_indexes(connection)]
+    for name, statements in (*declared, *await missing_term_indexes(connection, now)):
         await _execute(connection, statements)
         _log.info("partition index created", index=name)
     for name, statements in await unpacked_indexes(connection, now):
@@ -166,15 +166,16 @@ async def _execute(connection: Connection, statements: Sequence[str]) -> None:
         await connection.execute(statement)
 
 
-def _today(now: datetime) -> str:
+def _first_unfinished_partition(now: datetime) -> str:
     """The name of the partition of the first day that is not over."""
-    return partition_name((now.astimezone(UTC) - LATE).date())
+    return partition_name((now.astimezone(UTC) - MAX_LATENESS).date())
 
 
 class PartitionIndexes:
     """Creates missing indexes after the start, and once an hour: a day that has ended needs an index of words."""
 
     lock: ClassVar[int] = _LOCK_ID
+    """The id of the advisory lock of the replica that creates indexes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -182,8 +183,8 @@ class PartitionIndexes:
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            done = await self._try()
-            await asyncio.sleep(_CHECK_SECONDS if done else RETRY_SECONDS)
+            has_created = await self._try()
+            await asyncio.sleep(_CHECK_SECONDS if has_created else RETRY_SECONDS)
 
     async def create(self, now: datetime) -> bool:
         """Create the missing indexes. Returns False if another replica does so. Raises the database's errors."""

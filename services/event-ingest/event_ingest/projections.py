@@ -43,7 +43,7 @@ class Projections:
         if isinstance(state, TaskState):
             self._apply_task_event(event)
         elif isinstance(state, SandboxState) or isinstance(event.data, SandboxExtended):
-            self._sandbox(event.project, event.subject).apply(event)
+            self._sandbox_row(event.project, event.subject).apply(event)
         elif isinstance(state, MessageState) and not _is_rejected_at_once(event):
             key = event.project, event.data.message_id
             self.messages.setdefault(key, MessageRow(*key, sandbox=event.subject)).apply(event)
@@ -61,9 +61,9 @@ class Projections:
         data: TaskEvent = event.data
         sandbox = getattr(data, "sandbox", None)
         if sandbox is not None:
-            self._sandbox(event.project, sandbox).set_task(event.subject, data.attempt)
+            self._sandbox_row(event.project, sandbox).set_task(event.subject, data.attempt)
 
-    def _sandbox(self, project: str, sandbox: str) -> SandboxRow:
+    def _sandbox_row(self, project: str, sandbox: str) -> SandboxRow:
         return self.sandboxes.setdefault((project, sandbox), SandboxRow(project, sandbox))
 
 

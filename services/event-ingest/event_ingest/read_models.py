@@ -1,6 +1,6 @@
 """The state of a task, a sandbox, a message or an approval, from its events: the rows of the read tables. Pure.
 
-Each value of a row is that of the event with the highest `sequence` that has it, or the least or greatest value of all
+Each value of a row is that of the event with the highest `sequence` that has it, or the lowest or highest value of all
 events. So the result depends neither on the order of events nor on how often an event is delivered.
 """
 
@@ -196,7 +196,7 @@ def parse_life(source: str) -> str:
 
 
 def earliest(first: datetime | None, second: datetime | None) -> datetime | None:
-    """The earlier of two times, either of which may be unknown."""
+    """The earlier of two times; None stands for an unknown time."""
     return min((time for time in (first, second) if time is not None), default=None)
 
 

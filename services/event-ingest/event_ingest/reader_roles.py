@@ -31,7 +31,7 @@ CONNECTIONS: Final = 5
 _ROLE: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _PASSWORD: Final = re.compile(r"[ -~]{8,1000}")
 """ASCII only: other characters would have to be normalized as the server does it (SASLprep)."""
-_ITERATIONS: Final = 4096
+_ITERATIONS: Final = 4096  # of PBKDF2, the default of Postgres
 _DEFAULTS: Final = {
     "search_path": SCHEMA,
     "default_transaction_read_only": "on",
@@ -39,10 +39,10 @@ _DEFAULTS: Final = {
     "idle_in_transaction_session_timeout": "60s",
 }
 """Settings with which a reader's session begins. The reader may change them."""
-_TEMPORARY_FILES: Final = "1GB"
+_TEMPORARY_FILES: Final = "1GB"  # maximum of each process of a session
 _VIEWS: Final = ", ".join(f"{SCHEMA}.{view.name}" for view in VIEWS)
 # Functions that any role may execute, and that write, or acquire a lock for which event-ingest may wait.
-_WRITING: Final = r"""
+_WRITING_FUNCTIONS: Final = r"""
 select p.oid::regprocedure::text as function from pg_proc p
 where p.pronamespace = 'pg_catalog'::regnamespace and has_function_privilege('public', p.oid, 'execute')
     and p.proname ~ '^(lo_.*|loread|lowrite|pg_(try_)?advisory_.*|pg_logical_emit_message)$'
@@ -81,14 +81,14 @@ class ReaderRefusedError(Exception):
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
-    """What Postgres stores for a password (RFC 5803). Pure. Raises `ReaderRefusedError` for one that can't be used."""
+    """The text that Postgres stores for a password (RFC 5803). Pure. Raises `ReaderRefusedError` if it is invalid."""
     if not _PASSWORD.fullmatch(password):
         raise ReaderRefusedError("the password must have 8 to 1000 characters of printable ASCII")
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ITERATIONS)
     client = hmac.digest(salted, b"Client Key", "sha256")
     keys = (hashlib.sha256(client).digest(), hmac.digest(salted, b"Server Key", "sha256"))
-    stored, server = (base64.b64encode(key).decode() for key in keys)
-    return f"SCRAM-SHA-256${_ITERATIONS}:{base64.b64encode(salt).decode()}${stored}:{server}"
+    stored_key, server_key = (base64.b64encode(key).decode() for key in keys)
+    return f"SCRAM-SHA-256${_ITERATIONS}:{base64.b64encode(salt).decode()}${stored_key}:{server_key}"
 
 
 async def create_reader(
@@ -99,18 +99,20 @@ async def create_reader(
     Returns the further permissions that the role has, because only a superuser can revoke them. Raises
     `ReaderRefusedError`.
     """
-    name, read = _checked_role(role), sorted({_checked_project(project) for project in projects})
+    name, project_names = _checked_role(role), sorted({_checked_project(project) for project in projects})
     verifier = None if password is None else scram_verifier(password, secrets.token_bytes(16))
     async with connection.transaction():
         await _create_role(connection, name, verifier)
         await connection.execute("delete from history_readers where role = $1", name)
-        await connection.executemany("insert into history_readers values ($1, $2)", [(name, one) for one in read])
+        await connection.executemany(
+            "insert into history_readers values ($1, $2)", [(name, project) for project in project_names]
+        )
         is_superuser: bool = await connection.fetchval("select rolsuper from pg_roles where rolname = current_user")
         await _grant(connection, name)
         await _revoke_from_all(connection, name, is_superuser=is_superuser)
-        if found := [row["found"] for row in await connection.fetch(_OTHER_PERMISSIONS, name)]:
-            raise ReaderRefusedError(f"{name} would have other permissions: {'; '.join(found[:10])}")
-    functions = [row["function"] for row in await connection.fetch(_WRITING)]
+        if others := [row["found"] for row in await connection.fetch(_OTHER_PERMISSIONS, name)]:
+            raise ReaderRefusedError(f"{name} would have other permissions: {'; '.join(others[:10])}")
+    functions = [row["function"] for row in await connection.fetch(_WRITING_FUNCTIONS)]
     return [f"{len(functions)} functions that write or lock, such as {functions[0]}"] if functions else []
 
 
@@ -166,8 +168,8 @@ async def run_command(connection: Connection, options: argparse.Namespace) -> st
     if options.action == "drop":
         await drop_reader(connection, options.role)
         return f"dropped {options.role}\n"
-    further = await create_reader(connection, options.role, options.project, _read_password(options.password_file))
-    for permission in further:
+    permissions = await create_reader(connection, options.role, options.project, _read_password(options.password_file))
+    for permission in permissions:
         sys.stderr.write(f"sandherd-event-ingest: only a superuser can revoke from all roles: {permission}\n")
     return f"{options.role} reads {', '.join(options.project)}\n"
 
@@ -203,8 +205,8 @@ def _checked_project(project: str) -> str:
 async def _create_role(connection: Connection, name: str, verifier: str | None) -> None:
     attributes = f"login connection limit {CONNECTIONS}" + (f" password '{verifier}'" if verifier else "")
     if not await _exists(connection, name):
-        none = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls noinherit"
-        await connection.execute(f'create role "{name}" with {none} {attributes}')
+        no_attributes = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls noinherit"
+        await connection.execute(f'create role "{name}" with {no_attributes} {attributes}')
     elif await _is_reader(connection, name):
         await connection.execute(f'alter role "{name}" with {attributes}')
     else:
@@ -231,7 +233,7 @@ async def _revoke_from_all(connection: Connection, name: str, *, is_superuser: b
     owner = await connection.fetchval(
         "select quote_ident(pg_get_userbyid(relowner)) from pg_class where oid = 'events'::regclass"
     )
-    for row in await connection.fetch(_WRITING):
+    for row in await connection.fetch(_WRITING_FUNCTIONS):
         await connection.execute(f"grant execute on function {row['function']} to {owner}")
         await connection.execute(f"revoke execute on function {row['function']} from public")
 

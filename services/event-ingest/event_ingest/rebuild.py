@@ -18,13 +18,13 @@ import asyncpg
 from event_ingest.batch_statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS
 from event_ingest.database import Connection
 from event_ingest.event_rows import columns
-from event_ingest.queries.verification import ExaminedEntities, examine, list_entities
+from event_ingest.queries.verification import ExaminedEntities, examine_entities, list_entities
 from event_ingest.read_models import as_row
 from event_ingest.totals_recount import RECOUNT
 from event_ingest.verification import TABLES, Pair, ReadTable, Totals
 
-_PAGE_SIZE: Final = 20
-_MAX_TRIES: Final = 60
+_PAGE_SIZE: Final = 20  # entities that are compared at once
+_MAX_TRIES: Final = 60  # to lock the tables
 # It locks the tables in the same order as batches do. Requests can still read the tables.
 _LOCK: Final = """
 set local lock_timeout = '1s';
@@ -40,12 +40,13 @@ _FOLDS: Final = {
 
 @dataclass(slots=True)
 class RebuildCounts:
-    """How many entities were compared, and how many of these had differences."""
+    """Numbers of entities."""
 
     entities: int = 0
+    """How many were compared."""
     rebuilt: int = 0
     """How many had differences, and were computed again."""
-    left: int = 0
+    not_rebuilt: int = 0
     """How many have differences, and were left as they are."""
 
 
@@ -57,18 +58,18 @@ async def rebuild_tables(connection: Connection, project: str | None = None) -> 
     counts, position = RebuildCounts(), ("", "")
     while pairs := await list_entities(connection, project, position, _PAGE_SIZE):
         counts.entities += len(pairs)
-        for pair in await _differing(connection, pairs):
+        for pair in await _pairs_with_differences(connection, pairs):
             rebuilt = await _rebuild(connection, pair)
             counts.rebuilt += rebuilt
-            counts.left += not rebuilt
+            counts.not_rebuilt += not rebuilt
         last = pairs[-1]
         position = last[1], last[0]
     return counts
 
 
-async def _differing(connection: Connection, pairs: Collection[Pair]) -> list[Pair]:
+async def _pairs_with_differences(connection: Connection, pairs: Collection[Pair]) -> list[Pair]:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        examined = await examine(connection, set(pairs))
+        examined = await examine_entities(connection, set(pairs))
     return [pair for pair in pairs if examined.differences({pair})]
 
 
@@ -87,8 +88,10 @@ async def _rebuild(connection: Connection, pair: Pair) -> bool:
 
 
 async def _replace(connection: Connection, pair: Pair) -> bool:
-    examined = await examine(connection, {pair})
-    if not all(is_complete(examined.stored, examined.counted, one) for one in {pair} | examined.related):
+    examined = await examine_entities(connection, {pair})
+    if not all(
+        is_complete(examined.stored, examined.counted, related_pair) for related_pair in {pair} | examined.related
+    ):
         return False
     for table in TABLES:
         await _replace_rows(connection, table, examined, pair)
@@ -97,7 +100,7 @@ async def _replace(connection: Connection, pair: Pair) -> bool:
 
 
 async def _replace_rows(connection: Connection, table: ReadTable, examined: ExaminedEntities, pair: Pair) -> None:
-    rows = [as_row(row) for row in examined.expected(table, {pair}).values()]
+    rows = [as_row(row) for row in examined.rows_from_events(table, {pair}).values()]
     project, entity = pair
     await connection.execute(
         f"delete from {table.name} where project = $1 and {table.entity} = $2",  # noqa: S608  # constant names
@@ -110,11 +113,20 @@ async def _replace_rows(connection: Connection, table: ReadTable, examined: Exam
 
 
 def is_complete(stored: Totals, counted: Totals, pair: Pair) -> bool:
-    """Whether all events of an entity are stored: each source has all sequences from 1 on, and as many as counted."""
+    """Whether all events of an entity are stored.
+
+    Each source must have all sequences from 1 on, and no fewer events than the table `sources` states.
+    """
     counts = {key: totals for key, totals in counted.items() if (key[0], key[2]) == pair}
-    known = {key: number for key, (number, *_) in stored.items() if (key[0], key[2]) == pair}
-    gapless = all(number == high and total == high * (high + 1) // 2 for number, high, total in counts.values())
-    return bool(counts) and gapless and all(key in counts and counts[key][0] >= known[key] for key in known)
+    stored_counts = {key: number for key, (number, *_) in stored.items() if (key[0], key[2]) == pair}
+    gapless = all(
+        number == highest and total == highest * (highest + 1) // 2 for number, highest, total in counts.values()
+    )
+    return (
+        bool(counts)
+        and gapless
+        and all(key in counts and counts[key][0] >= stored_counts[key] for key in stored_counts)
+    )
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -126,5 +138,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 async def run_command(connection: Connection, options: argparse.Namespace) -> str:
     """Run the command in the arguments. Returns the text to print."""
     counts = await rebuild_tables(connection, options.project)
-    left = f", {counts.left} left as they are, as their events are incomplete" if counts.left else ""
-    return f"{counts.entities} compared, {counts.rebuilt} rebuilt{left}\n"
+    not_rebuilt = (
+        f", {counts.not_rebuilt} left as they are, as their events are incomplete" if counts.not_rebuilt else ""
+    )
+    return f"{counts.entities} compared, {counts.rebuilt} rebuilt{not_rebuilt}\n"

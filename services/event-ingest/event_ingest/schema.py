@@ -40,14 +40,14 @@ class Schema:
 
 async def stores_short_rows(connection: Connection) -> bool:
     """Whether events may be stored in their short form (`short_rows`): no replica of the previous version runs."""
-    found: bool = await connection.fetchval("select to_regproc('stores_short_rows') is not null")
-    return found
+    exists: bool = await connection.fetchval("select to_regproc('stores_short_rows') is not null")
+    return exists
 
 
 async def check_migrations(database: Database) -> dict[str, str | None]:
     """The problem with the migrations, by the name of the database.
 
-    It is None if all that this version needs are applied, and no file of an applied one was changed.
+    It is None if all migrations that this version needs are applied, and no applied file was changed.
     """
     return {"postgres": await _problem(database)}
 
@@ -60,8 +60,8 @@ async def _problem(database: Database) -> str | None:
         return f"unknown: {error.problem.message}"
     except MigrationRefusedError as error:
         return str(error)
-    named = ", ".join(f"{migration.number} ({migration.name})" for migration in pending)
-    return f"not applied: {named}" if named else None
+    names = ", ".join(f"{migration.number} ({migration.name})" for migration in pending)
+    return f"not applied: {names}" if names else None
 
 
 DAYS_BEFORE: Final = 1
@@ -114,8 +114,8 @@ async def _create_partition(connection: Connection, day: date) -> None:
     await connection.execute("lock table events_default in access exclusive mode")
     await connection.execute(f"create table {name} (like events including all) with ({AUTOVACUUM})")
     await connection.execute(
-        f"with early as (delete from events_default where id >= $1 and id < $2 returning *) "  # noqa: S608  # our name
-        f"insert into {name} select * from early",
+        f"with moved as (delete from events_default where id >= $1 and id < $2 returning *) "  # noqa: S608  # our name
+        f"insert into {name} select * from moved",
         first,
         end,
     )

@@ -31,29 +31,30 @@ SEPARATORS: Final = (
 """The characters that separate words, besides spaces: punctuation, line ends, tabs, and quotation marks and dashes."""
 SNIPPET: Final = 240
 """Maximum characters of a snippet."""
-_CONTEXT_BEFORE: Final = 80
+_MAX_CHARACTERS_BEFORE: Final = 80
 """Maximum characters of a snippet before the first word that was found."""
 _DAY: Final = timedelta(days=1)
-_PREFIX: Final = "events_"
-_DEFAULT: Final = "events_default"
+_PARTITION_PREFIX: Final = "events_"
+_DEFAULT_PARTITION: Final = "events_default"
 _MAX_MATCHES: Final = 20
 _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
-_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_APART: Final = str.maketrans(dict.fromkeys(SEPARATORS, " "))
+"""A term of a search: a minus sign to exclude it, and a quoted or a plain text."""
+_COLOURS_AND_CONTROLS: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_SEPARATORS_TO_SPACES: Final = str.maketrans(dict.fromkeys(SEPARATORS, " "))
 
 
 def _field(name: str) -> Callable[[Data], str]:
     return lambda data: str(data.get(name) or "")
 
 
-def _call(data: Data) -> str:
+def _call_text(data: Data) -> str:
     arguments = data.get("input") or {}
     values = arguments.values() if isinstance(arguments, dict) else [arguments]
     texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
     return " ".join([str(data.get("tool") or ""), *texts])
 
 
-def _edit(data: Data) -> str:
+def _edit_text(data: Data) -> str:
     return f"{data.get('file_path') or ''}\n{data.get('full_diff') or data.get('diff_preview') or ''}"
 
 
@@ -65,8 +66,8 @@ _TEXTS: Final[Mapping[str, tuple[TextKind, Callable[[Data], str]]]] = MappingPro
         AgentMessageInjected.type: ("message", _field("content")),
         AgentMessageSent.type: ("message", _field("content")),
         TaskSubmitted.type: ("message", _field("task")),
-        AgentToolUse.type: ("command", _call),
-        AgentFileEdited.type: ("diff", _edit),
+        AgentToolUse.type: ("command", _call_text),
+        AgentFileEdited.type: ("diff", _edit_text),
         AgentToolResult.type: ("output", _field("result")),
         AgentError.type: ("output", _field("error")),
         AgentStreamError.type: ("output", _field("error")),
@@ -74,6 +75,7 @@ _TEXTS: Final[Mapping[str, tuple[TextKind, Callable[[Data], str]]]] = MappingPro
         AgentCompleted.type: ("output", _field("final_output")),
     }
 )
+"""The kind of text of each searched type, and the function that returns the text."""
 SEARCHED_TYPES: Final = tuple(_TEXTS)
 """The types of events that are searched."""
 
@@ -85,12 +87,12 @@ def kind_of(event_type: str) -> TextKind:
 
 def searched_text(event_type: str, data: Data) -> str:
     """The searched text of an event, without terminal colours and control characters."""
-    return _COLOUR.sub(" ", _TEXTS[event_type][1](data)[:SEARCHED_CHARACTERS])
+    return _COLOURS_AND_CONTROLS.sub(" ", _TEXTS[event_type][1](data)[:SEARCHED_CHARACTERS])
 
 
 @dataclass(frozen=True)
 class SearchTerm:
-    """Words that a hit contains next to each other; if `excluded`, a hit does not contain them like that."""
+    """Words that a hit contains next to each other; if `excluded`, a hit does not contain them so."""
 
     tokens: tuple[str, ...]
     excluded: bool = False
@@ -112,17 +114,17 @@ def search_terms(text: str) -> list[list[SearchTerm]]:
     Raises `ContractError` if there is no word, or only words to exclude, because nearly all events would be hits.
     """
     groups: list[list[SearchTerm]] = []
-    joins = False
+    follows_or = False
     for sign, quoted, plain in _TERM.findall(text):
-        tokens = tuple((quoted or plain).translate(_APART).lower().split())
+        tokens = tuple((quoted or plain).translate(_SEPARATORS_TO_SPACES).lower().split())
         if plain == "or" and groups:
-            joins = True
-        elif tokens and joins and not sign and not groups[-1][0].excluded:
+            follows_or = True
+        elif tokens and follows_or and not sign and not groups[-1][0].excluded:
             groups[-1].append(SearchTerm(tokens))
-            joins = False
+            follows_or = False
         elif tokens:
             groups.append([SearchTerm(tokens, bool(sign))])
-            joins = False
+            follows_or = False
     if all(group[0].excluded for group in groups):
         raise ContractError(
             Code.INVALID_FIELD, "text: no word to search for", field="text", remedy="name a word of letters or digits"
@@ -132,14 +134,14 @@ def search_terms(text: str) -> list[list[SearchTerm]]:
 
 def token_query(groups: Sequence[Sequence[SearchTerm]]) -> str:
     """The words that a hit has, as a `tsquery`. Excluded phrases are left out: a hit may have their single words."""
-    found = []
+    conditions = []
     for group in groups:
         terms = [" & ".join(map(_quote, term.tokens)) for term in group]
         if not group[0].excluded:
-            found.append("(" + " | ".join(f"({term})" for term in terms) + ")")
+            conditions.append("(" + " | ".join(f"({term})" for term in terms) + ")")
         elif not group[0].is_phrase:
-            found.append(f"!{terms[0]}")
-    return " & ".join(found)
+            conditions.append(f"!{terms[0]}")
+    return " & ".join(conditions)
 
 
 def phrases(groups: Sequence[Sequence[SearchTerm]]) -> list[tuple[list[str], bool]]:
@@ -155,12 +157,12 @@ def phrases(groups: Sequence[Sequence[SearchTerm]]) -> list[tuple[list[str], boo
 
 
 def search_marks(*alternatives: Sequence[str]) -> str:
-    """The marks that a hit has, such as its project, as a `tsquery`: one mark of each list. Empty lists are ignored."""
+    """The marks of a hit, such as `p default` for its project, as a `tsquery`: one of each non-empty list."""
     return " & ".join(f"({' | '.join(map(_quote, marks))})" for marks in alternatives if marks)
 
 
-def _quote(mark: str) -> str:
-    return "'" + mark.replace("\\", "\\\\").replace("'", "''") + "'"
+def _quote(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def searched_partitions(
@@ -171,13 +173,15 @@ def searched_partitions(
     `names` begins with the newest partition, and ends with the default partition.
     The time in the id of an event, and the time of the event itself, are at most a day apart.
     """
-    first = f"{_PREFIX}{since - _DAY:%Y%m%d}" if since else ""
-    last = f"{_PREFIX}{until + _DAY:%Y%m%d}" if until else _DEFAULT
-    begin = _DEFAULT if start is None else start
+    first = f"{_PARTITION_PREFIX}{since - _DAY:%Y%m%d}" if since else ""
+    last = f"{_PARTITION_PREFIX}{until + _DAY:%Y%m%d}" if until else _DEFAULT_PARTITION
+    begin = _DEFAULT_PARTITION if start is None else start
+    # The names of days sort before `events_default`. A search that continues in `events_default` has read all days.
     return [
         name
         for name in names
-        if name == _DEFAULT or ((begin != _DEFAULT or start is None) and first <= name <= min(last, begin))
+        if name == _DEFAULT_PARTITION
+        or ((begin != _DEFAULT_PARTITION or start is None) and first <= name <= min(last, begin))
     ]
 
 
@@ -196,18 +200,18 @@ def plain_terms(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]
     return [group for group in tokens if all(token.isascii() and token.isalnum() for term in group for token in term)]
 
 
-def wanted_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:
-    """The words of a search, without those to exclude."""
+def included_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:
+    """The words of a search, without the excluded words."""
     return [word for group in groups for term in group if not term.excluded for word in term.tokens]
 
 
 def snippet_of(text: str, tokens: Sequence[str]) -> tuple[str, list[TextMatch]]:
-    """A part of a text around the first of these words, and the places of the words in this part."""
+    """A part of a text around the first of these words, and the positions of the words in this part."""
     pattern = _pattern(tokens)
     first = pattern.search(text)
-    start = max(0, first.start() - _CONTEXT_BEFORE) if first else 0
+    start = max(0, first.start() - _MAX_CHARACTERS_BEFORE) if first else 0
     snippet = text[start : start + SNIPPET]
-    matches = [TextMatch(start=one.start(), end=one.end()) for one in pattern.finditer(snippet)]
+    matches = [TextMatch(start=match.start(), end=match.end()) for match in pattern.finditer(snippet)]
     return snippet, matches[:_MAX_MATCHES]
 
 

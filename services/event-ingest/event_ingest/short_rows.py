@@ -18,9 +18,9 @@ _TRACE: Final = re.compile('"traceparent":"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}
 _DATA: Final = '"data":'
 
 
-def short_rows(rows: Sequence[Row], known: Sequence[Row | None]) -> list[Row]:
-    """The rows in their short form, if they have one. `known` has the short form of rows where it is known already."""
-    return [short or short_row(row) for row, short in zip(rows, known, strict=True)]
+def short_rows(rows: Sequence[Row], known_rows: Sequence[Row | None]) -> list[Row]:
+    """The rows in their short form, if they have one. `known_rows` has the short forms that are known already."""
+    return [short or short_row(row) for row, short in zip(rows, known_rows, strict=True)]
 
 
 def short_row(row: Row) -> Row:
@@ -38,18 +38,18 @@ def short_row(row: Row) -> Row:
             scope += f'"taskid":"{task}",'
         if sandbox is not None:
             scope += f'"sandboxid":"{sandbox}",'
-        document = _without(document, head, scope)
+        document = _cut_envelope(document, head, scope)
     if sandbox == entity and source == AGENT_SOURCE + entity:
         # Empty texts rather than nulls: a row without nulls needs 8 bytes less.
         return id_, number, sequence, time, project, entity, type_, "", task or "", "", document, size
     return id_, number, sequence, time, project, entity, type_, source, task, sandbox, document, size
 
 
-def _without(document: str, head: str, scope: str) -> str:
-    """A document that begins with `head`, without `head` and `scope`; unchanged if `scope` and data do not follow."""
-    place, trace = len(head), ""
-    if match := _TRACE.match(document, place):
-        trace, place = match[0], match.end()
-    if not document.startswith(scope + _DATA, place):
+def _cut_envelope(document: str, head: str, scope: str) -> str:
+    """The document without `head` and `scope`; unchanged if `scope` and `data` do not follow `head`."""
+    position, trace = len(head), ""
+    if match := _TRACE.match(document, position):
+        trace, position = match[0], match.end()
+    if not document.startswith(scope + _DATA, position):
         return document
-    return f"{{{trace}{document[place + len(scope) :]}"
+    return f"{{{trace}{document[position + len(scope) :]}"

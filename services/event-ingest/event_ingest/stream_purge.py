@@ -28,7 +28,7 @@ LEASE: Final = "event-ingest.room"
 EVENTS: Final = "EVENTS"
 ARTIFACTS: Final = "ARTIFACTS"
 _CHECK_SECONDS: Final = 1.0
-_UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_UNAVAILABLE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("retention")
 
 
@@ -52,7 +52,7 @@ class StreamRetention:
                 await self.purge_artifacts()
             except LeaseLostError:
                 _log.info("lease lost, purging stopped")
-            except _UNAVAILABLE as error:
+            except _UNAVAILABLE_ERRORS as error:
                 _log.warning("purge failed, retrying", error=repr(error))
             await asyncio.sleep(_CHECK_SECONDS)
 
@@ -67,7 +67,7 @@ class StreamRetention:
             result = await self._service.bus.ask(PurgeEvents(below=below), FLEET)
             freed += estimate_bytes(fill, result.messages)
             fill = await read_fill(self._service.bus, EVENTS)
-        self._count(before, fill, freed)
+        self._report(before, fill, freed)
 
     async def purge_artifacts(self) -> None:
         """Purge the oldest pieces of the sandboxes with the most pieces, if the stream is nearly full."""
@@ -80,19 +80,19 @@ class StreamRetention:
             _log.warning("purging oldest artifacts of sandbox", project=project, sandbox=sandbox, kept=keep)
             result = await self._service.bus.ask(PurgeArtifacts(sandbox=sandbox, keep=keep), project)
             freed += estimate_bytes(before, result.messages)
-        self._count(before, await read_fill(self._service.bus, ARTIFACTS), freed)
+        self._report(before, await read_fill(self._service.bus, ARTIFACTS), freed)
 
     async def _count_pieces(self) -> Counter[tuple[str, str]]:
-        """Number of pieces by sandbox. It counts the first 100,000 artifacts only: the broker lists no more at once."""
+        """The number of pieces by sandbox, of the first 100,000 artifacts only, as the broker lists no more at once."""
         info = await self._service.bus.js.stream_info(ARTIFACTS, subjects_filter=ARTIFACT.pattern())
         pieces: Counter[tuple[str, str]] = Counter()
         for subject, count in (info.state.subjects or {}).items():
-            names = ARTIFACT.match(subject)
-            if names is not None:
-                pieces[names["project"], names["sandbox"]] += count
+            tokens = ARTIFACT.match(subject)
+            if tokens is not None:
+                pieces[tokens["project"], tokens["sandbox"]] += count
         return pieces
 
-    def _count(self, before: StreamFill, after: StreamFill, freed: int) -> None:
+    def _report(self, before: StreamFill, after: StreamFill, freed: int) -> None:
         if not freed:
             return  # the remaining messages are not stored yet, or must not be purged
         self._service.meters.count("sandherd_room_given_bytes_total", freed, stream=before.stream)

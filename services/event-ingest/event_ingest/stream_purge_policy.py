@@ -20,7 +20,7 @@ __all__ = [
 PURGE_THRESHOLD: Final = 0.75
 """Fill ratio at which purging begins. The rest is for messages that are published meanwhile."""
 PURGE_STEPS: Final = 16
-"""The oldest messages are purged in this many steps: sizes differ, and no more than needed is to be purged."""
+"""The number of steps of a purge: sizes of messages differ, and no more than needed are to be purged."""
 
 
 def is_nearly_full(fill: StreamFill) -> bool:

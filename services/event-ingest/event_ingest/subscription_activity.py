@@ -12,7 +12,7 @@ from sandherd.contracts.events.subscription import SubscriptionNeglected
 from sandherd.contracts.subscriptions import project_of_consumer
 
 MAX_MEASURED: Final = 100
-"""Maximum of subscriptions that are measured, because their names are labels of metrics."""
+"""Maximum number of measured subscriptions, because their names are labels of metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +64,16 @@ def is_read(info: ConsumerInfo) -> bool:
 
 def active_at(info: ConsumerInfo) -> datetime:
     """The time of the last delivery or acknowledgement since the start of the broker, or of the creation."""
-    moments = [info.created, *(place.last_active for place in (info.delivered, info.ack_floor) if place)]
+    moments = [info.created, *(position.last_active for position in (info.delivered, info.ack_floor) if position)]
     return max(moment.astimezone(UTC) for moment in moments if moment is not None)
 
 
 def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> SubscriptionReading | None:
-    """The state of a subscription; None for any other consumer. `seen_at`: when a reader was last seen waiting."""
+    """The state of a subscription; None for any other consumer. A reader was last seen waiting at `seen_at`."""
     project, name = project_of_consumer(info.name), (info.config.metadata or {}).get(NAME)
     if project is None or name is None:
         return None
-    active = active_at(info)
+    last_activity = active_at(info)
     return SubscriptionReading(
         project=project,
         name=name,
@@ -81,13 +81,13 @@ def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> SubscriptionRead
         waiting=info.num_pending or 0,
         unacknowledged=info.num_ack_pending or 0,
         delivered=info.delivered.consumer_seq if info.delivered else 0,
-        active_at=active,
-        last_read_at=max(active, seen_at) if seen_at else active,
+        active_at=last_activity,
+        last_read_at=max(last_activity, seen_at) if seen_at else last_activity,
         idle=timedelta(seconds=info.config.inactive_threshold or 0),
     )
 
 
 def largest_lags(readings: Iterable[SubscriptionReading]) -> list[SubscriptionReading]:
-    """The subscriptions that are measured: those with the largest lags; of equal ones, the longest unread first."""
-    ordered = sorted(readings, key=lambda one: (-one.lag, one.last_read_at, one.project, one.name))
+    """The subscriptions that are measured: those with the largest lags. Of equal lags, the longest unread is first."""
+    ordered = sorted(readings, key=lambda reading: (-reading.lag, reading.last_read_at, reading.project, reading.name))
     return ordered[:MAX_MEASURED]

@@ -25,9 +25,9 @@ from sandherd.service.service import Service
 from sandherd.telemetry import logs
 
 _CHECK_SECONDS: Final = 30.0
-_PAGE: Final = 256
-"""How many consumers the broker lists at once."""
-_UNAVAILABLE: Final = (
+_PAGE_SIZE: Final = 256
+"""The number of consumers that the broker lists at once."""
+_UNAVAILABLE_ERRORS: Final = (
     nats.errors.Error,
     nats.js.errors.Error,
     asyncpg.PostgresError,
@@ -50,7 +50,7 @@ class SubscriptionWatch:
         self._service = service
         self._database = database
         self._warning = timedelta(seconds=service.settings.subscription_warning)
-        self._seen: dict[str, datetime] = {}
+        self._seen_at: dict[str, datetime] = {}
         """When a reader was last seen waiting, by consumer."""
 
     async def run(self) -> None:
@@ -59,15 +59,15 @@ class SubscriptionWatch:
         while True:
             try:
                 await self.measure(datetime.now(UTC))
-            except _UNAVAILABLE as error:
+            except _UNAVAILABLE_ERRORS as error:
                 _log.warning("subscriptions not measured, retrying", error=repr(error))
             await asyncio.sleep(interval)
 
     async def measure(self, now: datetime) -> None:
         """Measure every subscription, and publish a warning for those that expire soon."""
         infos = await self._read_consumers()
-        seen = {info.name: now if is_read(info) else self._seen.get(info.name) for info in infos}
-        self._seen = {name: at for name, at in seen.items() if at is not None}
+        seen = {info.name: now if is_read(info) else self._seen_at.get(info.name) for info in infos}
+        self._seen_at = {name: at for name, at in seen.items() if at is not None}
         readings = [one for info in infos if (one := reading_of(info, seen[info.name])) is not None]
         self._set_gauges(readings, now)
         for reading in readings:
@@ -75,20 +75,22 @@ class SubscriptionWatch:
                 await self._warn(reading, now)
 
     async def _read_consumers(self) -> list[ConsumerInfo]:
-        found: list[ConsumerInfo] = []
+        infos: list[ConsumerInfo] = []
         while True:
-            page = await self._service.bus.js.consumers_info(STREAM, len(found))
-            found.extend(page)
-            if len(page) < _PAGE:
-                return found
+            page = await self._service.bus.js.consumers_info(STREAM, len(infos))
+            infos.extend(page)
+            if len(page) < _PAGE_SIZE:
+                return infos
 
     def _set_gauges(self, readings: list[SubscriptionReading], now: datetime) -> None:
-        measured = [({"project": one.project, "subscription": one.name}, one) for one in largest_lags(readings)]
+        measured = [
+            ({"project": reading.project, "subscription": reading.name}, reading) for reading in largest_lags(readings)
+        ]
         meters = self._service.meters
-        meters.replace("sandherd_subscription_lag_messages", [(labels, one.lag) for labels, one in measured])
+        meters.replace("sandherd_subscription_lag_messages", [(labels, reading.lag) for labels, reading in measured])
         meters.replace(
             "sandherd_subscription_unread_seconds",
-            [(labels, max(0.0, (now - one.last_read_at).total_seconds())) for labels, one in measured],
+            [(labels, max(0.0, (now - reading.last_read_at).total_seconds())) for labels, reading in measured],
         )
 
     async def _warn(self, reading: SubscriptionReading, now: datetime) -> None:
@@ -99,10 +101,10 @@ class SubscriptionWatch:
             return
         await self._publish(reading, row["id"] if row is not None else None, now)
 
-    async def _publish(self, reading: SubscriptionReading, before: UUID | None, now: datetime) -> None:
+    async def _publish(self, reading: SubscriptionReading, last_warning_id: UUID | None, now: datetime) -> None:
         bus, data = self._service.bus, reading.event(now)
-        facts = data.type, reading.consumer, reading.name, reading.delivered, before
-        id = bus.ids.derive(reading.active_at, *facts)
+        id_parts = data.type, reading.consumer, reading.name, reading.delivered, last_warning_id
+        id = bus.ids.derive(reading.active_at, *id_parts)
         await bus.publish_event(
             wrap(
                 data,

@@ -2,12 +2,12 @@
 
     sandherd-event-ingest migrate before|after [--wait SECONDS]
 
-`readers` is in `event_ingest.reader_roles`, `rebuild` in `event_ingest.rebuild`.
+The commands `readers` and `rebuild` are in `event_ingest.reader_roles` and `event_ingest.rebuild`.
 
 `before` applies what the previous version can run with, before the new code runs; the service does the same when it
 starts. `after`, the default, does so first. Then it waits until no older event-ingest is connected, and applies the
 rest. Several runs at once do no harm. The exit status is 1 if the database is unavailable for longer than `--wait`,
-does not match this version, or is still used by an older one.
+does not match this version, or is still used by an older version.
 """
 
 import argparse
@@ -37,12 +37,12 @@ async def upgrade(url: str, timeout: float, *, after: bool) -> list[int]:
     """
     connection = await _connect(url, timeout)
     try:
-        done = await migrate_before(connection)
+        applied = await migrate_before(connection)
         await ensure_partitions(connection, datetime.now(UTC))
         if after and await pending_migrations(connection):
             await _wait_for_older(connection, timeout)
-            done += await migrate(connection)
-        return done
+            applied += await migrate(connection)
+        return applied
     finally:
         await connection.close()
 
@@ -111,8 +111,8 @@ def main(arguments: Sequence[str]) -> int:
 async def _run(url: str, options: argparse.Namespace) -> str:
     """Run the command in the arguments. Returns the text to print."""
     if options.command == "migrate":
-        done = await upgrade(url, options.wait, after=options.kind == "after")
-        return f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n"
+        applied = await upgrade(url, options.wait, after=options.kind == "after")
+        return f"migrated {', '.join(map(str, applied))}\n" if applied else "up to date\n"
     connection = await _connect(url, _DEFAULT_WAIT_SECONDS)
     try:
         if options.command == "rebuild":

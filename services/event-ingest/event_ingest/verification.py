@@ -13,11 +13,12 @@ from sandherd.contracts.requests import HistoryDifference
 Pair = tuple[str, str]
 """A project, and a task or sandbox in it."""
 Totals = Mapping[tuple[str, str, str], tuple[int, int, int]]
-"""By project, source and entity: the number of events, the highest of their sequences, and the sum of these."""
+"""By project, source and entity: the number of events, their highest sequence, and the sum of their sequences."""
 
-_MAX_TEXT: Final = 300
-_JSON: Final = frozenset({"result", "depends_on", "labels"})
+_MAX_TEXT_CHARACTERS: Final = 300
+_JSON_COLUMNS: Final = frozenset({"result", "depends_on", "labels"})
 _MISSING: Final = "a row"
+"""The text of a difference for a row that exists on one side only."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ TABLES: Final = (
 def compare_rows(
     table: ReadTable, stored: Iterable[Mapping[str, Any]], projected: Projections, pairs: Collection[Pair]
 ) -> Iterator[HistoryDifference]:
-    """The differences of a table, for these entities only: not all events of other entities were read."""
+    """The differences of a table, for these entities only, because not all events of other entities were read."""
     expected = expected_rows(table, projected, pairs)
     for row in stored:
         key = tuple(row[name] for name in table.key)
@@ -72,13 +73,15 @@ def compare_totals(
 ) -> Iterator[HistoryDifference]:
     """The differences of the table `sources`.
 
-    It is not a difference if fewer events are stored than `sources` states: it is not changed when days are dropped.
+    It is not a difference if fewer events are stored than `sources` states, because dropping days does not change it.
     """
-    none = (0, 0, 0)
+    no_events = (0, 0, 0)
     for key in sorted(totals.keys() | counted.keys()):
-        if totals.get(key, none)[0] > counted.get(key, none)[0]:
+        if totals.get(key, no_events)[0] > counted.get(key, no_events)[0]:
             continue
-        columns = zip(("stored", "highest", "sequence_sum"), totals.get(key, none), counted.get(key, none), strict=True)
+        columns = zip(
+            ("stored", "highest", "sequence_sum"), totals.get(key, no_events), counted.get(key, no_events), strict=True
+        )
         for column, value, computed in columns:
             if value != computed:
                 yield _difference("sources", key, column, value, computed)
@@ -97,7 +100,7 @@ def incomplete_pairs(
 
 
 def _are_equal(column: str, stored: Any, computed: Any) -> bool:
-    if column in _JSON and stored is not None and computed is not None:
+    if column in _JSON_COLUMNS and stored is not None and computed is not None:
         return bool(json.loads(stored) == json.loads(computed))
     return bool(stored == computed)
 
@@ -116,4 +119,4 @@ def _difference(table: Any, key: tuple[str, ...], field: str, stored: Any, by_ev
 def _as_text(value: Any) -> str | None:
     if value is None:
         return None
-    return (value.isoformat() if isinstance(value, datetime) else str(value))[:_MAX_TEXT]
+    return (value.isoformat() if isinstance(value, datetime) else str(value))[:_MAX_TEXT_CHARACTERS]

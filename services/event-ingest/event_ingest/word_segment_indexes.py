@@ -13,22 +13,22 @@ from typing import Final
 from uuid import UUID
 
 from event_ingest.database import Connection, Database
-from event_ingest.partition_indexes import LATE, RETRY_SECONDS, PartitionIndexes, has_term_index
+from event_ingest.partition_indexes import MAX_LATENESS, RETRY_SECONDS, PartitionIndexes, has_term_index
 from event_ingest.schema import bounds, partition_name
 from event_ingest.word_segments import (
     MIN_EVENTS,
-    NAME,
+    NAME_PATTERN,
     WordSegment,
     id_at,
     indexed_until,
     merge,
     milliseconds_of,
-    surplus,
+    redundant_segments,
 )
 from sandherd.telemetry import logs
 
 CHECK_SECONDS: Final = 60.0
-"""How often the events without a segment are counted. At 100 events/s 10,000 are stored in 100 s."""
+"""The minimum interval of counting the events without a segment, in seconds."""
 SETTLED_MS: Final = 60_000
 """How long before the newest event a segment ends, in milliseconds. An event that is stored later than that after its
 publication is indexed while it is stored, which takes four times as long."""
@@ -41,7 +41,7 @@ _SEGMENTS: Final = f"""
 select own.relname as name, own_index.indisvalid as valid
 from pg_inherits tree join pg_index own_index on own_index.indrelid = tree.inhrelid
 join pg_class own on own.oid = own_index.indexrelid
-where tree.inhparent = 'events'::regclass and own.relname ~ '{NAME}' order by own.relname
+where tree.inhparent = 'events'::regclass and own.relname ~ '{NAME_PATTERN}' order by own.relname
 """  # noqa: S608  # a constant
 _NEWEST: Final = "select id from {} where id < $1 order by id desc limit 1"
 _COUNT: Final = "select count(*) from {} where id >= $1 and id < $2"
@@ -62,11 +62,11 @@ class StoredSegments:
 
 async def read_segments(connection: Connection) -> StoredSegments:
     """The segments of all days."""
-    found = StoredSegments([], [])
+    segments = StoredSegments([], [])
     for row in await connection.fetch(_SEGMENTS):
         if (segment := WordSegment.parse(row["name"])) is not None:
-            (found.valid if row["valid"] else found.invalid).append(segment)
-    return found
+            (segments.valid if row["valid"] else segments.invalid).append(segment)
+    return segments
 
 
 async def create_segments(connection: Connection, now: datetime, minimum: int = MIN_EVENTS) -> None:
@@ -78,60 +78,60 @@ async def create_segments(connection: Connection, now: datetime, minimum: int = 
     its lock; Postgres would end this as a deadlock.
     """
     await _drop(connection, (await read_segments(connection)).invalid)
-    for day in sorted({(now.astimezone(UTC) - LATE).date(), now.astimezone(UTC).date()}, reverse=True):
-        found = await read_segments(connection)
-        own = [one for one in found.valid if one.partition == partition_name(day)]
-        if (new := await _next_step(connection, day, own, now, minimum)) is not None:
+    for day in sorted({(now.astimezone(UTC) - MAX_LATENESS).date(), now.astimezone(UTC).date()}, reverse=True):
+        segments = await read_segments(connection)
+        segments_of_day = [segment for segment in segments.valid if segment.partition == partition_name(day)]
+        if (new := await _due_segment(connection, day, segments_of_day, now, minimum)) is not None:
             await connection.execute(new.statement)
             _log.info("partition index created", index=new.name)
-    await _drop(connection, await _useless(connection))
+    await _drop(connection, await _useless_segments(connection))
 
 
-async def _next_step(
-    connection: Connection, day: date, own: Sequence[WordSegment], now: datetime, minimum: int
+async def _due_segment(
+    connection: Connection, day: date, segments_of_day: Sequence[WordSegment], now: datetime, minimum: int
 ) -> WordSegment | None:
     """The segment to create for a day, which may replace existing ones; None if too few events are in no segment."""
     partition, (start, last) = partition_name(day), bounds(day)
-    newest = await _newest(connection, partition, now)
+    newest = await _newest_id(connection, partition, now)
     if newest is None or await has_term_index(connection, partition) or await _is_indexed_now(connection, partition):
         return None
-    first = indexed_until(own, start)
+    first = indexed_until(segments_of_day, start)
     end = min(last, id_at(max(0, milliseconds_of(newest) - SETTLED_MS)))
     events = await connection.fetchval(_COUNT.format(partition), first, end) if first < end else 0
-    return merge(own, WordSegment(partition, first, end, events)) if events >= minimum else None
+    return merge(segments_of_day, WordSegment(partition, first, end, events)) if events >= minimum else None
 
 
-async def _newest(connection: Connection, partition: str, now: datetime) -> UUID | None:
+async def _newest_id(connection: Connection, partition: str, now: datetime) -> UUID | None:
     """The greatest id that is not later than `now`. While events of the past are stored, it is one of theirs."""
     if not await connection.fetchval("select to_regclass($1) is not null", partition):
         return None
-    found: UUID | None = await connection.fetchval(_NEWEST.format(partition), id_at(int(now.timestamp() * 1000)))
-    return found
+    newest: UUID | None = await connection.fetchval(_NEWEST.format(partition), id_at(int(now.timestamp() * 1000)))
+    return newest
 
 
-async def _useless(connection: Connection) -> list[WordSegment]:
+async def _useless_segments(connection: Connection) -> list[WordSegment]:
     """The segments that were merged into others, and those of days that have their complete index of words."""
     segments = (await read_segments(connection)).valid
-    complete = {name for name in {one.partition for one in segments} if await has_term_index(connection, name)}
-    return surplus(segments) + [one for one in segments if one.partition in complete]
+    complete = {name for name in {segment.partition for segment in segments} if await has_term_index(connection, name)}
+    return redundant_segments(segments) + [segment for segment in segments if segment.partition in complete]
 
 
 async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None:
-    for one in dict.fromkeys(segments):
-        if not await _is_indexed_now(connection, one.partition):
-            await connection.execute(f"drop index concurrently if exists {one.name}")
-            _log.info("partition index dropped", index=one.name)
+    for segment in dict.fromkeys(segments):
+        if not await _is_indexed_now(connection, segment.partition):
+            await connection.execute(f"drop index concurrently if exists {segment.name}")
+            _log.info("partition index dropped", index=segment.name)
 
 
 async def _is_indexed_now(connection: Connection, partition: str) -> bool:
     """Whether an index of a partition is being created or rebuilt."""
-    found: bool = await connection.fetchval(_INDEXING, partition)
-    return found
+    is_indexed: bool = await connection.fetchval(_INDEXING, partition)
+    return is_indexed
 
 
-def rest_after(work: float) -> float:
-    """How long to wait until the next check, after a check that took `work` seconds. Pure."""
-    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _MAX_PAUSE_SECONDS)
+def seconds_until_check(check_seconds: float) -> float:
+    """The seconds until the next check, after a check that took `check_seconds`. Pure."""
+    return min(max(CHECK_SECONDS, check_seconds / _WORK_SHARE), _MAX_PAUSE_SECONDS)
 
 
 class WordSegments(PartitionIndexes):
@@ -154,7 +154,7 @@ class WordSegments(PartitionIndexes):
         """Create and drop the segments that are due. Returns the seconds until the next check, also after an error."""
         began = time.monotonic()
         await self._try()
-        return rest_after(time.monotonic() - began)
+        return seconds_until_check(time.monotonic() - began)
 
     async def _create(self, connection: Connection, now: datetime) -> None:
         await create_segments(connection, now, self._minimum)

@@ -16,12 +16,12 @@ from event_ingest.search_texts import SEARCHED_TYPES
 
 MIN_EVENTS: Final = 10_000
 """A segment is created when this number of events is in no segment. A search scans them in 20 to 130 ms."""
-MERGED: Final = 4
+MERGE_SIZE: Final = 4
 """This number of segments of about the same size is merged. A larger number makes searches slower; with a smaller one,
 events are indexed again more often."""
-NAME: Final = "^events_[0-9]{8}_words_[0-9a-f]{12}_[0-9a-f]{12}_[0-9]+$"
-"""A regular expression for the names of segments, for Postgres and for Python."""
-_NAME: Final = re.compile(r"(events_\d{8})_words_([0-9a-f]{12})_([0-9a-f]{12})_(\d+)")
+NAME_PATTERN: Final = "^events_[0-9]{8}_words_[0-9a-f]{12}_[0-9a-f]{12}_[0-9]+$"
+"""A regular expression for the names of segments, for statements."""
+_NAME_PARTS: Final = re.compile(r"(events_\d{8})_words_([0-9a-f]{12})_([0-9a-f]{12})_(\d+)")
 _TIME_SHIFT: Final = 80
 """A UUIDv7 begins with 48 bits of milliseconds."""
 _LAST_ID: Final = UUID("ffffffff-ffff-ffff-ffff-ffffffffffff")
@@ -41,7 +41,7 @@ class WordSegment:
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """The segment with this name; None for another index."""
-        match = _NAME.fullmatch(name)
+        match = _NAME_PARTS.fullmatch(name)
         if match is None:
             return None
         first, end = (UUID(int=int(text, 16) << _TIME_SHIFT) for text in match.group(2, 3))
@@ -50,7 +50,7 @@ class WordSegment:
     @property
     def name(self) -> str:
         """The name of its index: at most 63 characters."""
-        first, end = (f"{milliseconds_of(one):012x}" for one in (self.first, self.end))
+        first, end = (f"{milliseconds_of(id_):012x}" for id_ in (self.first, self.end))
         return f"{self.partition}_words_{first}_{end}_{self.events}"
 
     @property
@@ -94,17 +94,17 @@ def id_ranges(segments: Sequence[WordSegment], start: UUID | None, before: UUID 
 
     Segments may overlap, and leave gaps.
     """
-    top = _LAST_ID if before is None else before
+    top = _LAST_ID if before is None else before  # ids from `top` on are in the ranges so far
     while start is None or start < top:
-        shown = None if top == _LAST_ID else top
-        covering = [one for one in segments if one.first < top <= one.end]
+        range_end = None if top == _LAST_ID else top
+        covering = [segment for segment in segments if segment.first < top <= segment.end]
         if covering:
-            widest = min(covering, key=lambda one: one.first)
-            yield IdRange(widest.first, shown, widest)
+            widest = min(covering, key=lambda segment: segment.first)
+            yield IdRange(widest.first, range_end, widest)
             top = widest.first
         else:
-            floor = max((one.end for one in segments if one.end < top), default=start)
-            yield IdRange(floor, shown, None)
+            floor = max((segment.end for segment in segments if segment.end < top), default=start)
+            yield IdRange(floor, range_end, None)
             if floor is None:
                 return
             top = floor
@@ -112,41 +112,43 @@ def id_ranges(segments: Sequence[WordSegment], start: UUID | None, before: UUID 
 
 def indexed_until(segments: Sequence[WordSegment], start: UUID) -> UUID:
     """The first id from `start` on that is in no segment."""
-    for one in sorted(segments, key=lambda one: one.first):
-        if one.first <= start < one.end:
-            start = one.end
+    for segment in sorted(segments, key=lambda segment: segment.first):
+        if segment.first <= start < segment.end:
+            start = segment.end
     return start
 
 
 def merge(segments: Sequence[WordSegment], new: WordSegment) -> WordSegment:
     """The segment to create in place of `new`, which follows the other segments without a gap.
 
-    It includes the preceding segments that are smaller, and those of the same size if they are `MERGED` with it.
+    It includes the preceding segments that are smaller, and those of the same size if there are `MERGE_SIZE` with it.
     """
-    before = sorted((one for one in segments if one.end <= new.first), key=lambda one: one.first)
-    while before:
-        same = 0
-        while same < len(before) and _size(before[-1 - same]) == _size(new):
-            same += 1
-        if _size(before[-1]) < _size(new):
-            same = 1
-        elif same < MERGED - 1:
+    preceding = sorted((segment for segment in segments if segment.end <= new.first), key=lambda segment: segment.first)
+    while preceding:
+        count = 0  # the number of preceding segments to include
+        while count < len(preceding) and _size(preceding[-1 - count]) == _size(new):
+            count += 1
+        if _size(preceding[-1]) < _size(new):
+            count = 1
+        elif count < MERGE_SIZE - 1:
             break
-        for one in before[-same:]:
-            new = WordSegment(new.partition, min(one.first, new.first), new.end, new.events + one.events)
-        del before[-same:]
+        for segment in preceding[-count:]:
+            new = WordSegment(new.partition, min(segment.first, new.first), new.end, new.events + segment.events)
+        del preceding[-count:]
     return new
 
 
-def surplus(segments: Sequence[WordSegment]) -> list[WordSegment]:
+def redundant_segments(segments: Sequence[WordSegment]) -> list[WordSegment]:
     """The segments whose ids are all in another segment: a merge has replaced them."""
-    ordered = sorted(segments, key=lambda one: (one.first.int, -one.end.int, one.events))
-    return [one for place, one in enumerate(ordered) if any(other.contains(one) for other in ordered[:place])]
+    ordered = sorted(segments, key=lambda segment: (segment.first.int, -segment.end.int, segment.events))
+    return [
+        segment for index, segment in enumerate(ordered) if any(other.contains(segment) for other in ordered[:index])
+    ]
 
 
 def _size(segment: WordSegment) -> int:
-    """The size of a segment as an exponent of `MERGED`."""
+    """The size of a segment as an exponent of `MERGE_SIZE`."""
     size, events = 0, segment.events // MIN_EVENTS
-    while events >= MERGED:
-        size, events = size + 1, events // MERGED
+    while events >= MERGE_SIZE:
+        size, events = size + 1, events // MERGE_SIZE
     return size

@@ -17,9 +17,9 @@ from sandherd.bus.kv import read_record
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.records import AccessRole, SharedAccessToken, TokenKind
 
-_FORM: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
+_CREDENTIAL_PATTERN: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
 _PREFIXES: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
-"""By kind: the prefix of its texts, so that a text of one kind can't be used as another kind."""
+"""The prefix of the texts of each kind, so that a text of one kind can't be used as another kind."""
 ROLE_RANKS: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
 """The rank of each role; a role with a higher rank permits more."""
 
@@ -47,9 +47,9 @@ class Caller:
     """The holder of an access token, or the user of a session."""
 
     project: str
-    token: str
+    token: str  # its name
     role: AccessRole
-    digest: str
+    digest: str  # the hash that its record is stored under
     expires_at: datetime
     kind: TokenKind = "token"
     user: str | None = None
@@ -62,13 +62,13 @@ class Caller:
 
 def credential_of(kind: TokenKind, text: str) -> PresentedCredential:
     """The credential with this text. Raises `AccessError` if the text does not have the form of this kind."""
-    form = _FORM.fullmatch(text)
-    if form is None or form[1] != _PREFIXES[kind]:
-        raise unauthorized(f"there is no valid {kind}")
-    return PresentedCredential(kind, form[2], hashlib.sha256(text.encode()).hexdigest())
+    match = _CREDENTIAL_PATTERN.fullmatch(text)
+    if match is None or match[1] != _PREFIXES[kind]:
+        raise unauthorized_error(f"there is no valid {kind}")
+    return PresentedCredential(kind, match[2], hashlib.sha256(text.encode()).hexdigest())
 
 
-def new_text(kind: TokenKind, project: str) -> str:
+def new_credential_text(kind: TokenKind, project: str) -> str:
     """The text of a new token, session or code, with 256 random bits."""
     return f"{_PREFIXES[kind]}_{project}_{secrets.token_urlsafe(32)}"
 
@@ -77,23 +77,25 @@ def caller_of(record: SharedAccessToken | None, credential: PresentedCredential,
     """The caller with this credential. Raises `AccessError` if the credential is unknown or not valid now."""
     kind = credential.kind
     if record is None or record.project != credential.project or record.kind != kind:
-        raise unauthorized(f"the {kind} is unknown, {'was used' if kind == 'code' else 'has ended'}, or was revoked")
+        raise unauthorized_error(
+            f"the {kind} is unknown, {'was used' if kind == 'code' else 'has ended'}, or was revoked"
+        )
     if record.expires_at <= now:
-        raise unauthorized(f"the {kind} has expired")
+        raise unauthorized_error(f"the {kind} has expired")
     return Caller(
         record.project, record.token, record.role, credential.digest, record.expires_at, kind=kind, user=record.user
     )
 
 
-def check_role(caller: Caller, needed: AccessRole) -> None:
+def check_role(caller: Caller, needed_role: AccessRole) -> None:
     """Raise `AccessError` unless the caller has the needed role or a higher one."""
-    if ROLE_RANKS[caller.role] < ROLE_RANKS[needed]:
-        text = f"this needs a token with the role {needed}; {caller.token} has {caller.role}"
-        remedy = f"create one with `sandherd tokens create NAME --role {needed}`"
+    if ROLE_RANKS[caller.role] < ROLE_RANKS[needed_role]:
+        text = f"this needs a token with the role {needed_role}; {caller.token} has {caller.role}"
+        remedy = f"create one with `sandherd tokens create NAME --role {needed_role}`"
         raise AccessError(problem_of(Code.REFUSED, text, remedy=remedy), 403)
 
 
-def unauthorized(message: str) -> AccessError:
+def unauthorized_error(message: str) -> AccessError:
     """The refusal of a request without a valid token."""
     remedy = (
         "create a token with `sandherd tokens create`, and send it as `Authorization: Bearer shd_…`; "
@@ -110,16 +112,16 @@ class TokenReader:
 
     async def authenticate(self, credential: PresentedCredential) -> Caller:
         """The caller with this credential. Raises `AccessError`."""
-        return caller_of(await self._record(credential), credential, datetime.now(UTC))
+        return caller_of(await self._read_record(credential), credential, datetime.now(UTC))
 
     async def check(self, caller: Caller) -> None:
         """Raise `AccessError` if the caller's token was revoked or has expired.
 
-        If the token can't be read now, it counts as not revoked.
+        If the token can't be read at present, it counts as not revoked.
         """
         credential = PresentedCredential(caller.kind, caller.project, caller.digest)
         try:
-            record = await self._record(credential)
+            record = await self._read_record(credential)
         except AccessError:
             record = SharedAccessToken(
                 project=caller.project,
@@ -130,7 +132,7 @@ class TokenReader:
             )
         caller_of(record, credential, datetime.now(UTC))
 
-    async def _record(self, credential: PresentedCredential) -> SharedAccessToken | None:
+    async def _read_record(self, credential: PresentedCredential) -> SharedAccessToken | None:
         try:
             return await read_record(self._bus, SharedAccessToken, credential.project, credential.digest)
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, ValueError) as error:

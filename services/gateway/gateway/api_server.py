@@ -28,7 +28,7 @@ _PING_SECONDS: Final = 20.0
 
 
 class ApiConnection(BoundedConnection):
-    """A connection that the handler of a request can access, to change the deadline of its response."""
+    """A connection that the handler of a request can access to change the deadline of the response."""
 
     def __init__(self, open_connections: OpenConnections, **options: Any) -> None:
         super().__init__(open_connections, **options)
@@ -94,19 +94,19 @@ class SocketConnection(WSProtocol):
 
 
 class ApiServer:
-    """Serves an ASGI application. `dropped` is called with the reason whenever a connection is closed."""
+    """Serves an ASGI application. `on_drop` is called with the reason if a connection is closed because of a limit."""
 
-    def __init__(self, application: Any, dropped: Callable[[str], None]) -> None:
+    def __init__(self, application: Any, on_drop: Callable[[str], None]) -> None:
         self.port = 0
         self._application = application
-        self._dropped = dropped
+        self._on_drop = on_drop
 
     @asynccontextmanager
     async def open(self, host: str, port: int, port_file: Path | None) -> AsyncIterator[None]:
         """Serve within the context. Raises `HttpServerError` if the port is in use."""
-        listening = _listen(host, port, port_file)
-        self.port = listening.getsockname()[1]
-        async with serving(self._config(), listening):
+        server_socket = _listen(host, port, port_file)
+        self.port = server_socket.getsockname()[1]
+        async with serving(self._config(), server_socket):
             if port_file is not None:
                 write_file(port_file, str(self.port))
             yield
@@ -114,7 +114,7 @@ class ApiServer:
     def _config(self) -> uvicorn.Config:
         loop = asyncio.get_running_loop()
         limits = ConnectionLimits(usual=2048, exchange=_EXCHANGE_SECONDS).within(open_files())
-        open_connections = OpenConnections(limits, loop.time, loop.call_soon, self._dropped)
+        open_connections = OpenConnections(limits, loop.time, loop.call_soon, self._on_drop)
         return uvicorn.Config(
             self._application,
             http=partial(ApiConnection, open_connections),  # type: ignore[arg-type]  # only called, as a class would be
@@ -134,7 +134,7 @@ class ApiServer:
 
 
 def _listen(host: str, port: int, port_file: Path | None) -> socket.socket:
-    """A listening socket. If `port` is 0, it is on the port of the last start, if that is free."""
+    """A listening socket. If `port` is 0, it uses the port of the last start, or else any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in [] if port else _last_port(port_file):
         with suppress(OSError):

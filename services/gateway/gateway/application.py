@@ -43,7 +43,7 @@ _DESCRIPTION: Final = (
     "docs/gateway.md describes access, errors, idempotency and the live stream."
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
-"""The codes of FastAPI's own errors, by status. All others have the code `refused`, such as a wrong method."""
+"""The codes of FastAPI's own errors, by status. Others, such as a wrong method, have the code `refused`."""
 _MODULES: Final = (
     *(herd, operations, tasks, sandboxes, sandbox_work, files, project),
     *(branches, session, sign_in, history, outgoing_webhooks),
@@ -53,7 +53,7 @@ _log: Final = logs.get("application")
 
 
 def application(backend: Callable[[], Backend]) -> FastAPI:
-    """The application. `backend` returns what routes use, once the service is connected."""
+    """The application. Routes call `backend`, which returns the parts that they use once the service is connected."""
     app = FastAPI(
         title="Sandherd",
         version=VERSION,
@@ -76,13 +76,13 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
 
 def document() -> dict[str, Any]:
     """The OpenAPI document."""
-    found: dict[str, Any] = application(_no_backend).openapi()
-    found["components"]["securitySchemes"] = {
+    openapi: dict[str, Any] = application(_no_backend).openapi()
+    openapi["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
         "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
     }
-    found["security"] = [{"token": []}, {"session": []}]
-    return found
+    openapi["security"] = [{"token": []}, {"session": []}]
+    return openapi
 
 
 def _no_backend() -> Backend:
@@ -116,11 +116,11 @@ async def _handle_validation_error(_request: Request, error: Exception) -> Respo
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part)[:64] for part in first["loc"][1:])[:200]
-    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in field) or None
+    field_name = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in field) or None
     code = Code.INVALID_JSON if first["type"] == "json_invalid" else Code.INVALID_FIELD
-    found = validation_text(first["type"], str(first["msg"]), first.get("ctx", {}))
-    text = f"{shown}: {found}" if shown else found
-    return problem_response(problem_of(code, text, field=shown, remedy="see docs/openapi.json"))
+    reason = validation_text(first["type"], str(first["msg"]), first.get("ctx", {}))
+    text = f"{field_name}: {reason}" if field_name else reason
+    return problem_response(problem_of(code, text, field=field_name, remedy="see docs/openapi.json"))
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:

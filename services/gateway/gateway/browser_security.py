@@ -9,15 +9,16 @@ from typing import Final
 
 from starlette.datastructures import Headers
 
-from gateway.access_tokens import AccessError, PresentedCredential, credential_of, unauthorized
+from gateway.access_tokens import AccessError, PresentedCredential, credential_of, unauthorized_error
 from gateway.problems import problem_of
 from sandherd.contracts.errors import Code
 
 COOKIE: Final = "__Host-sandherd"
 """The cookie with a session's text. Because of its prefix `__Host-`, browsers accept it from this host only, and for
 all paths."""
-_ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Lax"
-_OWN_SITES: Final = frozenset({"same-origin", "none"})
+_COOKIE_ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Lax"
+_PERMITTED_SITES: Final = frozenset({"same-origin", "none"})
+"""Values of `Sec-Fetch-Site` that are permitted. `none` means that the user caused the request, not a page."""
 _COMMON_HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -57,18 +58,21 @@ def request_credential(headers: Headers) -> PresentedCredential:
         return credential_of("token", text.strip() if scheme.lower() == "bearer" else "")
     cookie = cookie_in(headers)
     if cookie is None:
-        raise unauthorized("there is neither an access token in the header Authorization nor a session's cookie")
+        raise unauthorized_error("there is neither an access token in the header Authorization nor a session's cookie")
     return credential_of("session", cookie)
 
 
-def cookie_in(headers: Headers, wanted: str = COOKIE) -> str | None:
-    """The value of a cookie of a request. Raises `AccessError` if there are several: another site has set one."""
+def cookie_in(headers: Headers, cookie_name: str = COOKIE) -> str | None:
+    """The value of a cookie of a request.
+
+    Raises `AccessError` if there are several, because another site may have set one.
+    """
     pairs = [pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";")]
-    found = [value for name, _, value in pairs if name == wanted]
-    if len(found) > 1:
-        text = f"there are {len(found)} cookies {wanted}"
+    values = [value for name, _, value in pairs if name == cookie_name]
+    if len(values) > 1:
+        text = f"there are {len(values)} cookies {cookie_name}"
         raise AccessError(problem_of(Code.REFUSED, text, field="Cookie", remedy="delete the cookies of this host"), 400)
-    return found[0] if found else None
+    return values[0] if values else None
 
 
 def check_origin(headers: Headers) -> None:
@@ -78,12 +82,12 @@ def check_origin(headers: Headers) -> None:
     neither.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    same = (
-        site in _OWN_SITES
+    is_permitted = (
+        site in _PERMITTED_SITES
         if site is not None
         else origin is None or _host_of(origin) == headers.get("host", "").lower()
     )
-    if not same:
+    if not is_permitted:
         text = "the request was caused by a page of another site"
         remedy = "open the gateway's own page, or send a token in the header Authorization"
         field = "Origin" if site is None else "Sec-Fetch-Site"
@@ -92,10 +96,10 @@ def check_origin(headers: Headers) -> None:
 
 def session_cookie(text: str, seconds: int, name: str = COOKIE) -> str:
     """The value of the header `Set-Cookie` for a cookie with this text and lifetime."""
-    return f"{name}={text}; Max-Age={seconds}; {_ATTRIBUTES}"
+    return f"{name}={text}; Max-Age={seconds}; {_COOKIE_ATTRIBUTES}"
 
 
-def ended_cookie() -> str:
+def deleting_cookie() -> str:
     """The value of the header `Set-Cookie` that deletes the session's cookie."""
     return session_cookie("", 0)
 

@@ -12,12 +12,12 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code, Problem
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Maximum total size in bytes of the files that a replica is sending. Each file is in its temporary folder, complete.
-"""
+"""Maximum total size in bytes of the files that a replica is sending. Each file is complete, in memory or in a
+temporary file, before it is sent."""
 MAX_BYTES_OF_PROJECT: Final = MAX_BYTES // 2
-"""Maximum total size in bytes of the files of one project, and so of one file."""
+"""Maximum total size in bytes of the files of one project. So one file has at most this size, too."""
 _PIECE_BYTES: Final = 64 * 1024
-_WAIT_SECONDS: Final = 5.0
+_RETRY_AFTER_SECONDS: Final = 5.0
 
 
 class DownloadSpace:
@@ -27,7 +27,7 @@ class DownloadSpace:
         self._used: Counter[str] = Counter()
 
     @contextmanager
-    def reserved(self, project: str, size: int) -> Iterator[None]:
+    def reserve(self, project: str, size: int) -> Iterator[None]:
         """Reserve space for a file within the context.
 
         Raises `HerdError`: `too_large`, or `busy` while other files are sent.
@@ -38,7 +38,9 @@ class DownloadSpace:
         if self._used[project] + size > MAX_BYTES_OF_PROJECT or self._used.total() + size > MAX_BYTES:
             text = "other artifacts are being downloaded"
             remedy = "retry after the time in Retry-After"
-            raise HerdError(Problem(code=Code.BUSY, message=text, remedy=remedy, retry_after_seconds=_WAIT_SECONDS))
+            raise HerdError(
+                Problem(code=Code.BUSY, message=text, remedy=remedy, retry_after_seconds=_RETRY_AFTER_SECONDS)
+            )
         self._used[project] += size
         try:
             yield

@@ -22,10 +22,11 @@ from sandherd.telemetry.meters import Meters
 HEARTBEAT: Final = 15.0
 """Seconds between two comments, so that no proxy closes a connection on which there are no events."""
 RETRY_MS: Final = 1000
+"""Milliseconds after which a client connects again, as the stream states."""
 STALL: Final = 30.0
 """Seconds after which a client that does not read is disconnected, also while stored events are sent."""
 _CLOSING_SECONDS: Final = 5.0
-"""Seconds that the end of a stream may take: a client that does not read would otherwise keep the connection."""
+"""Maximum seconds for the end of a stream, as a client that does not read would otherwise keep the connection."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"x-accel-buffering", b"no"),
@@ -51,8 +52,8 @@ class EventStreams:
         self.feeds = feeds
         self.tokens = tokens
         self.meters = meters
-        self.beat = beat
-        self.stall = stall
+        self.beat = beat  # as `HEARTBEAT`, in seconds
+        self.stall = stall  # as `STALL`, in seconds
         self.stopping = asyncio.Event()
         self.responses: set[EventStreamResponse] = set()
 
@@ -129,17 +130,17 @@ class EventStreamResponse(Response):
 
         This runs separately from the sending of events, which may wait for the client.
         """
-        while not await self._ends_within(self._beat()):
+        while not await self._ends_within(self._seconds_to_heartbeat()):
             source.beat()
             with suppress(AccessError):
                 await run_until_first(self._ended.wait(), self._streams.tokens.check(self._caller))
                 continue
             return
 
-    def _beat(self) -> float:
+    def _seconds_to_heartbeat(self) -> float:
         """Seconds until the next heartbeat and the next check of the token."""
-        left = (self._caller.expires_at - datetime.now(UTC)).total_seconds()
-        return min(self._streams.beat, max(0.0, left))
+        remaining = (self._caller.expires_at - datetime.now(UTC)).total_seconds()
+        return min(self._streams.beat, max(0.0, remaining))
 
     async def _ends_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -151,8 +152,8 @@ class EventStreamResponse(Response):
         self, source: EventSource, epoch: str, start: StreamStart, connection: ApiConnection, send: Send
     ) -> None:
         kind = "ready" if start.resync is None else "resync"
-        head = message(kind, cursor(epoch, start.after), json.dumps({"reason": start.resync}))
-        await self._write(connection, send, f"retry: {RETRY_MS}\n\n".encode() + head)
+        first_message = message(kind, cursor(epoch, start.after), json.dumps({"reason": start.resync}))
+        await self._write(connection, send, f"retry: {RETRY_MS}\n\n".encode() + first_message)
         async for frame in source.frames(start.after, self._end_slow):
             if frame is not None and source.is_live:
                 self._measure(frame)
@@ -160,13 +161,13 @@ class EventStreamResponse(Response):
 
     async def _write(self, connection: ApiConnection, send: Send, body: bytes) -> None:
         """Send a part of the body. If the client does not read it, end the stream, and wait for the end."""
-        sent = {"type": "http.response.body", "body": body, "more_body": True}
+        body_part = {"type": "http.response.body", "body": body, "more_body": True}
         if not connection.is_full:  # the usual case, in which nothing waits: a timer for each event would be expensive
-            await send(sent)
+            await send(body_part)
             return
         try:
             async with asyncio.timeout(self._streams.stall):
-                await send(sent)
+                await send(body_part)
         except TimeoutError:
             self._end_slow()
             await asyncio.Event().wait()

@@ -7,13 +7,13 @@ from typing import Final
 
 from gateway.stream_reader import EventFrame
 
-QUEUE: Final = 1000
+QUEUE_EVENTS: Final = 1000
 """Maximum number of events that wait for one client. A client that reads too slowly is disconnected."""
 QUEUE_BYTES: Final = 8 * 1024 * 1024
-"""Maximum size in bytes of the documents that wait for one client. An event may have 256 KiB."""
+"""Maximum characters of the documents that wait for one client (bytes, if ASCII only). An event may have 256 KiB."""
 FEED_BYTES: Final = 32 * 1024 * 1024
-"""Maximum size in bytes of the documents that wait for all clients of a project, or that these read at the same time.
-"""
+"""Maximum characters of the documents that wait for all clients of a project together, and maximum bytes of the stored
+events that these clients read at the same time."""
 
 
 class FrameQueue:
@@ -22,13 +22,13 @@ class FrameQueue:
     `on_overflow` is called when events are dropped because the client has read too slowly.
     """
 
-    def __init__(self, entity: str | None, begin: int, maximum: int = QUEUE) -> None:
+    def __init__(self, entity: str | None, begin: int, max_events: int = QUEUE_EVENTS) -> None:
         self.begin = begin
         self.entity = entity
-        self.size = 0
+        self.size = 0  # characters of the waiting documents
         self.overflowed = False
         self.on_overflow: Callable[[], object] | None = None
-        self._maximum = maximum
+        self._max_events = max_events
         self._frames: deque[EventFrame] = deque()
         self._waiting: asyncio.Future[None] | None = None
 
@@ -36,7 +36,7 @@ class FrameQueue:
         """Add a frame, if it is about the client's entity. A queue without space for it is ended."""
         if self.entity not in {None, frame.entity} or self.overflowed:
             return
-        if len(self._frames) >= self._maximum or self.size + len(frame.document) > QUEUE_BYTES:
+        if len(self._frames) >= self._max_events or self.size + len(frame.document) > QUEUE_BYTES:
             self.end()
             return
         self.size += len(frame.document)
@@ -69,7 +69,7 @@ class FrameQueue:
 
 
 def end_slowest(clients: Collection[FrameQueue]) -> None:
-    """End the longest queues until the documents that wait for these clients have at most `FEED_BYTES` in total.
+    """End the longest queues until the documents that wait for these clients have at most `FEED_BYTES` characters.
 
     Queues of the same entity have the same documents and differ in their first event. So only the longest of them
     counts.

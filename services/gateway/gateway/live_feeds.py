@@ -13,7 +13,7 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from gateway.frame_queues import FEED_BYTES, QUEUE, FrameQueue, end_slowest
+from gateway.frame_queues import FEED_BYTES, QUEUE_EVENTS, FrameQueue, end_slowest
 from gateway.stream_reader import NO_REPLY, EventFrame, StreamReader, frame_of, subject_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage
@@ -24,14 +24,16 @@ from sandherd.contracts.headers import SEQUENCE_HEADER
 from sandherd.contracts.streams import live_subject
 from sandherd.telemetry import logs
 
-_SMALL_BATCH_BYTES: Final = 64 * 1024
-STREAMS: Final = 1500
+_MIN_BATCH_BYTES: Final = 64 * 1024
+"""Bytes of stored events that a client may always read at once, however many clients there are."""
+MAX_STREAMS_OF_PROJECT: Final = 1500
 """Maximum number of streams of one project at a replica, so that connections remain for other projects."""
-_POLL: Final = 5.0
+_POLL_SECONDS: Final = 5.0
 """Seconds without a live message after which the stream is read nevertheless, because live messages may be lost."""
 _RETRY_SECONDS: Final = 0.5
 _LAG_SECONDS: Final = 0.02
-_CHECK_EVERY: Final = 16
+"""Seconds until the stream is read again if the event of a live message can't be read yet."""
+_EVENTS_PER_CHECK: Final = 16
 """The size of all queues is checked at every event whose sequence is a multiple of this number."""
 _log: Final = logs.get("live")
 
@@ -39,17 +41,17 @@ _log: Final = logs.get("live")
 class ProjectFeed:
     """The events of one project, read once for all of its clients."""
 
-    def __init__(self, bus: Bus, project: str, reader: StreamReader, queue: int = QUEUE) -> None:
+    def __init__(self, bus: Bus, project: str, reader: StreamReader, queue_events: int = QUEUE_EVENTS) -> None:
         self.clients: set[FrameQueue] = set()
-        self.users = 0
+        self.stream_count = 0  # also of streams that still read stored events
         self._bus = bus
         self._project = project
         self._reader = reader
-        self._queue = queue
+        self._queue_events = queue_events
         self._subscription: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
-        self._next = 0
-        self._seen = 0
+        self._next_sequence = 0
+        self._last_live_sequence = 0
         self._wake = asyncio.Event()
 
     async def start(self) -> None:
@@ -60,7 +62,7 @@ class ProjectFeed:
             live = live_subject(subject_of(self._project, None))
             self._subscription = await self._bus.client.subscribe(live, cb=self._on_message)
         await self._bus.flush()
-        self._next = (await self._reader.state()).last + 1
+        self._next_sequence = (await self._reader.state()).last + 1
         self._task = asyncio.create_task(self._run(), name=f"feed {self._project}")
 
     async def stop(self) -> None:
@@ -74,12 +76,12 @@ class ProjectFeed:
 
     def join(self, entity: str | None) -> FrameQueue:
         """The queue of a new client, which gets every event from its `begin` on."""
-        queue = FrameQueue(entity, self._next, self._queue)
+        queue = FrameQueue(entity, self._next_sequence, self._queue_events)
         self.clients.add(queue)
         return queue
 
     async def _on_message(self, message: Msg) -> None:
-        self._seen = max(self._seen, int((message.headers or {}).get(SEQUENCE_HEADER, 0)))
+        self._last_live_sequence = max(self._last_live_sequence, int((message.headers or {}).get(SEQUENCE_HEADER, 0)))
         self._wake.set()
 
     async def _run(self) -> None:
@@ -93,31 +95,33 @@ class ProjectFeed:
     def _offer(self, frame: EventFrame) -> None:
         for client in self.clients:
             client.offer(frame)
-        if frame.sequence % _CHECK_EVERY == 0:
+        if frame.sequence % _EVENTS_PER_CHECK == 0:
             end_slowest(self.clients)
 
     async def _read_new(self) -> None:
         """Read new events. If there are none, wait for a live message."""
         self._wake.clear()
-        found = await self._reader.batch(subject_of(self._project, None), self._next)
-        for stored in found:
+        messages = await self._reader.batch(subject_of(self._project, None), self._next_sequence)
+        for stored in messages:
             frame = frame_of(stored)
             # No `await` between these steps, so that a client that joins gets exactly the events from its `begin` on.
-            self._next = stored.sequence + 1
+            self._next_sequence = stored.sequence + 1
             if frame is not None:
                 self._offer(frame)
-        if not found:
+        if not messages:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LAG_SECONDS if self._seen >= self._next else _POLL):
+                async with asyncio.timeout(
+                    _LAG_SECONDS if self._last_live_sequence >= self._next_sequence else _POLL_SECONDS
+                ):
                     await self._wake.wait()
 
 
 class LiveFeeds:
     """The feeds of all projects that have clients at present."""
 
-    def __init__(self, bus: Bus, queue: int = QUEUE) -> None:
+    def __init__(self, bus: Bus, queue_events: int = QUEUE_EVENTS) -> None:
         self._bus = bus
-        self._queue = queue
+        self._queue_events = queue_events
         self._feeds: dict[str, ProjectFeed] = {}
         self._starting = asyncio.Lock()
         self.reader = StreamReader(bus)
@@ -125,25 +129,25 @@ class LiveFeeds:
     @property
     def clients(self) -> int:
         """The number of clients that receive live events."""
-        return sum(feed.users for feed in self._feeds.values())
+        return sum(feed.stream_count for feed in self._feeds.values())
 
     @asynccontextmanager
     async def of(self, project: str) -> AsyncIterator[ProjectFeed]:
         """The feed of a project, shared with its other clients. Raises one of `NO_REPLY`, or `HerdError` (`busy`)."""
-        feed = self._feeds.setdefault(project, ProjectFeed(self._bus, project, self.reader, self._queue))
-        if feed.users >= STREAMS:
-            text = f"the project has {STREAMS} open streams at this replica"
+        feed = self._feeds.setdefault(project, ProjectFeed(self._bus, project, self.reader, self._queue_events))
+        if feed.stream_count >= MAX_STREAMS_OF_PROJECT:
+            text = f"the project has {MAX_STREAMS_OF_PROJECT} open streams at this replica"
             raise HerdError(Problem(code=Code.BUSY, message=text, remedy="close some", retry_after_seconds=5))
-        feed.users += 1
+        feed.stream_count += 1
         try:
             async with self._starting:
                 await feed.start()
             yield feed
         finally:
-            feed.users -= 1
-            if feed.users == 0 and self._feeds.get(project) is feed:
+            feed.stream_count -= 1
+            if feed.stream_count == 0 and self._feeds.get(project) is feed:
                 del self._feeds[project]
-                await asyncio.shield(feed.stop())
+                await asyncio.shield(feed.stop())  # also if this stream was cancelled
 
 
 class EventSource:
@@ -200,9 +204,9 @@ class EventSource:
         """The next stored events; retried until the broker responds."""
         while True:
             try:
-                share = max(_SMALL_BATCH_BYTES, FEED_BYTES // max(1, self._feed.users))
-                found = await self._reader.batch(self._subject, self._position + 1, share)
+                max_bytes = max(_MIN_BATCH_BYTES, FEED_BYTES // max(1, self._feed.stream_count))
+                messages = await self._reader.batch(self._subject, self._position + 1, max_bytes)
             except NO_REPLY:
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
-                return [stored for stored in found if before is None or stored.sequence < before]
+                return [stored for stored in messages if before is None or stored.sequence < before]

@@ -83,7 +83,7 @@ class Gateway:
             hosts=settings.gateway_hosts | hosts_of(settings.gateway_url),
             secure=(settings.gateway_url or "").startswith("https:"),
             per_second=settings.gateway_requests_per_second,
-            measured=self._measure,
+            on_response=self._measure,
         )
 
     def _measure(self, status: int, seconds: float) -> None:
@@ -92,8 +92,8 @@ class Gateway:
         )
         self._service.meters.observe("sandherd_gateway_request_seconds", seconds)
 
-    def _count_dropped(self, why: str) -> None:
-        self._service.meters.count("sandherd_http_connections_dropped_total", reason=why)
+    def _count_dropped(self, reason: str) -> None:
+        self._service.meters.count("sandherd_http_connections_dropped_total", reason=reason)
 
 
 def compose(settings: Settings) -> Service:

@@ -1,4 +1,4 @@
-"""The pages as built files: what a browser loads from the gateway itself. They contain no data of a herd.
+"""The pages as built files, which a browser loads from the gateway itself. They contain no data of a herd.
 
 `services/gateway/pages` has their sources; `make install` and the build of the wheel write `static` from them.
 """
@@ -27,42 +27,42 @@ _TYPES: Final = {
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is that of a page, which needs no token: every path outside the API."""
+    """Whether a path is that of a page, which needs no token: every path except `/healthz` and those of the API."""
     return not path.startswith("/api/") and path not in {"/api", "/healthz"}
 
 
 class StaticPages:
-    """The built files of a folder. The names of assets contain a hash of their content, so they are cached for ever."""
+    """The built files of a folder. Browsers may cache assets forever, as their names contain a hash of the content."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
         self._files = {f"/{path.relative_to(folder).as_posix()}": path for path in files}
 
     def response(self, method: str, path: str, headers: Headers) -> Response:
-        """The file at a path, or else the index page, which shows what the path names."""
+        """The file at a path, or else the index page, which shows the object that the path names."""
         if method not in {"GET", "HEAD"}:
             text = "a page can only be read"
             refusal = problem_of(Code.REFUSED, text, remedy="the API is below /api/v1")
             return problem_response(refusal, 405, {"Allow": "GET, HEAD"})
         name = path if path in self._files else _INDEX
         if name not in self._files or (name == _INDEX and path.startswith(_ASSETS)):
-            return problem_response(self._missing(path), 404)
-        return self._file(name, compressed="gzip" in headers.get("accept-encoding", ""))
+            return problem_response(self._missing_problem(path), 404)
+        return self._file(name, accepts_gzip="gzip" in headers.get("accept-encoding", ""))
 
-    def _missing(self, path: str) -> Problem:
+    def _missing_problem(self, path: str) -> Problem:
         if _INDEX in self._files:
             return problem_of(Code.NOT_FOUND, f"there is no file {path[:100]}", remedy="reload the page")
         return problem_of(
             Code.NOT_FOUND, "the pages are not built", remedy="run `make install`, then restart the gateway"
         )
 
-    def _file(self, name: str, *, compressed: bool) -> Response:
-        copy = f"{name}.gz"
-        is_compressed = compressed and copy in self._files
+    def _file(self, name: str, *, accepts_gzip: bool) -> Response:
+        compressed_name = f"{name}.gz"
+        is_compressed = accepts_gzip and compressed_name in self._files
         headers = {"Cache-Control": "public, max-age=31536000, immutable" if name.startswith(_ASSETS) else "no-cache"}
-        if copy in self._files:
+        if compressed_name in self._files:
             headers["Vary"] = "Accept-Encoding"
         if is_compressed:
             headers["Content-Encoding"] = "gzip"
-        content = self._files[copy if is_compressed else name].read_bytes()
+        content = self._files[compressed_name if is_compressed else name].read_bytes()
         return Response(content, headers=headers, media_type=_TYPES.get(Path(name).suffix, "application/octet-stream"))

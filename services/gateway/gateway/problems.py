@@ -46,20 +46,20 @@ class ProblemDetails(Model):
 
 def problem_response(problem: Problem, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
     """The response for an error. Without `status`, it has the status of the error's code."""
-    number = status or STATUS[problem.code]
+    status_code = status or STATUS[problem.code]
     details = ProblemDetails(
-        title=HTTPStatus(number).phrase,
-        status=number,
+        title=HTTPStatus(status_code).phrase,
+        status=status_code,
         detail=problem.message,
         code=problem.code,
         field=problem.field,
         remedy=problem.remedy,
     )
-    more = dict(headers or {})
-    if problem.retry_after_seconds is not None or number == HTTPStatus.SERVICE_UNAVAILABLE:
-        more["Retry-After"] = str(max(1, math.ceil(problem.retry_after_seconds or 0)))
+    all_headers = dict(headers or {})
+    if problem.retry_after_seconds is not None or status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        all_headers["Retry-After"] = str(max(1, math.ceil(problem.retry_after_seconds or 0)))
     body = json.dumps(details.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
-    return Response(body, number, more, media_type=MEDIA_TYPE)
+    return Response(body, status_code, all_headers, media_type=MEDIA_TYPE)
 
 
 def problem_of(code: Code, message: str, *, field: str | None = None, remedy: str | None = None) -> Problem:

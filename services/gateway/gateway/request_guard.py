@@ -25,6 +25,7 @@ from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.names import new_name
 
+# The types of an ASGI application and its arguments.
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -42,7 +43,7 @@ _BURST_SECONDS: Final = 2.0
 _WEBHOOKS: Final = "/webhooks/"
 _MAX_READ_WEBHOOKS: Final = 16
 """Maximum number of webhooks that are read at the same time."""
-_SMALL_BODY: Final = 4 * 1024
+_MAX_PUBLIC_BODY: Final = 4 * 1024
 """Maximum size in bytes of the body of a request without a credential."""
 _PUBLIC: Final = frozenset(
     {
@@ -66,53 +67,53 @@ class RequestGuard:
         hosts: frozenset[str],
         secure: bool = False,
         per_second: float,
-        measured: Callable[[int, float], None],
+        on_response: Callable[[int, float], None],
     ) -> None:
-        """`secure`: browsers use the gateway by https only.
+        """`secure` states that browsers use the gateway by https only.
 
-        `measured` gets the status and the seconds of each response.
+        `on_response` is called with the status and the seconds of each response.
         """
         self._inner = inner
         self._tokens = tokens
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._pages = StaticPages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
-        self._measured = measured
-        self._webhooks = 0
-        self._transport = [STRICT_TRANSPORT] if secure else []
+        self._on_response = on_response
+        self._webhooks_being_read = 0
+        self._transport_headers = [STRICT_TRANSPORT] if secure else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        hardened = self._with_security_headers(scope, send)
+        send_with_headers = self._with_security_headers(scope, send)
         if scope["type"] == "websocket":
-            await (await self._checked_socket(scope) or self._inner)(scope, receive, hardened)
+            await (await self._socket_refusal(scope) or self._inner)(scope, receive, send_with_headers)
             return
         is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
-        response, body = await (self._webhook if is_webhook else self._response_without_route)(scope, receive)
+        response, body = await (self._read_webhook if is_webhook else self._response_without_route)(scope, receive)
         if response is not None:
-            await response(scope, receive, hardened)
+            await response(scope, receive, send_with_headers)
             return
-        await self._inner(scope, _replay(body, receive), hardened)
+        await self._inner(scope, _replay(body, receive), send_with_headers)
 
     def _with_security_headers(self, scope: Scope, send: Send) -> Send:
         """A `send` that adds the headers of every response, also to one that refuses a WebSocket."""
-        begun, number = time.monotonic(), new_name("req")
-        scope[REQUEST] = number
-        own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
-        more = [*own, *self._transport, (b"x-request-id", number.encode())]
+        began, request_id = time.monotonic(), new_name("req")
+        scope[REQUEST] = request_id
+        page_or_api_headers = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
+        security_headers = [*page_or_api_headers, *self._transport_headers, (b"x-request-id", request_id.encode())]
 
-        async def hardened(message: MutableMapping[str, Any]) -> None:
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] in {"http.response.start", "websocket.http.response.start"}:
-                message["headers"] = [*message.get("headers", ()), *more]
-                self._measured(message["status"], time.monotonic() - begun)
+                message["headers"] = [*message.get("headers", ()), *security_headers]
+                self._on_response(message["status"], time.monotonic() - began)
             await send(message)
 
-        return hardened
+        return send_with_headers
 
     async def _response_without_route(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
-        """The response to a request that no route handles: a refusal, a page, the health check.
+        """The response to a request that no route handles: a refusal, a page or the health check.
 
-        Otherwise None and the body.
+        For a request that a route has to handle, None and its body.
         """
         headers = Headers(scope=scope)
         if (refusal := refusal_of(headers, self._hosts)) is not None:
@@ -124,19 +125,19 @@ class RequestGuard:
         try:
             caller = await self._authenticate(scope, headers)
         except AccessError as error:
-            more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
-            return problem_response(error.problem, error.status, more), b""
+            challenge = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+            return problem_response(error.problem, error.status, challenge), b""
         # Requests without a credential are limited by address: a sign-in causes requests of the gateway itself.
         key = (scope.get("client") or ("",))[0] if caller is None else caller.digest
         excess = self._rates.excess(key, time.monotonic())
         if excess:
-            return problem_response(too_often(excess), 429), b""
-        limit = _SMALL_BODY if caller is None else MAX_BODY
-        refusal, body = await _content(headers.get("content-length", ""), receive, limit)
+            return problem_response(rate_refusal(excess), 429), b""
+        limit = _MAX_PUBLIC_BODY if caller is None else MAX_BODY
+        refusal, body = await _checked_body(headers.get("content-length", ""), receive, limit)
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
         return refusal, body
 
-    async def _webhook(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+    async def _read_webhook(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
         """The refusal of a webhook, or None and its body.
 
         Few webhooks are read at the same time, because a sender can't be authenticated before the body is read.
@@ -144,17 +145,17 @@ class RequestGuard:
         headers = Headers(scope=scope)
         if (refusal := refusal_of(headers, self._hosts)) is not None:
             return refusal, b""
-        if self._webhooks >= _MAX_READ_WEBHOOKS:
+        if self._webhooks_being_read >= _MAX_READ_WEBHOOKS:
             problem = problem_of(Code.BUSY, "other webhooks are being read", remedy="send it again")
             return problem_response(problem), b""
-        self._webhooks += 1
+        self._webhooks_being_read += 1
         try:
-            return await _content(headers.get("content-length", ""), receive, MAX_WEBHOOK)
+            return await _checked_body(headers.get("content-length", ""), receive, MAX_WEBHOOK)
         finally:
-            self._webhooks -= 1
+            self._webhooks_being_read -= 1
 
-    async def _checked_socket(self, scope: Scope) -> Response | None:
-        """The refusal of a WebSocket, or None. One without a credential may authenticate in its first message."""
+    async def _socket_refusal(self, scope: Scope) -> Response | None:
+        """The refusal of a WebSocket, or None. Without a credential, it may authenticate in its first message."""
         headers = Headers(scope=scope)
         if (refusal := refusal_of(headers, self._hosts)) is not None:
             return refusal
@@ -166,7 +167,7 @@ class RequestGuard:
         except AccessError as error:
             return problem_response(error.problem, error.status)
         excess = self._rates.excess(caller.digest, time.monotonic())
-        return problem_response(too_often(excess), 429) if excess else None
+        return problem_response(rate_refusal(excess), 429) if excess else None
 
     async def _authenticate(self, scope: Scope, headers: Headers) -> Caller | None:
         """The caller, who is also stored in the scope; None for a public request. Raises `AccessError`."""
@@ -188,7 +189,7 @@ def caller_in(scope: Scope) -> Caller:
     return caller
 
 
-def too_often(excess: float) -> Problem:
+def rate_refusal(excess: float) -> Problem:
     """The refusal of a request that was sent `excess` seconds too early."""
     text = "there are too many requests with this token, or from this address without a token"
     return Problem(
@@ -196,7 +197,7 @@ def too_often(excess: float) -> Problem:
     )
 
 
-async def _content(length: str, receive: Receive, limit: int) -> tuple[Response | None, bytes]:
+async def _checked_body(length: str, receive: Receive, limit: int) -> tuple[Response | None, bytes]:
     """The refusal of a body and no body, or None and the body."""
     try:
         body = await _read_body(length, receive, limit)
@@ -226,12 +227,12 @@ async def _read_body(length: str, receive: Receive, limit: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that returns the body once, and then what the connection receives: its end."""
-    left = [body]
+    """A `receive` that returns the body once, and then the end of the connection."""
+    remaining_bodies = [body]
 
-    async def replayed() -> MutableMapping[str, Any]:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
+    async def replay_body() -> MutableMapping[str, Any]:
+        if remaining_bodies:
+            return {"type": "http.request", "body": remaining_bodies.pop(), "more_body": False}
         return await receive()
 
-    return replayed
+    return replay_body

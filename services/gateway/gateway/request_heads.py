@@ -32,8 +32,8 @@ def refusal_of(headers: Headers, hosts: frozenset[str]) -> Response | None:
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
     """Whether a header `Host` names the gateway. The port is not compared, because a proxy may have another one."""
-    form = _HOST.fullmatch(header.lower())
-    return form is not None and form[1] in hosts
+    match = _HOST.fullmatch(header.lower())
+    return match is not None and match[1] in hosts
 
 
 def hosts_of(url: str | None) -> frozenset[str]:

@@ -17,28 +17,30 @@ _MAX_SHOWN_LENGTH: Final = 64
 
 def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
     """The header `Allow` for a path: every method that one of its routes has."""
-    inner = path.removeprefix(PREFIX)
+    path_below_prefix = path.removeprefix(PREFIX)
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     return ", ".join(
-        sorted({method for route in routes if route.path_regex.match(inner) for method in route.methods or ()})
+        sorted(
+            {method for route in routes if route.path_regex.match(path_below_prefix) for method in route.methods or ()}
+        )
     )
 
 
 def check_query(request: Request) -> None:
     """Raise `HerdError` for an unknown query parameter: if a filter were ignored, the response would have too much."""
     route = request.scope["route"]
-    known = _names_of(tuple(route.dependant.query_params))
+    known = _parameter_names(tuple(route.dependant.query_params))
     for name in request.query_params:
         if name not in known:
-            shown = "".join(
+            shown_name = "".join(
                 char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name[:_MAX_SHOWN_LENGTH]
             )
-            text = f"{shown}: there is no such parameter"
-            raise HerdError.of(Code.INVALID_FIELD, text, field=shown or None, remedy="see docs/openapi.json")
+            text = f"{shown_name}: there is no such parameter"
+            raise HerdError.of(Code.INVALID_FIELD, text, field=shown_name or None, remedy="see docs/openapi.json")
 
 
 @lru_cache(maxsize=256)
-def _names_of(fields: Sequence[Any]) -> frozenset[str]:
+def _parameter_names(fields: Sequence[Any]) -> frozenset[str]:
     names: set[str] = set()
     for field in fields:
         model = field.field_info.annotation

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gateway.oidc.sign_in import OidcSignIn
 
 IDEMPOTENCY: Final = "Idempotency-Key"
-Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
-_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
+_BASE32_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Session:
     herd: Herd
     key: tuple[str, ...] | None
 
-    def check(self, needed: AccessRole) -> None:
+    def check(self, needed_role: AccessRole) -> None:
         """Raise `AccessError` unless the caller has at least this role."""
-        check_role(self.caller, needed)
+        check_role(self.caller, needed_role)
 
     def name(self, prefix: str) -> str:
-        """A name for the object that the request creates. With an idempotency key, a repeated request gets it again."""
+        """A name for the object that the request creates, the same for repeated requests with an idempotency key."""
         if self.key is None:
             return new_name(prefix)
         return f"{prefix}-{derived_name(*self.key)}"
@@ -77,7 +77,7 @@ class Session:
 def derived_name(*parts: str) -> str:
     """26 characters, permitted in a safe name, that are derived from `parts` by a hash."""
     number = int.from_bytes(_digest(*parts)[:17], "big")
-    return "".join(_ALPHABET[number >> shift & 31] for shift in range(0, 130, 5))
+    return "".join(_BASE32_ALPHABET[number >> shift & 31] for shift in range(0, 130, 5))
 
 
 def command_id(*parts: str) -> UUID:
@@ -91,39 +91,39 @@ def _digest(*parts: str) -> bytes:
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
-def herd_of(backend: Backend, caller: Caller, request: str, first: UUID | None = None) -> Herd:
+def herd_of(backend: Backend, caller: Caller, request: str, first_command_id: UUID | None = None) -> Herd:
     """The herd in the caller's project. `request` is the id of the HTTP request, as in the header `X-Request-Id`.
 
-    The first command has the id `first`, so that a repeated request sends the same command.
+    The first command has the id `first_command_id`, so that a repeated request sends the same command.
     """
     issuer = f"/sandherd/gateway/{caller.token}/{request}"
-    return Herd(Connection.over(backend.bus, caller.project, issuer=issuer, first=first))
+    return Herd(Connection.over(backend.bus, caller.project, issuer=issuer, first=first_command_id))
 
 
-def _session(needed: AccessRole) -> Callable[..., Session]:
+def _session(needed_role: AccessRole) -> Callable[..., Session]:
     """A dependency that returns the session of a request. It raises `AccessError` if the caller lacks this role."""
 
-    def session(request: Request, key: Annotated[Key | None, Header(alias=IDEMPOTENCY)] = None) -> Session:
+    def session(request: Request, key: Annotated[IdempotencyKey | None, Header(alias=IDEMPOTENCY)] = None) -> Session:
         backend: Backend = request.app.state.backend()
         caller = caller_in(request.scope)
-        check_role(caller, needed)
+        check_role(caller, needed_role)
         path = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
-        parts = None if key is None else (caller.project, caller.token, request.method, path, key)
+        key_parts = None if key is None else (caller.project, caller.token, request.method, path, key)
         # The id also depends on the content: the broker drops a command whose id it already has. A request with the
         # same key and another content must reach the service, which refuses it.
-        first = None if parts is None else command_id(*parts, request.scope[CONTENT])
-        return Session(backend, caller, herd_of(backend, caller, request.scope[REQUEST], first), parts)
+        first_command_id = None if key_parts is None else command_id(*key_parts, request.scope[CONTENT])
+        return Session(backend, caller, herd_of(backend, caller, request.scope[REQUEST], first_command_id), key_parts)
 
     return session
 
 
 def _read_session(request: Request) -> Session:
-    """The session of a request that accepts no idempotency key."""
+    """The session of a request that needs the role `read` and accepts no idempotency key."""
     return _session("read")(request)
 
 
 def _operate_session(request: Request) -> Session:
-    """The session of a request that accepts no idempotency key."""
+    """The session of a request that needs the role `operate` and accepts no idempotency key."""
     return _session("operate")(request)
 
 

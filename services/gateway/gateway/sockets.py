@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.access_tokens import AccessError, Caller, check_role, credential_of, unauthorized
+from gateway.access_tokens import AccessError, Caller, check_role, credential_of, unauthorized_error
 from gateway.api_server import SOCKET
 from gateway.event_stream import EventStreams
 from gateway.live_feeds import EventSource
@@ -33,9 +33,9 @@ MAX_SOCKETS_OF_PROJECT: Final = 200
 MAX_UNAUTHENTICATED: Final = 64
 """Maximum number of sockets at a replica that are not authenticated yet."""
 CLOSE_UNAUTHENTICATED: Final = 4401
-CLOSE_TRY_LATER: Final = 1013
-CLOSE_RESTART: Final = 1012
-_CLOSE_UNSUITABLE: Final = 1008
+CLOSE_TRY_LATER: Final = 1013  # IANA: try again later
+CLOSE_RESTART: Final = 1012  # IANA: service restart
+_CLOSE_VIOLATION: Final = 1008  # RFC 6455: policy violation
 
 
 class SocketEndError(Exception):
@@ -51,22 +51,22 @@ class SocketEndError(Exception):
 class SocketTable:
     """The number of open sockets of a replica: for each project, and of those that are not authenticated yet."""
 
-    def __init__(self, share: int = MAX_SOCKETS_OF_PROJECT, unknown: int = MAX_UNAUTHENTICATED) -> None:
+    def __init__(self, max_of_project: int = MAX_SOCKETS_OF_PROJECT, max_pending: int = MAX_UNAUTHENTICATED) -> None:
         self._open: Counter[str | None] = Counter()
-        self._share = share
-        self._unknown = unknown
+        self._max_of_project = max_of_project
+        self._max_pending = max_pending
 
     @asynccontextmanager
-    async def place(self, project: str | None) -> AsyncIterator[None]:
+    async def count(self, project: str | None) -> AsyncIterator[None]:
         """Count a socket within the context; `project` is None before it is authenticated.
 
         Raises `HerdError` (`busy`) if there are too many.
         """
-        limit = self._unknown if project is None else self._share
+        limit = self._max_pending if project is None else self._max_of_project
         if self._open[project] >= limit:
-            whose = "wait for their tokens" if project is None else "of the project are open at this replica"
+            state = "wait for their tokens" if project is None else "of the project are open at this replica"
             problem = Problem(
-                code=Code.BUSY, message=f"{limit} sockets {whose}", remedy="close some", retry_after_seconds=5
+                code=Code.BUSY, message=f"{limit} sockets {state}", remedy="close some", retry_after_seconds=5
             )
             raise HerdError(problem)
         self._open[project] += 1
@@ -89,7 +89,7 @@ class Socket:
         self._streams = streams
 
     async def send(self, message: "dict[str, Any] | bytes") -> None:
-        """Send a document as text, or bytes. Raises `SocketEndError` if the client does not read for a time."""
+        """Send a document as text, or bytes. Raises `SocketEndError` if the client reads too slowly."""
         sending = (
             self._websocket.send_bytes(message)
             if isinstance(message, bytes)
@@ -124,8 +124,8 @@ class Socket:
 
     async def _check_token(self) -> None:
         while True:
-            left = (self.caller.expires_at - datetime.now(UTC)).total_seconds()
-            await asyncio.sleep(min(self._streams.beat, max(0.0, left)))
+            remaining = (self.caller.expires_at - datetime.now(UTC)).total_seconds()
+            await asyncio.sleep(min(self._streams.beat, max(0.0, remaining)))
             try:
                 await self._streams.tokens.check(self.caller)
             except AccessError as error:
@@ -139,19 +139,19 @@ class Socket:
 def document_of(text: str) -> dict[str, Any]:
     """The object in a text message. Raises `SocketEndError`."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise SocketEndError(_CLOSE_UNSUITABLE, "a text message has to be a JSON object")
-    return found
+        document = None
+    if not isinstance(document, dict):
+        raise SocketEndError(_CLOSE_VIOLATION, "a text message has to be a JSON object")
+    return document
 
 
 async def serve(
     websocket: WebSocket,
     streams: EventStreams,
     table: SocketTable,
-    needed: AccessRole,
+    needed_role: AccessRole,
     handle: Callable[[Socket], Awaitable[None]],
 ) -> None:
     """Serve a socket: authenticate it, then let `handle` serve it until it ends.
@@ -160,17 +160,17 @@ async def serve(
     """
     caller: Caller | None = websocket.scope.get(CALLER)
     if caller is not None:
-        check_role(caller, needed)
+        check_role(caller, needed_role)
     try:
         if caller is None:
-            async with table.place(None):
+            async with table.count(None):
                 await websocket.accept()
-                caller = await _signed_in(websocket, streams)
-                check_role(caller, needed)
-            async with table.place(caller.project):
+                caller = await _authenticate_first_message(websocket, streams)
+                check_role(caller, needed_role)
+            async with table.count(caller.project):
                 await handle(Socket(websocket, streams, caller))
         else:
-            async with table.place(caller.project):
+            async with table.count(caller.project):
                 await websocket.accept()
                 await handle(Socket(websocket, streams, caller))
         code, reason = 1000, ""
@@ -179,7 +179,7 @@ async def serve(
     except SocketEndError as error:
         code, reason = error.code, error.reason
     except (AccessError, HerdError) as error:
-        if websocket.client_state.name == "CONNECTING":
+        if websocket.client_state.name == "CONNECTING":  # it was not accepted
             raise
         code, reason = _code_of(error), error.problem.message[:120]
     except NO_REPLY as error:
@@ -188,17 +188,17 @@ async def serve(
         await websocket.close(code, reason)
 
 
-async def _signed_in(websocket: WebSocket, streams: EventStreams) -> Caller:
+async def _authenticate_first_message(websocket: WebSocket, streams: EventStreams) -> Caller:
     """The caller with the token in the first message, `{"type": "authenticate", "token": …}`. Raises `AccessError`."""
     try:
         async with asyncio.timeout(SIGN_IN_SECONDS):
             message = await websocket.receive()
     except TimeoutError:
-        raise unauthorized("no token was received in time") from None
+        raise unauthorized_error("no token was received in time") from None
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1006))
-    found = document_of(message.get("text") or "")
-    return await streams.tokens.authenticate(credential_of("token", str(found.get("token", ""))))
+    document = document_of(message.get("text") or "")
+    return await streams.tokens.authenticate(credential_of("token", str(document.get("token", ""))))
 
 
 def _code_of(error: AccessError | HerdError) -> int:
@@ -216,14 +216,14 @@ class EventsHandler:
         self._streams = streams
         self._entity = entity
         self._after = after
-        self._slow = asyncio.Event()
+        self._overflow = asyncio.Event()
 
     async def __call__(self, socket: Socket) -> None:
         """Send the events until the socket ends."""
         reader = self._streams.feeds.reader
         async with self._streams.feeds.of(socket.caller.project) as feed:
             source = EventSource(feed, reader, socket.caller.project, self._entity)
-            await socket.run(self._send_events(socket, source), self._ignore(socket), self._wait_for_overflow())
+            await socket.run(self._send_events(socket, source), self._ignore_input(socket), self._wait_for_overflow())
 
     async def _send_events(self, socket: Socket, source: EventSource) -> None:
         state = await self._streams.feeds.reader.state()
@@ -231,17 +231,17 @@ class EventsHandler:
         kind = "ready" if start.resync is None else "resync"
         position = cursor(state.epoch, start.after)
         await socket.send({"type": kind, "id": position, "data": {"reason": start.resync}})
-        async for frame in source.frames(start.after, self._slow.set):
+        async for frame in source.frames(start.after, self._overflow.set):
             if frame is not None:
                 document = json.loads(frame.document)
                 await socket.send({"type": frame.type, "id": cursor(state.epoch, frame.sequence), "data": document})
 
     async def _wait_for_overflow(self) -> None:
-        await self._slow.wait()
+        await self._overflow.wait()
         self._streams.meters.count("sandherd_gateway_streams_dropped_total")
         raise SocketEndError(CLOSE_TRY_LATER, "the client reads too slowly: connect again with the last position")
 
-    async def _ignore(self, socket: Socket) -> None:
+    async def _ignore_input(self, socket: Socket) -> None:
         """Read what the client sends, which is ignored, until it disconnects."""
         while True:
             await socket.receive()

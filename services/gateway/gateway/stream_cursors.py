@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.stream_reader import StreamState
 
-_FORM: Final = re.compile(r"^([0-9]{1,40})-([0-9]{1,19})$")
+_POSITION: Final = re.compile(r"^([0-9]{1,40})-([0-9]{1,19})$")
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ def start_of(position: str | None, state: StreamState) -> StreamStart:
     """The start for a client that has received all events up to `position`; without a position, at the next event."""
     if position is None:
         return StreamStart(state.last)
-    form = _FORM.match(position)
-    if form is None:
+    match = _POSITION.match(position)
+    if match is None:
         return StreamStart(state.last, "the position is not one of this API")
-    if form[1] != state.epoch:
+    if match[1] != state.epoch:
         return StreamStart(state.last, "the stream of events was recreated")
-    after = int(form[2])
+    after = int(match[2])
     if after > state.last:
         return StreamStart(state.last, "the position is later than every event: the stream was restored from a backup")
     if after + 1 < state.first:

@@ -22,9 +22,10 @@ from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import PREFIX
 
 STREAM: Final = "EVENTS"
-assert STREAM in BY_STREAM
+assert STREAM in BY_STREAM  # a declared stream
 BATCH_SIZE: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Maximum number and bytes of events that one request reads."""
 NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
 """The errors that a read raises while the broker is unavailable."""
 
@@ -68,7 +69,7 @@ class StreamReader:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._one_at_a_time = asyncio.Lock()
+        self._request_lock = asyncio.Lock()
         self._next_reply: asyncio.Task[StreamState] | None = None
 
     async def state(self) -> StreamState:
@@ -78,11 +79,11 @@ class StreamReader:
         """
         if self._next_reply is None:
             self._next_reply = asyncio.create_task(self._state_in_turn())
-            self._next_reply.add_done_callback(_retrieve)
+            self._next_reply.add_done_callback(_retrieve_error)
         return await asyncio.shield(self._next_reply)
 
     async def _state_in_turn(self) -> StreamState:
-        async with self._one_at_a_time:
+        async with self._request_lock:
             self._next_reply = None  # later callers get a later reply
             return await self._read_state()
 
@@ -98,16 +99,16 @@ class StreamReader:
         """The next events from the sequence `first` on, of about `max_bytes`; empty only if there are none."""
         size = min(max_bytes, BATCH_BYTES)
         while True:
-            found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH_SIZE, max_bytes=size)
-            if found or not self._bus.clustered:
-                return found
+            messages = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH_SIZE, max_bytes=size)
+            if messages or not self._bus.clustered:
+                return messages
             try:
                 await next_unchanging_on(self._bus, STREAM, subject, first)
             except NotFoundError:
                 return []
 
 
-def _retrieve(task: asyncio.Task[StreamState]) -> None:
+def _retrieve_error(task: asyncio.Task[StreamState]) -> None:
     """Retrieve the error of a request for which no caller waits any more, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -20,13 +20,14 @@ from sandherd.contracts.model import Count, Model
 from sandherd.contracts.names import SafeName, new_name
 from sandherd.contracts.requests import INPUT_BYTES, Exec, ExecInput, InputAccepted, TerminalSize
 
-_PAUSE_SECONDS: Final = 0.1
-"""Seconds until input that the program has not read is sent again."""
-_FIRST_SECONDS: Final = 15.0
+_RETRY_SECONDS: Final = 0.1
+"""Seconds until input that the command has not accepted is sent again."""
+_ATTACH_TIMEOUT_SECONDS: Final = 15.0
 _MAX_TIMEOUT_SECONDS: Final = 86_400
 _CLOSE_REFUSED: Final = 4400
-_TERM: Final = {"TERM": "xterm-256color"}
+_TERMINAL_ENV: Final = {"TERM": "xterm-256color"}
 _UNUSED_FIELDS: Final = frozenset({"sandbox", "exec", "stdin", "wait_seconds", "terminal", "timeout_seconds"})
+"""Fields of `Exec` that the message `start` does not have, or has in another form."""
 
 
 class Attach(Model):
@@ -68,7 +69,8 @@ class TerminalHandler:
     def __init__(self, herd: Herd, sandbox: str) -> None:
         self._herd = herd
         self._sandbox = sandbox
-        self._accepted = 0
+        self._accepted_bytes = 0
+        """The number of bytes of input that the command has accepted."""
 
     async def __call__(self, socket: Socket) -> None:
         """Start a command or attach to one, then serve it until it ends or the client detaches."""
@@ -84,7 +86,7 @@ class TerminalHandler:
             exec=new_name("exc"),
             command=start.command,
             cwd=start.cwd,
-            env=_TERM | dict(start.env),
+            env=_TERMINAL_ENV | dict(start.env),
             timeout_seconds=start.timeout_seconds,
             wait_seconds=0,
             terminal=start.size,
@@ -97,8 +99,8 @@ class TerminalHandler:
         if state.state == "running":
             # An input without bytes changes nothing. The reply has the number of bytes that were accepted.
             request = ExecInput(sandbox=self._sandbox, exec=attach.exec, offset=0)
-            found: InputAccepted = await self._herd.connection.request(request, timeout=_FIRST_SECONDS)
-            self._accepted = found.accepted
+            reply: InputAccepted = await self._herd.connection.request(request, timeout=_ATTACH_TIMEOUT_SECONDS)
+            self._accepted_bytes = reply.accepted
         return execution
 
     async def _output(self, socket: Socket, execution: Execution) -> None:
@@ -116,19 +118,19 @@ class TerminalHandler:
                 if isinstance(message, bytes):
                     await self._write(execution, message)
                     continue
-                found = _parse(_LaterMessage, message)
-                if isinstance(found, Detach):
+                control = _parse(_LaterMessage, message)
+                if isinstance(control, Detach):
                     return
-                await execution.write(b"", offset=self._accepted, size=found.size)
+                await execution.write(b"", offset=self._accepted_bytes, size=control.size)
 
     async def _write(self, execution: Execution, data: bytes) -> None:
         while data:
             piece = data[:INPUT_BYTES]
-            accepted = await execution.write(piece, offset=self._accepted)
-            data = data[accepted - self._accepted :]
-            if accepted < self._accepted + len(piece):
-                await asyncio.sleep(_PAUSE_SECONDS)
-            self._accepted = accepted
+            accepted = await execution.write(piece, offset=self._accepted_bytes)
+            data = data[accepted - self._accepted_bytes :]
+            if accepted < self._accepted_bytes + len(piece):
+                await asyncio.sleep(_RETRY_SECONDS)
+            self._accepted_bytes = accepted
 
 
 def _parse(adapter: TypeAdapter[Any], message: dict[str, Any] | bytes) -> Any:
@@ -137,5 +139,5 @@ def _parse(adapter: TypeAdapter[Any], message: dict[str, Any] | bytes) -> Any:
         return adapter.validate_python(message)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part)[:40] for part in first["loc"])
-        raise SocketEndError(_CLOSE_REFUSED, f"{place}: {first['msg']}") from None
+        field = ".".join(str(part)[:40] for part in first["loc"])
+        raise SocketEndError(_CLOSE_REFUSED, f"{field}: {first['msg']}") from None

@@ -36,8 +36,8 @@ from sandherd.contracts.states import NotificationKind
 SENDER: Final = GUARDIAN
 MESSAGE_EXPIRES: Final = 300
 """Seconds after which an undelivered message expires, because it no longer relates to what the agent does."""
-_MAX_TEXT: Final = 2000
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
+_MAX_REASON_LENGTH: Final = 2000
+_CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Actions:
@@ -71,21 +71,21 @@ class Actions:
     ) -> ObservedEvent | None:
         """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in.
 
-        Returns None if the stream already has this event: the caller has to read it before it acts again. Raises
+        Returns None if the stream already has this event, which the caller has to read before it acts again. Raises
         `RuleFailedError` before anything is published.
         """
         times = state.found.times + 1 if state.found else 1
         data = housekeeping_findings.event_of(finding, state, now, rules)
         event, is_first = await self._publish(state, data, now, finding.since, finding.rule, times)
         command = TerminateSandbox(sandbox=state.sandbox, reason=finding.rule)
-        await self._command(state, command, now, finding.since, finding.rule, times)
+        await self._publish_command(state, command, now, finding.since, finding.rule, times)
         return event if is_first else None
 
     async def publish_pattern(self, state: SandboxActivity, decision: GuardianDecision, now: datetime) -> ObservedEvent:
         """Publish the guardian's analysis, unless the stream already has it. Returns the event, to be folded in."""
-        pattern, step = decision.pattern, decision.reached
+        pattern, step = decision.pattern, decision.step
         number = 0 if decision.steering is None else decision.steering.number
-        data = decision_events.analysed(decision)
+        data = decision_events.analysis_event(decision)
         event, _ = await self._publish(state, data, now, pattern.rule, pattern.key, pattern.began, step, number)
         return event
 
@@ -95,7 +95,7 @@ class Actions:
         Returns None if the stream already has a decision with this number: the caller has to read it before it decides
         again.
         """
-        event, is_first = await self._publish(state, decision_events.decided(steering), now, steering.number)
+        event, is_first = await self._publish(state, decision_events.decision_event(steering), now, steering.number)
         return event if is_first else None
 
     async def send(self, state: SandboxActivity, steering: Steering, sending: NextCommand, now: datetime) -> None:
@@ -104,7 +104,7 @@ class Actions:
         A command has one id, so it is carried out once even if it is sent repeatedly.
         """
         command = _command_of(state, steering, sending)
-        await self._command(state, command, now, steering.decided_at, steering.correlation, sending.value)
+        await self._publish_command(state, command, now, steering.decided_at, steering.correlation, sending.value)
 
     async def publish_outcome(
         self, state: SandboxActivity, steering: Steering, outcome: Outcome, now: datetime
@@ -113,7 +113,7 @@ class Actions:
 
         Returns None if the stream already has the outcome of this intervention.
         """
-        data = decision_events.concluded(steering, outcome)
+        data = decision_events.outcome_event(steering, outcome)
         event, is_first = await self._publish(state, data, now, steering.correlation)
         return event if is_first else None
 
@@ -142,7 +142,7 @@ class Actions:
         Returns the published ones.
         """
         pending = list(herd.notices.values())
-        published = notices.due(pending, self._notifications, now)
+        published = notices.due_notices(pending, self._notifications, now)
         for notice in published:
             sandbox, task = notice.sandbox, notice.task
             await self._publisher.publish(
@@ -154,18 +154,18 @@ class Actions:
         return published
 
     async def _publish(
-        self, state: SandboxActivity, data: EventData, now: datetime, *facts: object
+        self, state: SandboxActivity, data: EventData, now: datetime, *id_parts: object
     ) -> tuple[ObservedEvent, bool]:
-        """Publish an event. Returns it, and whether it is the first of its type with these `facts`.
+        """Publish an event. Returns it, and whether it is the first of its type with these `id_parts`.
 
-        Its id is derived from `facts`. A process that is suspended after it has checked its lease may publish when
+        Its id is derived from `id_parts`. A process that is suspended after it has checked its lease may publish when
         another process holds the lease. The stream stores only the first of two such events, and the other process
         reads it.
         """
-        name = self._bus.ids.derive(state.started_at, data.type, state.project, state.sandbox, *facts)
+        derived_id = self._bus.ids.derive(state.started_at, data.type, state.project, state.sandbox, *id_parts)
         event = await self._publisher.publish_first(
             data,
-            name,
+            derived_id,
             project=state.project,
             entity=state.sandbox,
             sandboxid=state.sandbox,
@@ -175,13 +175,13 @@ class Actions:
         id = None if event is None else event.id
         return ObservedEvent(state.project, state.sandbox, data.type, state.number, now, data, id), event is not None
 
-    async def _command(
-        self, state: SandboxActivity, data: Command, now: datetime, since: datetime, *facts: object
+    async def _publish_command(
+        self, state: SandboxActivity, data: Command, now: datetime, since: datetime, *id_parts: object
     ) -> None:
         command: Envelope[Command] = wrap(
             data,
             data.type,
-            id=self._bus.ids.derive(since, data.type, state.project, state.sandbox, *facts),
+            id=self._bus.ids.derive(since, data.type, state.project, state.sandbox, *id_parts),
             source=self._publisher.source,
             sequence=next(self._numbers),
             project=state.project,
@@ -200,7 +200,7 @@ def _command_of(state: SandboxActivity, steering: Steering, sending: NextCommand
         case NextCommand.MESSAGE | NextCommand.INSTRUCTION:
             return _message(sandbox, steering, sending)
         case NextCommand.APPROVAL | NextCommand.WITHDRAWAL:
-            return _about_approval(sandbox, steering, sending)
+            return _approval_command(sandbox, steering, sending)
         case NextCommand.PAUSE:
             return PauseSandbox(sandbox=sandbox, reason=f"rule {steering.rule}")
         case NextCommand.RESUME:
@@ -209,24 +209,24 @@ def _command_of(state: SandboxActivity, steering: Steering, sending: NextCommand
             return TerminateSandbox(sandbox=sandbox, reason=steering.rule)
 
 
-def _about_approval(sandbox: str, steering: Steering, sending: NextCommand) -> Command:
-    name = steering.approval or ""
+def _approval_command(sandbox: str, steering: Steering, sending: NextCommand) -> Command:
+    approval_id = steering.approval or ""
     if sending is NextCommand.APPROVAL:
         reason = approval_reason(sandbox, steering)
-        return RequestApproval(sandbox=sandbox, approval_id=name, tool="continue", reason=reason)
-    why = "the sandbox was resumed" if steering.received_at is not None else "the agent has ended"
-    return WithdrawApproval(sandbox=sandbox, approval_id=name, reason=why)
+        return RequestApproval(sandbox=sandbox, approval_id=approval_id, tool="continue", reason=reason)
+    withdrawal_reason = "the sandbox was resumed" if steering.received_at is not None else "the agent has ended"
+    return WithdrawApproval(sandbox=sandbox, approval_id=approval_id, reason=withdrawal_reason)
 
 
 def _message(sandbox: str, steering: Steering, sending: NextCommand) -> SendMessage:
-    instructs = sending is NextCommand.INSTRUCTION
+    is_instruction = sending is NextCommand.INSTRUCTION
     kind: SendableMessageType = "interrupt" if steering.step == "interrupt" else "guardian_nudge"
     return SendMessage(
-        message=steering.instruction_message if instructs else steering.message,
+        message=steering.instruction_message if is_instruction else steering.message,
         sandbox=sandbox,
-        content=(steering.instruction or "") if instructs else steering.text,
-        message_type="user_message" if instructs else kind,
-        sender_id=(steering.by or SENDER) if instructs else SENDER,
+        content=(steering.instruction or "") if is_instruction else steering.text,
+        message_type="user_message" if is_instruction else kind,
+        sender_id=(steering.by or SENDER) if is_instruction else SENDER,
         correlation_id=steering.correlation,
         expires_seconds=MESSAGE_EXPIRES,
     )
@@ -234,7 +234,7 @@ def _message(sandbox: str, steering: Steering, sending: NextCommand) -> SendMess
 
 def approval_reason(sandbox: str, steering: Steering) -> str:
     """The reason that a user reads in the approval request of a pause. It contains text from the agent."""
-    text = _CONTROLS.sub(" ", steering.text)[:_MAX_TEXT]
+    text = _CONTROL_CHARACTERS.sub(" ", steering.text)[:_MAX_REASON_LENGTH]
     return (
         f"sandbox {sandbox} is paused by the rule {steering.rule}. Grant: it continues; grant with a reason: it "
         f"continues with that instruction; deny: it is stopped. Found: {text}"

@@ -16,14 +16,15 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 from sandherd.telemetry import logs
 
-_POLL: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 """Seconds between two reads."""
 _BATCH_SIZE: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_EMPTY_READS: Final = 3
+_MAX_EMPTY_READS: Final = 3
 """Number of empty reads after which missing revisions count as expired. One empty read is not enough, because a replica
 of the stream may lag behind its leader."""
 _EMPTY_PAUSE_SECONDS: Final = 0.1
+"""Seconds between two of these reads."""
 FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 _log: Final = logs.get("budgets")
 
@@ -57,19 +58,19 @@ class BucketReader:
             self.position = batch[-1].sequence
         return [
             BucketEntry(
-                one.subject.removeprefix(self._prefix),
-                one.data if one.data and "KV-Operation" not in (one.headers or {}) else None,
-                one.sequence,
+                message.subject.removeprefix(self._prefix),
+                message.data if message.data and "KV-Operation" not in (message.headers or {}) else None,
+                message.sequence,
             )
-            for one in batch
+            for message in batch
         ]
 
     async def remaining(self) -> list[BucketEntry]:
         """All entries after `position`. Raises one of `FAULTS`."""
-        found: list[BucketEntry] = []
+        entries: list[BucketEntry] = []
         while batch := await self.next_batch():
-            found += batch
-        return found
+            entries += batch
+        return entries
 
 
 class BucketWatch:
@@ -88,7 +89,7 @@ class BucketWatch:
         self._bus = bus
         self._reader = BucketReader(bus, bucket)
         self._on_entry = on_entry
-        self._one_at_a_time = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
         self.changed = changed or asyncio.Event()
         """Set after each change. Several watches may share it."""
 
@@ -100,7 +101,7 @@ class BucketWatch:
                     pass
             except FAULTS as error:
                 _log.warning("bucket not read, retrying", stream=self._reader.stream, error=repr(error))
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def catch_up(self) -> datetime:
         """Wait until all entries that are in the bucket now are reported. Returns the broker's time of the request.
@@ -109,7 +110,7 @@ class BucketWatch:
         """
         at, last = await self._read_end()
         empty = 0
-        while self._reader.position < last and empty < _EMPTY_READS:
+        while self._reader.position < last and empty < _MAX_EMPTY_READS:
             if not await self._read_batch():
                 empty += 1
                 await asyncio.sleep(_EMPTY_PAUSE_SECONDS)
@@ -125,7 +126,7 @@ class BucketWatch:
 
     async def _read_batch(self) -> int:
         """Report the next entries. Returns their number."""
-        async with self._one_at_a_time:
+        async with self._read_lock:
             batch = await self._reader.next_batch()
             for entry in batch:
                 self._on_entry(*entry)

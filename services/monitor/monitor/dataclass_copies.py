@@ -20,10 +20,10 @@ def copier(kind: type[FrozenT]) -> Callable[[FrozenT, FrozenT], None]:
     Its source code is generated from the names of the fields, as `dataclasses` generates `__init__`: a loop over the
     fields takes nine times as long.
     """
-    lines = [f" target.{one.name} = source.{one.name}" for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    made: dict[str, Callable[[FrozenT, FrozenT], None]] = {}
-    exec("\n".join(["def copy(source, target):", *lines]), made)  # noqa: S102  # only names of fields vary
-    return made["copy"]
+    lines = [f" target.{field.name} = source.{field.name}" for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    namespace: dict[str, Callable[[FrozenT, FrozenT], None]] = {}
+    exec("\n".join(["def copy(source, target):", *lines]), namespace)  # noqa: S102  # only names of fields vary
+    return namespace["copy"]
 
 
 def changer(kind: type[FrozenT]) -> Callable[..., FrozenT]:
@@ -31,11 +31,11 @@ def changer(kind: type[FrozenT]) -> Callable[..., FrozenT]:
     draft, copy = _draft_of(kind), copier(kind)
 
     def changed(instance: FrozenT, **changes: Any) -> FrozenT:
-        made = object.__new__(draft)
-        copy(instance, made)
+        copied = object.__new__(draft)
+        copy(instance, copied)
         for name, value in changes.items():
-            setattr(made, name, value)
-        object.__setattr__(made, "__class__", kind)
-        return made
+            setattr(copied, name, value)
+        object.__setattr__(copied, "__class__", kind)
+        return copied
 
     return changed

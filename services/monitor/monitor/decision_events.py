@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from monitor.guardian import MESSAGES, GuardianDecision
+from monitor.guardian import MESSAGE_STEPS, GuardianDecision
 from monitor.sandbox_state import Outcome, Steering
 from sandherd.contracts.events.monitor import (
     MonitorGuardianAnalysed,
@@ -13,13 +13,13 @@ from sandherd.contracts.events.monitor import (
 _RECOVERED: Final = "recovered"
 
 
-def analysed(decision: GuardianDecision) -> MonitorGuardianAnalysed:
+def analysis_event(decision: GuardianDecision) -> MonitorGuardianAnalysed:
     """The event of a pattern that the guardian has found."""
     pattern, steering = decision.pattern, decision.steering
     return MonitorGuardianAnalysed(
         rule=pattern.rule,
         needs_steering=steering is not None,
-        steering_type=decision.reached if steering is None else steering.step,
+        steering_type=decision.step if steering is None else steering.step,
         summary=pattern.summary,
         evidence=[str(id) for id in pattern.evidence],
         pattern=pattern.key,
@@ -27,12 +27,12 @@ def analysed(decision: GuardianDecision) -> MonitorGuardianAnalysed:
     )
 
 
-def decided(steering: Steering) -> MonitorInterventionDecided:
+def decision_event(steering: Steering) -> MonitorInterventionDecided:
     """The event of a decision to intervene."""
     return MonitorInterventionDecided(
         rule=steering.rule,
         step=steering.step,
-        message_id=steering.message if steering.step in MESSAGES else None,
+        message_id=steering.message if steering.step in MESSAGE_STEPS else None,
         correlation_id=steering.correlation,
         intervention_number=steering.number,
         message=steering.text,
@@ -43,7 +43,7 @@ def decided(steering: Steering) -> MonitorInterventionDecided:
     )
 
 
-def concluded(steering: Steering, outcome: Outcome) -> MonitorInterventionOutcome:
+def outcome_event(steering: Steering, outcome: Outcome) -> MonitorInterventionOutcome:
     """The event of an intervention's outcome."""
     return MonitorInterventionOutcome(
         correlation_id=steering.correlation,

@@ -110,7 +110,7 @@ class Enforcement:
             self.herd.disable(key, failure)
             return
         if event is not None:
-            self.herd.fold_own(key, event)
+            self.herd.fold_published(key, event)
             self._meters.count("sandherd_findings_total", rule=finding.rule)
 
     async def _is_confirmed(self, state: SandboxActivity, finding: Finding, now: datetime) -> bool:
@@ -138,28 +138,28 @@ class Enforcement:
         analysed = await self._actions.publish_pattern(state, decision, now)
         step, rule = "observe", decision.pattern.rule
         if decision.steering is None:
-            self.herd.fold_own(key, analysed)
+            self.herd.fold_published(key, analysed)
         else:
             step = decision.steering.step
             decided = await self._actions.publish_decision(state, decision.steering, now)
             if decided is None:
                 _log.info("decision already stored, not repeated", sandbox=state.sandbox, rule=rule)
                 return
-            self.herd.fold_own(key, decided)
+            self.herd.fold_published(key, decided)
         _log.info("pattern found in an agent's behaviour", sandbox=state.sandbox, rule=rule, step=step)
         self._meters.count("sandherd_steerings_total", rule=rule, step=step)
 
     async def _send(self, key: Key, now: datetime) -> None:
         """Send the next command of an intervention, or send it again."""
         state = self.herd.live.get(key)
-        sending = guardian.to_send(state, now) if state is not None else None
+        sending = guardian.command_to_send(state, now) if state is not None else None
         if state is None or state.steering is None or sending is None:
             return
         self._lease.check()
         await self._actions.send(state, state.steering, sending, now)
         current = self.herd.live.get(key)  # events may have been read meanwhile
         if current is not None:
-            self.herd.replace(guardian.sent(current, sending, now))
+            self.herd.replace(guardian.after_command(current, sending, now))
 
     def _suggest(self, key: Key, now: datetime) -> None:
         """Request that the model assesses a soft pattern, if there is one."""
@@ -182,7 +182,7 @@ class Enforcement:
             event = await self._actions.publish_assessment(state, rule, self._assessor.name, assessment, now)
             if event is None:
                 return
-            self.herd.fold_own(suspicion.key, event)
+            self.herd.fold_published(suspicion.key, event)
             self._meters.count("sandherd_assessments_total", rule=rule, verdict=assessment.verdict or "none")
 
     async def _publish_outcome(self, key: Key, now: datetime) -> None:
@@ -194,5 +194,5 @@ class Enforcement:
         event = await self._actions.publish_outcome(state, state.steering, outcome, now)
         if event is None:
             return
-        self.herd.fold_own(key, event)
+        self.herd.fold_published(key, event)
         self._meters.count("sandherd_interventions_total", rule=state.steering.rule, outcome=outcome)

@@ -20,22 +20,22 @@ ResultT = TypeVar("ResultT")
 
 
 class RuleFailedError(Exception):
-    """A rule has raised an error. `reason` has the error and its place, for users."""
+    """A rule has raised an error. `reason` has the class of the error, and the file and line, for users."""
 
-    def __init__(self, rule: str, step: str, error: Exception) -> None:
+    def __init__(self, rule: str, operation: str, error: Exception) -> None:
         last = extract_tb(error.__traceback__)[-1]
         self.rule = rule
         # The text of the error is omitted, because it may contain what a sandbox has published.
-        self.reason = f"{step}: {type(error).__name__} ({PurePath(last.filename).name}:{last.lineno})"
+        self.reason = f"{operation}: {type(error).__name__} ({PurePath(last.filename).name}:{last.lineno})"
         super().__init__(f"{rule}: {self.reason}")
 
 
-def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, number: int) -> SandboxActivity:
+def after_observation(state: SandboxActivity, observation: Observation, rules: RuleSet, number: int) -> SandboxActivity:
     """The state after each rule that reads the observation has folded it into its part.
 
     `number` is the stream sequence of the last event.
     """
-    folding = rules.folding(observation.event.type, ends_call=observation.call is not None)
+    folding = rules.rules_folding(observation.event.type, ends_call=observation.call is not None)
     if not folding:
         return state.changed(number=number)
     parts, disabled, steering = dict(state.parts), state.disabled, state.steering
@@ -45,11 +45,11 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
         if (disabled and name in disabled) or not (has_data or active.rule.folds_output):
             continue
         try:
-            before = parts.get(name, active.new_part)
-            part = active.rule.fold(before, observation, state)
+            earlier_part = parts.get(name, active.new_part)
+            part = active.rule.fold(earlier_part, observation, state)
             if steering is not None and steering.watched == name:
-                steering = _observed(steering, active.rule, part, observation, state.turn)
-            if part is not before:
+                steering = _steering_after(steering, active.rule, part, observation, state.turn)
+            if part is not earlier_part:
                 parts[name] = part
         except Exception as error:  # noqa: BLE001  # whatever it raises, it must not stop the watch of all sandboxes
             disabled = {**disabled, name: RuleFailedError(name, "fold", error).reason}
@@ -62,11 +62,11 @@ def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> Sandbox
 
     The rules no longer count what the agent did before.
     """
-    parts = {name: part for name, part in state.parts.items() if name not in rules.of_an_episode}
+    parts = {name: part for name, part in state.parts.items() if name not in rules.reset_in_new_episode}
     return state.changed(parts=parts, episode_at=at, assessed=NONE_ASSESSED)
 
 
-def first_found(
+def first_finding(
     rules: Iterable[ActiveRule[FoundT]], state: SandboxActivity, now: datetime
 ) -> tuple[AnyRule, FoundT] | None:
     """The first of these rules with a finding, and its finding. Raises `RuleFailedError`."""
@@ -76,9 +76,9 @@ def first_found(
             if (disabled and active.name in disabled) or (muted and is_muted(state, active.name, now)):
                 continue
             part = parts.get(active.name, active.new_part) if parts else active.new_part
-            found = active.evaluate(part, state, now, active.thresholds)
-            if found is not None:
-                return active.rule, found
+            result = active.evaluate(part, state, now, active.thresholds)
+            if result is not None:
+                return active.rule, result
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
         assert active is not None
         raise RuleFailedError(active.name, "decision", error) from error
@@ -98,27 +98,27 @@ def is_active(name: str, state: SandboxActivity, rules: RuleSet) -> bool:
     return isinstance(rules.by_name.get(name), GuardianRule) and name not in state.disabled
 
 
-def pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None:
+def current_pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None:
     """The pattern that an active guardian rule sees at present, even below its thresholds. Raises `RuleFailedError`."""
     rule = rules.by_name[name]
     assert isinstance(rule, GuardianRule)
     return call(rule, "pattern", rule.pattern, part_of(state, rule, rules))
 
 
-def reached(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
+def reached_step(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
     """The highest step whose threshold a pattern's count reaches. None if it reaches none. Raises `RuleFailedError`."""
     return call(rule, "step", rule.step, pattern, rules.thresholds[rule.name])
 
 
-def call(rule: AnyRule, step: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
+def call(rule: AnyRule, operation: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
     """Call a method of a rule. Raises `RuleFailedError` if the method raises an error."""
     try:
         return method(*arguments)
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
-        raise RuleFailedError(rule.name, step, error) from error
+        raise RuleFailedError(rule.name, operation, error) from error
 
 
-def disabled(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivity:
+def without_rule(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivity:
     """The state without the rule that failed."""
     parts = {name: part for name, part in state.parts.items() if name != failure.rule}
     return state.changed(parts=parts, disabled={**state.disabled, failure.rule: failure.reason})
@@ -130,10 +130,10 @@ def part_of(state: SandboxActivity, rule: AnyRule, rules: RuleSet) -> Any:
     return rules.new_parts.get(rule.name) if part is None else part
 
 
-def _observed(steering: Steering, rule: AnyRule, part: Any, observation: Observation, turn: int) -> Steering:
-    """The intervention after an observation of the rule that recognises its pattern: the repetitions are counted.
+def _steering_after(steering: Steering, rule: AnyRule, part: Any, observation: Observation, turn: int) -> Steering:
+    """The intervention after an observation, with the repetitions that its rule recognises in it.
 
-    Unchanged before the agent has received the intervention, and once it has an outcome.
+    The intervention is unchanged before the agent has received it, and once it has an outcome.
     """
     if not isinstance(rule, GuardianRule) or steering.received_at is None or steering.outcome is not None:
         return steering
@@ -142,6 +142,6 @@ def _observed(steering: Steering, rule: AnyRule, part: Any, observation: Observa
         return steering
     if not repeated:
         return replace(steering, others=steering.others + 1)
-    seen = (observation.event.id,) if observation.event.id else ()
-    ids = (*steering.repeated, *seen)[-MAX_CITED:]
-    return replace(steering, repeats=steering.repeats + 1, others=0, clear_turn=turn, repeated=ids)
+    event_ids = (observation.event.id,) if observation.event.id else ()
+    cited = (*steering.repeated, *event_ids)[-MAX_CITED:]
+    return replace(steering, repeats=steering.repeats + 1, others=0, clear_turn=turn, repeated=cited)

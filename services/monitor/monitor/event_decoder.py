@@ -27,13 +27,14 @@ from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.subjects import read_event_subject
 
 DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
+"""The domains whose events are about sandboxes."""
 ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskCancelled.type})
 """The spawner's events that end an attempt, even if its agent still runs. They are read as events of the attempt's
 sandbox."""
 
 _MIN_EVENT_BYTES: Final = 100
 """Minimum size of an envelope, in bytes."""
-_PARSED: Final[tuple[type[EventData], ...]] = (
+_PARSED_EVENTS: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
     *(AgentTurnCompleted, AgentUsage, Outcome, AgentFileEdited, AgentSystemMessage),
     *(IdleFinding, MonitorGuardianAnalysed, MonitorInterventionDecided, MonitorInterventionOutcome),
@@ -41,7 +42,7 @@ _PARSED: Final[tuple[type[EventData], ...]] = (
     *(model for rule in registry.RULES for model in rule.reads),
 )
 READ: Final = frozenset(
-    name for name, model in EVENTS.items() if model.opens or model.closes or issubclass(model, _PARSED)
+    name for name, model in EVENTS.items() if model.opens or model.closes or issubclass(model, _PARSED_EVENTS)
 )
 """The event types whose content is parsed."""
 
@@ -49,8 +50,8 @@ READ: Final = frozenset(
 def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
     """The event in a message. None if the event is not about a watched entity.
 
-    event-ingest stores events that break the contract in DEAD. Here, such an event only shows that the sandbox runs,
-    because the broker has checked nothing but its subject.
+    event-ingest stores events that break the contract in the stream DEAD. Here, such an event only shows that the
+    sandbox runs, because the broker has checked only its subject.
     """
     try:
         project, entity, event_type = read_event_subject(subject)
@@ -67,8 +68,8 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEv
         event = read_event(subject, document)
     except ContractError:
         return ObservedEvent(project, entity, event_type, number, at, size=size, junk=True)
-    about = event.data, event.id, event.taskid, event.traceparent
-    return ObservedEvent(project, entity, event_type, number, at, *about, size=size, sequence=event.sequence)
+    attributes = event.data, event.id, event.taskid, event.traceparent
+    return ObservedEvent(project, entity, event_type, number, at, *attributes, size=size, sequence=event.sequence)
 
 
 def _is_junk(document: bytes) -> bool:
@@ -86,5 +87,5 @@ def _attempt_end(subject: str, document: bytes, number: int, at: datetime) -> Ob
     except ContractError:
         return None
     sandbox = getattr(event.data, "sandbox", None)
-    about = event.data, event.id, event.subject, event.traceparent
-    return ObservedEvent(event.project, sandbox, event.type, number, at, *about) if sandbox else None
+    attributes = event.data, event.id, event.subject, event.traceparent
+    return ObservedEvent(event.project, sandbox, event.type, number, at, *attributes) if sandbox else None

@@ -31,15 +31,16 @@ from sandherd.telemetry import logs
 
 STREAM: Final = "EVENTS"
 _ALL_SUBJECTS: Final = BY_STREAM[STREAM].subjects[0]
-_MAX_WAITING: Final = 8000
+_MAX_WAITING_EVENTS: Final = 8000
 _MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size in bytes of the new events that wait in memory. If it is exceeded, they are dropped, and read from the
-stream later."""
+"""Maximum number, and maximum size in bytes, of the new events that wait in memory. If there are more, all of them are
+dropped, and read from the stream later."""
 _BATCH_EVENTS: Final = 1000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _CHECK_SECONDS: Final = 1.0
 """Seconds without a new event after which the stream is read, to check that it responds."""
 _MAX_SILENCE_SECONDS: Final = 6.0
+"""Seconds without a reply of the stream after which readiness reports a problem."""
 _READ_ERRORS: Final = (TimeoutError, nats.errors.Error, OSError, KeyError, ValueError)
 _log: Final = logs.get("event_reader")
 
@@ -79,7 +80,7 @@ class EventReader:
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._next_sequence = 0
-        self._replied_at = 0.0
+        self._last_reply_at = 0.0
 
     async def start(self, position: int | None = None) -> int:
         """Start reading after `position`; None means after the last event in the stream. Returns the actual position.
@@ -125,7 +126,7 @@ class EventReader:
         headers = msg.headers or {}
         if SEQUENCE_HEADER not in headers:
             return  # published to this subject by a client, not republished by the stream
-        if len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + len(msg.data) > _MAX_WAITING_BYTES:
+        if len(self._waiting) >= _MAX_WAITING_EVENTS or self._waiting_bytes + len(msg.data) > _MAX_WAITING_BYTES:
             self._drop_waiting()
         self._waiting.append((int(headers[SEQUENCE_HEADER]), msg))
         self._waiting_bytes += len(msg.data)
@@ -137,7 +138,7 @@ class EventReader:
 
     def _pop_consecutive(self) -> EventBatch | None:
         """The waiting events that directly follow the last event that was read. None if there are none."""
-        found: list[Delivery] = []
+        events: list[Delivery] = []
         last: Msg | None = None
         count = 0
         while self._waiting and self._waiting[0][0] <= self._next_sequence and count < _BATCH_EVENTS:
@@ -147,10 +148,10 @@ class EventReader:
                 continue
             last, self._next_sequence, count = msg, sequence + 1, count + 1
             if self._wanted((msg.headers or {}).get(STORED_SUBJECT, "")):
-                found.append(_delivery(read_stored(msg.headers or {}, msg.data)))
+                events.append(_delivery(read_stored(msg.headers or {}, msg.data)))
         if last is None:
             return None
-        return EventBatch(found, self._next_sequence - 1, read_stored(last.headers or {}, b"").at)
+        return EventBatch(events, self._next_sequence - 1, read_stored(last.headers or {}, b"").at)
 
     async def _read(self) -> EventBatch | None:
         batch = await self.read_from(self._next_sequence, self._wanted)
@@ -169,7 +170,7 @@ class EventReader:
             )
         except _READ_ERRORS as error:
             raise ConsumerUnresponsiveError(f"{STREAM} can't be read: {error!r}") from error
-        self._replied_at = time.monotonic()
+        self._last_reply_at = time.monotonic()
         if not batch:
             return None
         events = [_delivery(stored) for stored in batch if wanted(stored.subject)]
@@ -205,7 +206,7 @@ class EventReader:
         info: dict[str, Any] = json.loads(reply.data)
         if "error" in info:
             raise nats.errors.Error(str(info["error"].get("description")))
-        self._replied_at = time.monotonic()
+        self._last_reply_at = time.monotonic()
         return info
 
     def problem(self) -> str | None:
@@ -214,7 +215,7 @@ class EventReader:
             return "no connection to the broker"
         if self._subscription is None:
             return "not subscribed yet"
-        silence = time.monotonic() - self._replied_at
+        silence = time.monotonic() - self._last_reply_at
         return f"nothing received for {silence:.0f} s" if silence > _MAX_SILENCE_SECONDS else None
 
 

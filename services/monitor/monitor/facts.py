@@ -13,7 +13,7 @@ from sandherd.contracts.events.call_facts import CheckKind, ToolOutcome
 MAX_CALLS: Final = 64
 """Maximum number of calls in flight that are tracked for a sandbox; further calls are ignored."""
 MAX_CLOSED: Final = 64
-"""Maximum number of ended calls that are remembered: if the end of a call is stored before its beginning, the call must
+"""Maximum number of ended calls that are remembered. If the end of a call is stored before its beginning, the call must
 not count as running."""
 
 MAX_CONTENTS: Final = 16
@@ -21,7 +21,7 @@ MAX_CONTENTS: Final = 16
 new."""
 _NOT_EXECUTED: Final = frozenset({"outage", "denied", "refused", "cancelled"})
 
-OF_USERS: Final = frozenset({"user_message", "interrupt"})
+USER_MESSAGES: Final = frozenset({"user_message", "interrupt"})
 """The types of messages that users send; the monitor sends interrupts, too."""
 GUARDIAN: Final = "guardian"
 CONDUCTOR: Final = "conductor"
@@ -30,8 +30,8 @@ SENDERS: Final = frozenset({GUARDIAN, CONDUCTOR, BUDGETS})
 """The senders of the monitor's own messages."""
 
 NO_CALLS: Final[Mapping[str, "Call"]] = {}
-"""Shared by all sandboxes without a call in flight: an empty mapping for each would take most of the memory of its
-state."""
+"""Shared by all sandboxes without a call in flight, because an empty mapping for each would take most of the memory of
+its state."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -214,5 +214,5 @@ class Facts:
 
         Time before a resume does not count, because a paused sandbox can do nothing.
         """
-        known = (at for at in (self.resumed_at, *moments) if at is not None)
-        return max(known, default=self.started_at)
+        known_moments = (at for at in (self.resumed_at, *moments) if at is not None)
+        return max(known_moments, default=self.started_at)

@@ -22,11 +22,14 @@ MAX_PATH: Final = 512
 """Maximum size of a path, in bytes. A file with a longer path is left out."""
 _MAX_LINE: Final = 2**32 - 1
 _MAX_COUNT: Final = 2**16 - 1
-_HEAD: Final = struct.Struct("<HIHB?")
+_HEADER: Final = struct.Struct("<HIHB?")
+"""The size of the path, the time in seconds since 1970, the numbers of edits and of ranges, and whether a digest
+follows."""
 _RANGE: Final = struct.Struct("<II")
-_DIGEST: Final = 32
+_DIGEST_BYTES: Final = 32
 _HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 Range = tuple[int, int]
+"""The first and the last line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +44,18 @@ class FileEdit:
     count: int
 
 
-def folded(packed: bytes, event: ObservedEvent) -> bytes:
+def after_edit(packed: bytes, event: ObservedEvent) -> bytes:
     """The edits after an event; the same object if the event is not an edit."""
     data = event.data
     if not isinstance(data, AgentFileEdited):
         return packed
-    edits = {edit.path: edit for edit in unpacked(packed)}
-    former = edits.pop(data.previous_path, None) if data.previous_path is not None else None
-    before = edits.pop(data.file_path, former)
+    edits = {edit.path: edit for edit in unpack(packed)}
+    renamed_edit = edits.pop(data.previous_path, None) if data.previous_path is not None else None
+    earlier = edits.pop(data.file_path, renamed_edit)
     digest = bytes.fromhex(data.content_sha256) if data.content_sha256 else None
-    found = merged((*(before.ranges if before else ()), *ranges_of(data.full_diff or data.diff_preview)))
-    count = min(_MAX_COUNT, before.count + 1 if before else 1)
-    edits[data.file_path] = FileEdit(data.file_path, digest, found, event.at, count)
+    ranges = merge_ranges((*(earlier.ranges if earlier else ()), *ranges_of(data.full_diff or data.diff_preview)))
+    count = min(_MAX_COUNT, earlier.count + 1 if earlier else 1)
+    edits[data.file_path] = FileEdit(data.file_path, digest, ranges, event.at, count)
     return pack(edits.values())
 
 
@@ -64,9 +67,11 @@ def pack(edits: Iterable[FileEdit]) -> bytes:
         path = edit.path.encode()
         if len(path) > MAX_PATH:
             continue
-        head = _HEAD.pack(len(path), int(edit.at.timestamp()), edit.count, len(edit.ranges), edit.digest is not None)
-        ranges = b"".join(_RANGE.pack(*one) for one in edit.ranges)
-        piece = b"".join((head, path, edit.digest or b"", ranges))
+        header = _HEADER.pack(
+            len(path), int(edit.at.timestamp()), edit.count, len(edit.ranges), edit.digest is not None
+        )
+        ranges = b"".join(_RANGE.pack(*edited_range) for edited_range in edit.ranges)
+        piece = b"".join((header, path, edit.digest or b"", ranges))
         size += len(piece)
         if size > MAX_BYTES or len(pieces) >= MAX_EDITS:
             break
@@ -74,24 +79,24 @@ def pack(edits: Iterable[FileEdit]) -> bytes:
     return b"".join(reversed(pieces))
 
 
-def unpacked(packed: bytes) -> Iterator[FileEdit]:
+def unpack(packed: bytes) -> Iterator[FileEdit]:
     """The edits, oldest first."""
-    place = 0
-    while place < len(packed):
-        length, seconds, count, ranges, has_digest = _HEAD.unpack_from(packed, place)
-        place += _HEAD.size
-        path = packed[place : place + length].decode()
-        place += length
-        digest = packed[place : place + _DIGEST] if has_digest else None
-        place += _DIGEST if has_digest else 0
-        end = place + ranges * _RANGE.size
-        found = tuple((first, last) for first, last in _RANGE.iter_unpack(packed[place:end]))
-        place = end
-        yield FileEdit(path, digest, found, datetime.fromtimestamp(seconds, UTC), count)
+    offset = 0
+    while offset < len(packed):
+        length, seconds, count, range_count, has_digest = _HEADER.unpack_from(packed, offset)
+        offset += _HEADER.size
+        path = packed[offset : offset + length].decode()
+        offset += length
+        digest = packed[offset : offset + _DIGEST_BYTES] if has_digest else None
+        offset += _DIGEST_BYTES if has_digest else 0
+        end = offset + range_count * _RANGE.size
+        edited_ranges = tuple((first, last) for first, last in _RANGE.iter_unpack(packed[offset:end]))
+        offset = end
+        yield FileEdit(path, digest, edited_ranges, datetime.fromtimestamp(seconds, UTC), count)
 
 
 def ranges_of(diff: str) -> Iterator[Range]:
-    """The lines that a unified diff changes, by their numbers in the new text.
+    """The ranges of lines that a unified diff changes, by their numbers in the new text.
 
     If lines are only removed, the line before them counts as changed.
     """
@@ -101,7 +106,7 @@ def ranges_of(diff: str) -> Iterator[Range]:
     for text in diff.split("\n"):
         sign, hunk = text[:1], _HUNK.match(text)
         if sign not in {"+", "-", "\\"} and line is not None:
-            yield from _range(added, line, removed=removed)
+            yield from _changed_range(added, line, removed=removed)
             added, removed = [], False
         if hunk:
             line = min(int(hunk[1][:10]), _MAX_LINE)
@@ -111,17 +116,17 @@ def ranges_of(diff: str) -> Iterator[Range]:
         if line is not None and not hunk and sign in {"+", " "}:
             line = min(line + 1, _MAX_LINE)
     if line is not None:
-        yield from _range(added, line, removed=removed)
+        yield from _changed_range(added, line, removed=removed)
 
 
-def _range(added: list[int], line: int, *, removed: bool) -> Iterator[Range]:
+def _changed_range(added: list[int], line: int, *, removed: bool) -> Iterator[Range]:
     if added:
         yield added[0], added[-1]
     elif removed:
         yield max(1, line - 1), max(1, line - 1)
 
 
-def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """The ranges in order, without overlaps. If there are more than `MAX_RANGES`, the nearest ones are joined."""
     result: list[Range] = []
     for first, last in sorted(ranges):
@@ -131,6 +136,6 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
             result.append((first, last))
     if len(result) <= MAX_RANGES:
         return tuple(result)
-    by_gap = sorted(range(1, len(result)), key=lambda place: result[place - 1][1] - result[place][0])
+    by_gap = sorted(range(1, len(result)), key=lambda index: result[index - 1][1] - result[index][0])
     starts = [0, *sorted(by_gap[: MAX_RANGES - 1]), len(result)]
     return tuple((result[start][0], result[end - 1][1]) for start, end in pairwise(starts))

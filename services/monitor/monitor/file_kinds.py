@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-_FOLDERS: Final = frozenset(
+_GENERATED_FOLDERS: Final = frozenset(
     {"node_modules", "dist", "build", "target", "out", "coverage", "htmlcov", "vendor", "__pycache__", "__snapshots__"}
     | {"log", "logs", "tmp"}
 )
-_LOCKS: Final = frozenset({"package-lock.json", "pnpm-lock.yaml", "go.sum", "bun.lockb", "npm-shrinkwrap.json"})
+_LOCK_FILES: Final = frozenset({"package-lock.json", "pnpm-lock.yaml", "go.sum", "bun.lockb", "npm-shrinkwrap.json"})
 _GENERATED_FILES: Final = re.compile(
     r".*\.(?:lock|log|out|tmp|bak|orig|rej|pid|map|snap|pyc|class|o|so|db|sqlite3?|cache|coverage|tsbuildinfo|egg-info)"
     r"|\.coverage|(?:coverage|junit|report).*\.(?:xml|json|html)|.*\.min\.(?:js|css)|.*(?:_pb2(?:_grpc)?\.pyi?|\.pb\.go|\.g\.dart|_generated\.\w+|\.generated\.\w+)"
 )
-_RESTORES: Final = re.compile(
+_RESTORING_COMMAND: Final = re.compile(
     r"\bgit\b[^;&|\n]{0,100} (?:stash|checkout|restore|reset|switch|bisect|revert|rebase|apply)\b"
 )
-_MAX_COMMAND: Final = 2000
-_DOCUMENTS: Final = frozenset({".md", ".mdx", ".rst", ".adoc", ".txt", ".tex", ".org"})
-_NO_DOCUMENTS: Final = ("requirements", "constraints", "CMakeLists", "robots")
+_MAX_COMMAND_LENGTH: Final = 2000
+_DOCUMENT_SUFFIXES: Final = frozenset({".md", ".mdx", ".rst", ".adoc", ".txt", ".tex", ".org"})
+_NO_DOCUMENT_PREFIXES: Final = ("requirements", "constraints", "CMakeLists", "robots")
 _DOCUMENT_NAMES: Final = frozenset(
     {"LICENSE", "NOTICE", "AUTHORS", "CHANGELOG", "README", "CONTRIBUTING", "CODEOWNERS"}
 )
@@ -28,7 +28,7 @@ _DOCUMENT_NAMES: Final = frozenset(
 def is_generated(path: str) -> bool:
     """Whether programs usually write this file: lock files, build output, caches, logs, reports, and hidden folders."""
     *folders, name = path.split("/")
-    if name in _LOCKS or any(folder in _FOLDERS or _is_hidden(folder) for folder in folders):
+    if name in _LOCK_FILES or any(folder in _GENERATED_FOLDERS or _is_hidden(folder) for folder in folders):
         return True
     return _GENERATED_FILES.fullmatch(name) is not None
 
@@ -36,9 +36,9 @@ def is_generated(path: str) -> bool:
 def is_documentation(path: str) -> bool:
     """Whether this file is a text for readers, which no test or other check can be run on."""
     file = PurePosixPath(path)
-    if file.name.startswith(_NO_DOCUMENTS):
+    if file.name.startswith(_NO_DOCUMENT_PREFIXES):
         return False
-    return file.suffix.lower() in _DOCUMENTS or file.stem in _DOCUMENT_NAMES
+    return file.suffix.lower() in _DOCUMENT_SUFFIXES or file.stem in _DOCUMENT_NAMES
 
 
 def _is_hidden(folder: str) -> bool:
@@ -55,9 +55,9 @@ def shell_command(tool_input: Mapping[str, Any]) -> str | None:
     command = tool_input.get("command") or tool_input.get("cmd")
     if isinstance(command, list):
         command = " ".join(map(str, command[:40]))
-    return command[:_MAX_COMMAND] if isinstance(command, str) else None
+    return command[:_MAX_COMMAND_LENGTH] if isinstance(command, str) else None
 
 
 def restores_files(command: str | None) -> bool:
     """Whether a command restores files from git, which does not count as an edit."""
-    return command is not None and "git" in command and _RESTORES.search(command) is not None
+    return command is not None and "git" in command and _RESTORING_COMMAND.search(command) is not None

@@ -1,6 +1,6 @@
-"""Locations in the file system of a sandbox, derived from the text of paths: nothing is resolved in the sandbox.
+"""Locations in the file system of a sandbox, derived only from the text of paths.
 
-Pure.
+Pure: nothing is resolved in the sandbox.
 """
 
 import re
@@ -12,7 +12,7 @@ _HOME: Final = re.compile(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)")
 _TEMPORARY: Final = re.compile(
     r"^(?:/tmp|/var/tmp|/private/tmp|/private/var/folders|/dev/shm|\$TMPDIR|\$\{TMPDIR\}|\$TMP|\$TEMP)(?=/|$)"
 )
-_CACHES: Final = re.compile(
+_CACHE: Final = re.compile(
     r"^(?:(?:~|/root|/home/[^/]+|/Users/[^/]+)/(?:\.cache|\.npm|\.cargo/registry|\.gradle/caches|\.m2/repository|\.pnpm-store"
     r"|\.yarn|\.bun/install|\.local/share/Trash|go/pkg)(?:/|$)|/var/cache/|/var/lib/apt/lists(?:/|$))"
 )
@@ -20,10 +20,10 @@ _CACHES: Final = re.compile(
 _SYSTEM: Final = re.compile(
     r"^/(?:bin|boot|dev|etc|lib|lib32|lib64|opt|proc|run|sbin|srv|sys|usr|var|Library|System|Applications)(?:/|$)"
 )
-_HOMES: Final = re.compile(r"^(?:~|/root|/home/[^/]+|/Users/[^/]+)(?:/[^/]+)?$")
+_HOME_FOLDER: Final = re.compile(r"^(?:~|/root|/home/[^/]+|/Users/[^/]+)(?:/[^/]+)?$")
 """A user's home, or a folder directly in it. A deeper folder may be a work tree."""
 _SHELL_EXPANSION: Final = re.compile(r"[$`]")
-_CREDENTIALS: Final = re.compile(
+_CREDENTIAL_FILE: Final = re.compile(
     r"(?:^|/)(?:\.ssh/(?:id_[^/.]+|[^/]+\.pem|[^/]+_rsa|[^/]+_ed25519|identity|\*)|\.netrc|\.git-credentials"
     r"|\.aws/(?:credentials|sso/cache/[^/]+|cli/cache/[^/]+)|\.azure/(?:accessTokens\.json|msal_token_cache[^/]*)"
     r"|(?:\.config/)?gcloud/(?:application_default_credentials\.json|credentials\.db|access_tokens\.db|legacy_credentials/.+)"
@@ -33,6 +33,7 @@ _CREDENTIALS: Final = re.compile(
     r"|^/proc/[^/]+/environ$"
 )
 MAX_DEPTH: Final = 64
+"""Maximum depth. It is also assumed for an unknown working directory, so that its relative paths are not outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,11 @@ def after_cd(shell_location: ShellLocation, folder: str) -> ShellLocation:
         return ShellLocation(shell_location.work_tree, "", MAX_DEPTH)
     if path.startswith(("/", "~")):
         path = normpath(path)
-        inside = _depth_in_work_tree(shell_location.work_tree, path)
+        depth = _depth_in_work_tree(shell_location.work_tree, path)
         return (
             ShellLocation(shell_location.work_tree, path)
-            if inside is None
-            else ShellLocation(shell_location.work_tree, "", inside)
+            if depth is None
+            else ShellLocation(shell_location.work_tree, "", depth)
         )
     if shell_location.folder:
         return after_cd(shell_location, f"{shell_location.folder}/{path}")
@@ -76,11 +77,11 @@ def deleted_outside(shell_location: ShellLocation, path: str) -> bool:
         return False
     if not path.startswith(("/", "~")):
         if not shell_location.folder:
-            return shell_location.depth + _lowest(path) < 0
+            return shell_location.depth + _lowest_depth(path) < 0
         path = f"{shell_location.folder}/{path}"
     path = normpath(path)
     path = re.sub(r"^//", "/", path)
-    if _TEMPORARY.match(path) or _CACHES.match(path):
+    if _TEMPORARY.match(path) or _CACHE.match(path):
         return False
     return (
         not _depth_in_work_tree(shell_location.work_tree, path) if shell_location.work_tree else _is_known_outside(path)
@@ -89,7 +90,7 @@ def deleted_outside(shell_location: ShellLocation, path: str) -> bool:
 
 def is_credential(path: str) -> bool:
     """Whether this is the usual path of a file in which programs store credentials."""
-    return _CREDENTIALS.search(_HOME.sub("~", path)) is not None
+    return _CREDENTIAL_FILE.search(_HOME.sub("~", path)) is not None
 
 
 def _is_known_outside(path: str) -> bool:
@@ -99,7 +100,7 @@ def _is_known_outside(path: str) -> bool:
     """
     if _SYSTEM.match(path):
         return not path.startswith("/var/lib/") or path.count("/") <= 3
-    return path == "/" or path.count("/") == 1 or _HOMES.match(path) is not None
+    return path == "/" or path.count("/") == 1 or _HOME_FOLDER.match(path) is not None
 
 
 def _depth_in_work_tree(work_tree: str, path: str) -> int | None:
@@ -121,7 +122,7 @@ def _depth_change(path: str) -> int:
     return sum(-1 if part == ".." else 1 for part in path.split("/") if part not in {"", "."})
 
 
-def _lowest(path: str) -> int:
+def _lowest_depth(path: str) -> int:
     """The lowest depth that a relative path reaches, relative to its starting folder."""
     depth = lowest = 0
     for part in path.split("/"):

@@ -21,9 +21,8 @@ from sandherd.contracts.names import DerivedIds
 RESEND_AFTER: Final = 10.0
 """Seconds in which a service must carry out a command. After that, the command is sent again."""
 CLEAR_AFTER: Final = 10
-"""The agent counts as recovered after this number of turns without the pattern, or of observations of the rule (such as
-calls) without it, which may be within one turn."""
-MESSAGES: Final = frozenset({"nudge", "interrupt"})
+"""An agent has recovered after this number of turns, or of the rule's observations (calls), without the pattern."""
+MESSAGE_STEPS: Final = frozenset({"nudge", "interrupt"})
 """The steps that send a message."""
 
 
@@ -32,7 +31,7 @@ class GuardianDecision:
     """The decision about a pattern: an intervention (`steering`), or only to publish the pattern."""
 
     pattern: Pattern
-    reached: SteeringStep
+    step: SteeringStep
     """The step that the pattern leads to; if the maximum is `observe`, the step that its count reaches."""
     steering: Steering | None = None
 
@@ -60,18 +59,18 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
     """
     if state.ended or state.stopping or state.paused or state.found is not None:
         return None
-    highest, accepts = intervention_ladder.maximum(state, rules), _accepts_intervention(state, now, rules)
+    highest, accepts = intervention_ladder.maximum_step(state, rules), _accepts_intervention(state, now, rules)
     all_count = accepts or (highest == "observe" and state.finished_at is None)
-    for active in rules.guardian if all_count else rules.published_only:
+    for active in rules.guardian if all_count else rules.observing:
         if active.name in state.disabled or is_muted(state, active.name, now):
             continue
         rule, part = active.rule, state.parts.get(active.name, active.new_part)
         assert isinstance(rule, GuardianRule)
         pattern = call(rule, "decision", rule.evaluate, part, state, now, active.thresholds)
-        step = intervention_ladder.due(state, rule, pattern, rules) if pattern is not None else None
+        step = intervention_ladder.due_step(state, rule, pattern, rules) if pattern is not None else None
         if pattern is None or step is None or not _may_act(rule, state, rules):
             continue
-        step = evaluation.reached(rule, pattern, rules) or step if highest == "observe" else step
+        step = evaluation.reached_step(rule, pattern, rules) or step if highest == "observe" else step
         decision = _decision(state, rule, pattern, step, now=now, rules=rules, ids=ids)
         if decision is not None and (accepts or decision.steering is None):
             return decision
@@ -92,7 +91,7 @@ def suspicion(state: SandboxActivity, now: datetime, rules: RuleSet) -> Pattern 
     """A soft pattern that must be assessed. Each is assessed once in an episode. Raises `RuleFailedError`."""
     if state.ended or state.stopping or state.paused or state.finished_at is not None:
         return None
-    for active in rules.assessed:
+    for active in rules.soft:
         if active.name in state.disabled or active.name in state.assessed or is_muted(state, active.name, now):
             continue
         part = state.parts.get(active.name, active.new_part)
@@ -111,28 +110,29 @@ def _decision(
     rules: RuleSet,
     ids: DerivedIds,
 ) -> GuardianDecision | None:
-    watched = rules.by_name.get(pattern.of or rule.name)
-    highest = intervention_ladder.maximum(state, rules)
-    lowered = intervention_ladder.permitted(watched if isinstance(watched, GuardianRule) else rule, step, highest)
+    watched = rules.by_name.get(pattern.watched or rule.name)
+    highest = intervention_ladder.maximum_step(state, rules)
+    lowered = intervention_ladder.permitted_step(watched if isinstance(watched, GuardianRule) else rule, step, highest)
     if lowered == "observe":
-        return None if observed(pattern, step) in state.observed else GuardianDecision(pattern, step)
+        return None if observed_state(pattern, step) in state.observed else GuardianDecision(pattern, step)
     last = intervention_ladder.last_against(state, pattern)
-    if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
+    if pattern.watched and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the pattern's own rule repeats the last step
-    if pattern.of and not _is_seen(pattern, state, rules):
+    if pattern.watched and not _is_present(pattern, state, rules):
         return None
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
     return GuardianDecision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
 
 
-def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
+def _is_present(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
     """Whether the rule that recognises a pattern sees it at present, even below its thresholds."""
-    current = evaluation.pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
+    name = pattern.watched
+    current = evaluation.current_pattern(name, state, rules) if is_active(name, state, rules) else None
     return current is not None and current.key == pattern.key
 
 
-def observed(pattern: Pattern, step: SteeringStep) -> ObservedState:
-    """A pattern that is only published, in the form in which it is remembered."""
+def observed_state(pattern: Pattern, step: SteeringStep) -> ObservedState:
+    """The form in which a pattern that is only published is remembered."""
     return ObservedState(pattern.rule, pattern.key, pattern.began, step)
 
 
@@ -151,7 +151,7 @@ def _steering(
         pattern=pattern.key,
         evidence=pattern.evidence,
         step=step,
-        watched=pattern.of or pattern.rule,
+        watched=pattern.watched or pattern.rule,
         approval=f"pause-{id.hex}" if step == "pause" else None,
     )
 
@@ -178,8 +178,8 @@ def outcome(state: SandboxActivity, rules: RuleSet) -> Outcome | None:
     limit = call(rule, "ignored_after", rule.ignored_after, rules.thresholds[rule.name])
     if steering.repeats >= limit:
         return "ignored"
-    clear = max(steering.others, state.turn - steering.clear_turn)
-    return "recovered" if clear >= CLEAR_AFTER else None
+    clear_count = max(steering.others, state.turn - steering.clear_turn)
+    return "recovered" if clear_count >= CLEAR_AFTER else None
 
 
 def _approval_is_open(steering: Steering) -> bool:
@@ -228,20 +228,20 @@ def _next_of_cancelled(state: SandboxActivity, steering: Steering) -> NextComman
 def _next_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     if _approval_is_open(steering):
         return NextCommand.WITHDRAWAL
-    instructs = steering.answer == "continue" and bool(steering.instruction) and not steering.instructed
-    return NextCommand.INSTRUCTION if instructs and state.finished_at is None else None
+    must_instruct = steering.answer == "continue" and bool(steering.instruction) and not steering.instructed
+    return NextCommand.INSTRUCTION if must_instruct and state.finished_at is None else None
 
 
-def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
+def command_to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
     """The next command, if it was not sent yet, or was not carried out within `RESEND_AFTER` and may be lost."""
-    found = next_command(state)
-    if found is None or state.steering is None:
+    command = next_command(state)
+    if command is None or state.steering is None:
         return None
     sent = state.steering.sent_at
-    return found if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
+    return command if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
 
 
-def sent(state: SandboxActivity, sending: NextCommand, now: datetime) -> SandboxActivity:
+def after_command(state: SandboxActivity, sending: NextCommand, now: datetime) -> SandboxActivity:
     """The state after a command was sent; unchanged if the event of its effect was read meanwhile."""
     steering = state.steering
     if steering is None or next_command(state) is not sending:

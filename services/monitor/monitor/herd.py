@@ -7,7 +7,7 @@ from uuid import UUID
 
 from monitor import interventions, notices
 from monitor.assessment.allowance import TokenAllowance
-from monitor.evaluation import RuleFailedError, disabled
+from monitor.evaluation import RuleFailedError, without_rule
 from monitor.facts import Key, ObservedEvent
 from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
@@ -17,6 +17,7 @@ from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 
 MAX_TOMBSTONES: Final = 10_000
+"""Maximum number of ended sandboxes that are remembered."""
 
 
 class Herd:
@@ -40,7 +41,7 @@ class Herd:
         self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended_keys)
         """Sandboxes that ended recently, so that a late event does not add them again."""
         self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
-        """By the id of the event that caused it: a notice that is not published yet."""
+        """The notices that are not published yet, by the ids of the events that caused them."""
         self.changed: set[Key] = set(self.live)
         """Live sandboxes whose summary may have changed since it was written."""
         self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
@@ -67,7 +68,7 @@ class Herd:
             self.changed.add(key)
         return self._store(key, before, state)
 
-    def fold_own(self, key: Key, event: ObservedEvent) -> None:
+    def fold_published(self, key: Key, event: ObservedEvent) -> None:
         """Fold in an event that the monitor has just published.
 
         When it is read from the stream, it has no further effect.
@@ -87,7 +88,7 @@ class Herd:
         """Stop evaluating a rule for this sandbox, because it has failed."""
         state = self.live.get(key)
         if state is not None:
-            self._store(key, state, disabled(state, failure))
+            self._store(key, state, without_rule(state, failure))
 
     def end(self, key: Key) -> None:
         """Record that a sandbox has ended, if this is known from another source than the stream.
@@ -97,7 +98,7 @@ class Herd:
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
-            self._store(key, state, state.changed(ended=True, steering=interventions.ended_with_sandbox(state)))
+            self._store(key, state, state.changed(ended=True, steering=interventions.after_sandbox_end(state)))
 
     def remove(self, key: Key) -> None:
         """Stop watching a sandbox that has ended."""
@@ -114,8 +115,8 @@ class Herd:
     def _store(self, key: Key, before: SandboxActivity | None, state: SandboxActivity) -> SandboxActivity:
         """Store the state, unless its sandbox has ended and no outcome of an intervention is pending."""
         if state.disabled and (before is None or before.disabled is not state.disabled):
-            known = before.disabled if before is not None else {}
-            self.failures += [(key, rule) for rule in state.disabled if rule not in known]
+            known_failures = before.disabled if before is not None else {}
+            self.failures += [(key, rule) for rule in state.disabled if rule not in known_failures]
         self.live[key] = state
         if state.ended and state.steering is None:
             self.remove(key)

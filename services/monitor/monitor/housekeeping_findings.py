@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from monitor.evaluation import call, first_found, part_of
+from monitor.evaluation import call, first_finding, part_of
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import REPEAT_AFTER, AnyHousekeepingRule, Finding, HousekeepingRule
 from monitor.sandbox_state import SandboxActivity
@@ -18,11 +18,11 @@ def find(state: SandboxActivity, now: datetime, rules: RuleSet, watching_since: 
     `rules.silence`, within which a live worker must have published. A finding is repeated only after `REPEAT_AFTER`. A
     sandbox that is stopping is left to the spawner.
     """
-    if state.ended or state.stopping or _found_lately(state, now):
+    if state.ended or state.stopping or _was_found_recently(state, now):
         return None
     just_started = now - watching_since < rules.silence
-    found = first_found(rules.without_silence if just_started else rules.housekeeping, state, now)
-    return found[1] if found is not None else None
+    result = first_finding(rules.not_from_silence if just_started else rules.housekeeping, state, now)
+    return result[1] if result is not None else None
 
 
 def still_holds(finding: Finding, recorded: SharedSandboxRecord, now: datetime, rules: RuleSet) -> bool:
@@ -46,5 +46,5 @@ def _rule_of(finding: Finding, rules: RuleSet) -> AnyHousekeepingRule:
     return rule
 
 
-def _found_lately(state: SandboxActivity, now: datetime) -> bool:
+def _was_found_recently(state: SandboxActivity, now: datetime) -> bool:
     return state.found is not None and (now - state.found.at).total_seconds() < REPEAT_AFTER

@@ -19,54 +19,54 @@ _SUCCESSFUL_OUTCOMES: Final = frozenset({"obeyed", "recovered"})
 
 
 def rank(step: SteeringStep) -> int:
-    """The place of a step among all: a higher one is stronger."""
+    """The position of a step among all steps. A stronger step has a higher one."""
     return STEPS.index(step)
 
 
-def maximum(state: SandboxActivity, rules: RuleSet) -> SteeringStep:
+def maximum_step(state: SandboxActivity, rules: RuleSet) -> SteeringStep:
     """The strongest step that is permitted for this sandbox."""
     return state.max_step or rules.max_step
 
 
-def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
+def due_step(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
     """The step that a pattern leads to, before it is lowered to the maximum; None if it leads to none.
 
     Raises `RuleFailedError`.
     """
-    reached = evaluation.reached(rule, pattern, rules)
+    reached = evaluation.reached_step(rule, pattern, rules)
     if reached is None:
         return None
-    watched = rules.by_name.get(pattern.of or rule.name)
+    watched = rules.by_name.get(pattern.watched or rule.name)
     steps = tuple(watched.steps) if isinstance(watched, GuardianRule) else tuple(rule.steps)
     last = last_against(state, pattern)
-    if pattern.of:
+    if pattern.watched:
         return _after_ignored(steps, last)
     if last is None:
         return _weaker(reached, _first_step(steps))
-    above = [step for step in steps if rank(step) > rank(last.step)]
-    passed = [step for step in steps if rank(step) <= rank(last.step)]
-    allowed = above[0] if above and last.outcome == "ignored" else (passed or list(steps))[-1 if passed else 0]
+    stronger = [step for step in steps if rank(step) > rank(last.step)]
+    earlier = [step for step in steps if rank(step) <= rank(last.step)]
+    allowed = stronger[0] if stronger and last.outcome == "ignored" else (earlier or list(steps))[-1 if earlier else 0]
     return _weaker(reached, allowed)
 
 
-def permitted(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) -> SteeringStep:
+def permitted_step(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) -> SteeringStep:
     """The step, lowered to the maximum `highest`.
 
     A rule whose first step exceeds the maximum sends a nudge, unless a nudge exceeds it, too.
     """
     if rank(step) <= rank(highest) or highest == "observe":
         return step if rank(step) <= rank(highest) else "observe"
-    lower = [one for one in rule.steps if rank(one) <= rank(highest) and one != "observe"]
-    return lower[-1] if lower else "nudge"
+    permitted = [candidate for candidate in rule.steps if rank(candidate) <= rank(highest) and candidate != "observe"]
+    return permitted[-1] if permitted else "nudge"
 
 
 def last_against(state: SandboxActivity, pattern: Pattern) -> Intervention | None:
     """The last intervention against a pattern in this episode; None if there is none, or if the agent has obeyed it."""
-    watched = pattern.of or pattern.rule
-    for one in reversed(state.interventions):
-        if (one.watched, one.pattern) == (watched, pattern.key):
-            before = state.episode_at is not None and one.decided_at < state.episode_at
-            return None if before or one.outcome in _SUCCESSFUL_OUTCOMES else one
+    watched = pattern.watched or pattern.rule
+    for intervention in reversed(state.interventions):
+        if (intervention.watched, intervention.pattern) == (watched, pattern.key):
+            is_earlier_episode = state.episode_at is not None and intervention.decided_at < state.episode_at
+            return None if is_earlier_episode or intervention.outcome in _SUCCESSFUL_OUTCOMES else intervention
     return None
 
 

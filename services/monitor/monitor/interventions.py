@@ -46,12 +46,13 @@ MAX_MUTED: Final = 64
 _MAX_OBSERVED: Final = 16
 
 
-def is_of_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
+def is_from_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
     """Whether a message is one of the monitor's own interventions."""
-    return data.message_type == "guardian_nudge" or any(one.message == data.message_id for one in state.interventions)
+    messages = (intervention.message for intervention in state.interventions)
+    return data.message_type == "guardian_nudge" or data.message_id in messages
 
 
-def delivered(state: SandboxActivity, event: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:
+def after_message_event(state: SandboxActivity, event: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:
     """The state after an event of the intervention's message, or of a user's instruction; None for another message."""
     steering = state.steering
     if steering is None:
@@ -75,7 +76,7 @@ def _delivery_progress(steering: Steering, event: ObservedEvent, data: MessageEv
     return steering
 
 
-def cut_short(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> Steering | None:
+def after_end(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> Steering | None:
     """The intervention after its agent or its sandbox has ended.
 
     If the agent was not resumed from a pause, the pause first has to be cancelled and its approval withdrawn, unless
@@ -86,17 +87,17 @@ def cut_short(state: SandboxActivity, event: ObservedEvent, *, ended: bool) -> S
         return steering
     if not ended and steering.step == "pause" and steering.received_at is None:
         return replace(steering, sent_at=None)
-    did_otherwise = event.type == AgentCompleted.type and steering.received_at is not None and steering.others > 0
-    return replace(steering, outcome="obeyed" if did_otherwise else "finished")
+    has_obeyed = event.type == AgentCompleted.type and steering.received_at is not None and steering.others > 0
+    return replace(steering, outcome="obeyed" if has_obeyed else "finished")
 
 
-def ended_with_sandbox(state: SandboxActivity) -> Steering | None:
+def after_sandbox_end(state: SandboxActivity) -> Steering | None:
     """The intervention after its sandbox has ended, by the spawner's record."""
     steering = state.steering
     return steering if steering is None or steering.outcome is not None else replace(steering, outcome="finished")
 
 
-def paused(state: SandboxActivity) -> Steering | None:
+def after_pause(state: SandboxActivity) -> Steering | None:
     """The intervention after its sandbox was paused."""
     steering = state.steering
     if steering is None or steering.step != "pause" or steering.taken:
@@ -104,7 +105,7 @@ def paused(state: SandboxActivity) -> Steering | None:
     return replace(steering, taken=True, sent_at=None)
 
 
-def resumed(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+def after_resume(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     """The state after its sandbox was resumed: by the answer to a pause, or by a user, which counts as the answer.
 
     The user who resumes the agent knows the pattern, so a new episode begins and the count starts again.
@@ -118,16 +119,16 @@ def resumed(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> San
     return evaluation.new_episode(state.changed(steering=continued), rules, event.at)
 
 
-def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
+def after_refusal(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
     """The intervention after a command about its sandbox was refused. A refused pause counts as undelivered."""
     steering = state.steering
-    waits = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
-    if steering is None or not waits or data.command != PauseSandbox.type:
+    is_awaited = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
+    if steering is None or not is_awaited or data.command != PauseSandbox.type:
         return steering
     return replace(steering, outcome="undelivered")
 
 
-def answered(state: SandboxActivity, data: ApprovalEvent) -> SandboxActivity:
+def after_approval_event(state: SandboxActivity, data: ApprovalEvent) -> SandboxActivity:
     """The state after an event of the approval that a pause has requested; unchanged for another approval."""
     steering = state.steering
     if steering is None or steering.approval is None or data.approval_id != steering.approval or steering.closed:
@@ -146,17 +147,17 @@ def _with_answer(steering: Steering, data: ApprovalEvent) -> Steering:
     return closed if isinstance(data, ApprovalDenied | ApprovalExpired) else steering
 
 
-def analysed(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxActivity:
+def after_analysis(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxActivity:
     """The state after a pattern was published. It is remembered if no intervention follows."""
     if data.needs_steering or data.pattern is None or data.steering_type is None:
         return state
-    found = ObservedState(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # published by the monitor
-    if found in state.observed:
+    observed = ObservedState(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # published by the monitor
+    if observed in state.observed:
         return state
-    return state.changed(observed=(*state.observed, found)[-_MAX_OBSERVED:])
+    return state.changed(observed=(*state.observed, observed)[-_MAX_OBSERVED:])
 
 
-def assessed_or_muted(
+def after_assessment_or_muting(
     state: SandboxActivity, data: MonitorFindingAssessed | MonitorRuleMuted | MonitorRuleUnmuted
 ) -> SandboxActivity:
     """The state after a model has assessed a finding of a rule, or a user has muted or unmuted a rule."""
@@ -171,7 +172,7 @@ def assessed_or_muted(
     return state.changed(muted=rules)
 
 
-def decided(
+def after_decision(
     state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
 ) -> SandboxActivity:
     """The state after a decision to intervene; unchanged if it is already known.
@@ -182,7 +183,7 @@ def decided(
         return state
     key = data.pattern
     if key is None:
-        state, key = _pattern_now(state, data.rule, rules)
+        state, key = _current_pattern_key(state, data.rule, rules)
         if key is None:
             return state
     steering = Steering(
@@ -198,19 +199,19 @@ def decided(
         watched=data.pattern_rule or data.rule,
         approval=data.approval_id,
     )
-    return remembered(state.changed(steering=_already_over(state, steering)), steering)
+    return with_intervention(state.changed(steering=_after_late_decision(state, steering)), steering)
 
 
-def _already_over(state: SandboxActivity, steering: Steering) -> Steering:
+def _after_late_decision(state: SandboxActivity, steering: Steering) -> Steering:
     """The intervention; `finished` if its decision is read after the end of its agent.
 
     A pause is not finished then, because it has to be cancelled.
     """
-    over = state.ended or (state.finished_at is not None and steering.step != "pause")
-    return replace(steering, outcome="finished") if over else steering
+    is_over = state.ended or (state.finished_at is not None and steering.step != "pause")
+    return replace(steering, outcome="finished") if is_over else steering
 
 
-def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[SandboxActivity, str | None]:
+def _current_pattern_key(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[SandboxActivity, str | None]:
     """The state, and the key of the pattern that the rule sees at present; None if it sees none.
 
     The key is empty for a rule that is not active. A rule that fails is disabled in the state.
@@ -218,15 +219,15 @@ def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[San
     try:
         if not evaluation.is_active(rule, state, rules):
             return state, ""
-        pattern = evaluation.pattern(rule, state, rules)
+        pattern = evaluation.current_pattern(rule, state, rules)
         return state, pattern.key if pattern is not None else None
     except RuleFailedError as failure:
-        return evaluation.disabled(state, failure), ""
+        return evaluation.without_rule(state, failure), ""
 
 
-def remembered(state: SandboxActivity, steering: Steering) -> SandboxActivity:
-    """The state after a new intervention, which is added to the remembered ones."""
-    one = Intervention(
+def with_intervention(state: SandboxActivity, steering: Steering) -> SandboxActivity:
+    """The state with a new intervention added to the remembered ones."""
+    intervention = Intervention(
         number=steering.number,
         rule=steering.rule,
         step=steering.step,
@@ -238,11 +239,11 @@ def remembered(state: SandboxActivity, steering: Steering) -> SandboxActivity:
         evidence=steering.evidence[-MAX_CITED:],
         approval=steering.approval,
     )
-    interventions = (*state.interventions, one)[-MAX_INTERVENTIONS:]
+    interventions = (*state.interventions, intervention)[-MAX_INTERVENTIONS:]
     return state.changed(interventions=interventions, steered_at=steering.decided_at, steered=steering.number)
 
 
-def ended(state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionOutcome) -> SandboxActivity:
+def after_outcome(state: SandboxActivity, event: ObservedEvent, data: MonitorInterventionOutcome) -> SandboxActivity:
     """The state after an outcome was published."""
     steering = state.steering
     if steering is not None and steering.correlation == data.correlation_id:
@@ -251,20 +252,20 @@ def ended(state: SandboxActivity, event: ObservedEvent, data: MonitorInterventio
         received_at = None
     outcome: Outcome = "recovered" if data.recovered else data.outcome
     interventions = tuple(
-        replace(one, outcome=outcome, outcome_at=event.at, received_at=received_at)
-        if one.correlation == data.correlation_id and one.outcome is None
-        else one
-        for one in state.interventions
+        replace(intervention, outcome=outcome, outcome_at=event.at, received_at=received_at)
+        if intervention.correlation == data.correlation_id and intervention.outcome is None
+        else intervention
+        for intervention in state.interventions
     )
     return state.changed(interventions=interventions)
 
 
 def ids_of(texts: Iterable[str]) -> tuple[UUID, ...]:
     """The event ids in an event's evidence; invalid ids are left out."""
-    found: list[UUID] = []
+    ids: list[UUID] = []
     for text in texts:
         try:
-            found.append(UUID(text))
+            ids.append(UUID(text))
         except ValueError:
             continue
-    return tuple(found)
+    return tuple(ids)

@@ -54,7 +54,7 @@ def compose(settings: Settings) -> Service:
     service.background("watch", watch)
     if settings.conductor != "off":
         service.background("conductor", conduct)
-    service.answer(GetMonitorReport, ReportHandler(service, budgets.reported).answer)
+    service.answer(GetMonitorReport, ReportHandler(service, budgets.report_section).answer)
     service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
     service.requeues({"COMMANDS": monitor.handle_command})
     return service
@@ -62,10 +62,10 @@ def compose(settings: Settings) -> Service:
 
 def _lease(service: Service, key: str) -> Lease:
     """A new lease, which readiness and metrics show."""
-    return _exposed(service, Lease(service.bus, key, service.instance))
+    return _expose_lease(service, Lease(service.bus, key, service.instance))
 
 
-def _exposed(service: Service, lease: Lease) -> Lease:
+def _expose_lease(service: Service, lease: Lease) -> Lease:
     service.health.add(lease.key, lease.problem)
     service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=lease.key)
     return lease
@@ -106,16 +106,16 @@ async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -
     )  # fmt: skip
     shares = PartitionShares(bus, service.instance, count, watch.hold)
     _expose_shares(service, watch, shares, count)
-    watching = asyncio.ensure_future(watch.run(settings.check_interval))
+    watch_task = asyncio.ensure_future(watch.run(settings.check_interval))
     try:
         async with service.answering({ShowSandbox: _show_handler(watch, shares, count, budgets)}, by_each=True):
-            await run_until_first(asyncio.shield(watching), shares.run())
+            await run_until_first(asyncio.shield(watch_task), shares.run())
     finally:
-        await cancel_and_wait([watching])
+        await cancel_and_wait([watch_task])
 
 
 def _expose_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares, count: int) -> None:
-    _exposed(service, shares.layout)
+    _expose_lease(service, shares.layout)
     service.health.add("watch", watch.problem)
     service.health.add("partitions", shares.problem)
     service.health.add_warning("partitions", shares.warning)

@@ -21,7 +21,7 @@ MAX_INPUT: Final = 16_384
 MAX_CAUSE: Final = 200
 """Number of bytes that are compared of the line that states the cause of an error."""
 _DIGEST_BYTES: Final = 8
-_SHORT: Final = 12
+_MIN_CAUSE_LENGTH: Final = 12
 _IRRELEVANT: Final = frozenset(
     {
         *("description", "explanation", "justification", "reasoning", "security_risk", "summary"),
@@ -40,12 +40,12 @@ _SINCE_1970: Final = rb"[5-9][0-9]{8}(?:[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?!\w)"
 _MASK: Final = b"#"
 
 
-def _digits() -> bytes:
+def _digit_pattern() -> bytes:
     """A pattern of all volatile values that begin with a digit.
 
     It consists of that digit and alternatives for the rest, because the search for a digit is fast.
     """
-    more = (
+    alternatives = (
         rb"[0-9]{3}[-/][0-9]{2}[-/][0-9]{2}(?:[t ]" + _CLOCK + b")?",  # a date, and its time
         rb"[0-9]?:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?" + _ZONE + rb"(?![\w:])",
         rb"[0-9]? " + _MONTH + rb" [0-9]{4}(?: " + _CLOCK + b")?",
@@ -54,7 +54,7 @@ def _digits() -> bytes:
         rb"(?<=0)x[0-9a-f]{4,16}(?!\w)",
         rb"(?<=\w\[[0-9])(?:[0-9]{0,6}(?=\]:)|[0-9]{2,6}(?=\] ))",  # a process in a log
     )
-    return rb"[0-9](?<![\w.:][0-9])(?:" + b"|".join(more) + b")"
+    return rb"[0-9](?<![\w.:][0-9])(?:" + b"|".join(alternatives) + b")"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _Volatile:
 
 _NUMBER: Final = rb"[ :=#(\[]{1,3}[0-9]{1,10}(?:[ /](?:of )?[0-9]{1,6})?"
 _NAME: Final = rb"[ :=\"']{1,4}[\w.-]{1,64}"
-_ANYWHERE: Final = (
+_VALUES_ANYWHERE: Final = (
     _Volatile.of(b"\x1b", rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-z])"),
     _Volatile.of(b"(cached)", rb"\(cached\)", _MASK),
 )
@@ -83,7 +83,7 @@ _PATHS: Final = (
     _Volatile.of(b"/tmp/", rb"(?:/private|/var)?/tmp/[\w.@%+-]{1,128}"),
     _Volatile.of(b"/var/folders/", rb"/var/folders/[\w.@%+/-]{1,128}"),
 )
-_WITH_NUMBERS: Final = (
+_VALUES_WITH_NUMBERS: Final = (
     _Volatile.of(b"pid", rb"pid" + _NUMBER),
     _Volatile.of(b"process", rb"process(?: id)?" + _NUMBER),
     _Volatile.of(b" port", rb" port" + _NUMBER),
@@ -96,9 +96,9 @@ _WITH_NUMBERS: Final = (
     _Volatile.of(b"session ", rb"session(?: id)?" + _NUMBER),
     _Volatile.of(b"token count", rb"token count" + _NUMBER),
 )
-_DIGITS: Final = re.compile(_digits())
-_EPOCHS: Final = re.compile(rb"1(?<![\w.:]1)" + _SINCE_1970)
-_MORE_THAN_NUMBERS: Final = re.compile(rb"[a-z\[/:-]")
+_DIGITS: Final = re.compile(_digit_pattern())
+_UNIX_TIMES: Final = re.compile(rb"1(?<![\w.:]1)" + _SINCE_1970)
+_NOT_ONLY_NUMBERS: Final = re.compile(rb"[a-z\[/:-]")
 """If a result has none of these characters, the only pattern of `_DIGITS` that can match is a Unix time."""
 _DATES: Final = re.compile(
     _MONTH + rb" [ 0-9]?[0-9](?![0-9])(?:,? [0-9]{4})?(?:[ ,]{1,2}(?:" + _CLOCK + rb"|#)(?: [0-9]{4})?)?"
@@ -110,8 +110,8 @@ _HEXADECIMAL: Final = re.compile(
 _GLYPHS: Final = re.compile(rb"(?:\xe2(?:[\xa0-\xa3][\x80-\xbf]|\x97[\x90-\x93]|\x97[\xb4-\xb7]|\x9c[\xa2-\xbd])[ ]?)+")
 _LINE_NUMBERS: Final = re.compile(rb"^ *[0-9]{1,7}(?:\t|\xe2\x86\x92|\Z)", re.MULTILINE)
 _WRAPPED_RESULT: Final = re.compile(rb"\s*(?:<(?:tool_use_error|error|stdout|stderr)>)?(?:error: (?=exit code))?")
-_TEXTS: Final = ("output", "text", "error", "message")
-_STATUS: Final = re.compile(rb"exit code [0-9]{1,3}\s*|\[the command completed with exit code [0-9]{1,3}\.\]\s*")
+_TEXT_FIELDS: Final = ("output", "text", "error", "message")
+_STATUS_TEXT: Final = re.compile(rb"exit code [0-9]{1,3}\s*|\[the command completed with exit code [0-9]{1,3}\.\]\s*")
 _LOCATION: Final = re.compile(
     rb"^[^\s:(]{1,200}(?::[0-9#]{1,9}|\([0-9#]{1,9},[0-9#]{1,9}\)){1,2}:? ?|(?<=line )[0-9]{1,9}|(?<=:)[0-9]{1,9}"
 )
@@ -120,10 +120,10 @@ _REASON: Final = re.compile(
     rb"|missing|undefined|timed out|not been|must "
 )
 _TRACEBACK: Final = b"traceback (most recent call last)"
-_RUNS: Final = bytes.maketrans(b"0123456789abcdef", b"h" * 16)
-_CLASSES: Final = bytes.maketrans(b"0123456789abcdef", b"0" * 10 + b"a" * 6)
-_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
-_TOOL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
+_TO_HEXADECIMAL_CLASS: Final = bytes.maketrans(b"0123456789abcdef", b"h" * 16)
+_TO_CHARACTER_CLASSES: Final = bytes.maketrans(b"0123456789abcdef", b"0" * 10 + b"a" * 6)
+_TO_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_TOOL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _FILE_WRITTEN: Final = re.compile(
     r"(?:The file |File created successfully at: )(?P<path>[^\n]{1,512}?)"
     r"(?: has been (?:updated|created)\b[^\n]*|\.?\Z)"
@@ -144,20 +144,20 @@ def input_digest(tool: str, tool_input: Any, agent: str | None = None) -> str:
 
     It is equal for the inputs `16` and `"16"`, and differs for each sub-agent.
     """
-    text = json.dumps([agent, tool, _relevant(tool_input)], sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps([agent, tool, _relevant_fields(tool_input)], sort_keys=True, separators=(",", ":"), default=str)
     if len(text) > MAX_INPUT:
         text = f"{len(text)} {text[:MAX_INPUT]}"
     return _digest(text.encode())
 
 
-def _relevant(value: Any) -> Any:
-    """An input without irrelevant fields. Fields of nested values are kept, because these may be data."""
+def _relevant_fields(value: Any) -> Any:
+    """An input without irrelevant fields. Fields of nested values stay, because they may be data."""
     if not isinstance(value, Mapping):
         return value
-    return {name: _plain(one) for name, one in value.items() if name not in _IRRELEVANT and one is not None}
+    return {name: _plain_value(field) for name, field in value.items() if name not in _IRRELEVANT and field is not None}
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """A value of an input: a whole number if it is the text of one; a text without space around it."""
     if not isinstance(value, str):
         return value
@@ -170,7 +170,7 @@ def result_digest(result: Any) -> str:
 
     It is equal for the text that the model sees and for the structure that Claude's tools return, if both are complete.
     """
-    return _digest(normalised(result_text(result)))
+    return _digest(normalised_text(result_text(result)))
 
 
 def result_text(result: Any) -> str:
@@ -199,10 +199,10 @@ def _field_text(result: Mapping[str, Any]) -> str | None:
     names = result.get("filenames")
     if not content and isinstance(names, list):
         return "\n".join(map(str, names))
-    return next((text for text in (content, *map(result.get, _TEXTS)) if isinstance(text, str)), None)
+    return next((text for text in (content, *map(result.get, _TEXT_FIELDS)) if isinstance(text, str)), None)
 
 
-def normalised(text: str) -> bytes:
+def normalised_text(text: str) -> bytes:
     """A result in lower case, without parts that vary by chance. At most `HEAD + TAIL` of its characters are read."""
     if len(text) > HEAD + TAIL:
         text = f"{text[:HEAD]}\n{text[-TAIL:]}"
@@ -210,12 +210,12 @@ def normalised(text: str) -> bytes:
         text = f"written {written['path']}"
     content = text.encode("utf-8", "replace").lower()
     content = content[_WRAPPED_RESULT.match(content).end() :].rstrip()  # type: ignore[union-attr]  # it matches any text
-    for volatile in (*_ANYWHERE, *_PATHS) if b"/" in content else _ANYWHERE:
+    for volatile in (*_VALUES_ANYWHERE, *_PATHS) if b"/" in content else _VALUES_ANYWHERE:
         if volatile.sign in content:
             content = volatile.pattern.sub(volatile.mask, content)
     if not text.isascii():
         content = _GLYPHS.sub(b"", content)
-    zeros = content.translate(_ZEROS)
+    zeros = content.translate(_TO_ZEROS)
     if b"0" in zeros:
         # A search for names of months is slow. It is skipped without a clock time or a year, which are beside them.
         content = _without_numbers(content, has_dates=b"0:00" in zeros or b" 0000" in zeros)
@@ -225,15 +225,15 @@ def normalised(text: str) -> bytes:
 def _without_numbers(content: bytes, *, has_dates: bool) -> bytes:
     if _LINE_NUMBERS.match(content):
         content = _LINE_NUMBERS.sub(b"", content).rstrip()
-    if _MORE_THAN_NUMBERS.search(content) is None:
-        return _EPOCHS.sub(_MASK, content)
+    if _NOT_ONLY_NUMBERS.search(content) is None:
+        return _UNIX_TIMES.sub(_MASK, content)
     content = _DIGITS.sub(_MASK, content)
     if has_dates:
         content, dates = _DATES.subn(_MASK, content)
         content = _WEEKDAYS.sub(b"", content) if dates else content
     if _may_have_hexadecimal(content):
-        content = _HEXADECIMAL.sub(_masked_hexadecimal, content)
-    for volatile in _WITH_NUMBERS:
+        content = _HEXADECIMAL.sub(_mask_hexadecimal, content)
+    for volatile in _VALUES_WITH_NUMBERS:
         if volatile.sign in content:
             content = volatile.pattern.sub(_MASK, content)
     return content
@@ -245,17 +245,17 @@ def _may_have_hexadecimal(content: bytes) -> bool:
     That needs seven hexadecimal digits in a row, and either a letter beside a decimal digit or groups that end with
     `-`.
     """
-    classes = content.translate(_CLASSES)
+    classes = content.translate(_TO_CHARACTER_CLASSES)
     if b"a" not in classes and b"-" not in classes:
         return False
     mixed = b"0a" in classes or b"a0" in classes or b"0000-" in classes or b"aaaa-" in classes
-    return mixed and b"hhhhhhh" in content.translate(_RUNS)
+    return mixed and b"hhhhhhh" in content.translate(_TO_HEXADECIMAL_CLASS)
 
 
-def _masked_hexadecimal(found: "re.Match[bytes]") -> bytes:
+def _mask_hexadecimal(found: "re.Match[bytes]") -> bytes:
     """The mask for a digest, which has letters and digits.
 
-    A match without digits is a word, one without letters a number: both are kept.
+    A match without digits is a word, and one without letters is a number. Both stay unchanged.
     """
     return found[0] if found[0].isdigit() or found[0].isalpha() else _MASK
 
@@ -266,16 +266,16 @@ def cause_digest(result: Any, *, needs_reason: bool = False) -> str | None:
     The cause is the last line of a traceback, else the first line that looks like a reason, else the last one. With
     `needs_reason`, a short last line, such as a count, does not qualify as a cause.
     """
-    lines = [line for line in _STATUS.sub(b"", normalised(result_text(result))).splitlines() if line.strip()]
+    lines = [line for line in _STATUS_TEXT.sub(b"", normalised_text(result_text(result))).splitlines() if line.strip()]
     if not lines:
         return None
     reason = next((line for line in lines if _REASON.search(line)), None)
-    if reason is None and needs_reason and len(lines[-1]) < _SHORT:
+    if reason is None and needs_reason and len(lines[-1]) < _MIN_CAUSE_LENGTH:
         return None
-    line = lines[-1] if reason is None or any(_TRACEBACK in one for one in lines) else reason
+    line = lines[-1] if reason is None or any(_TRACEBACK in other for other in lines) else reason
     return _digest(_LOCATION.sub(_MASK, line.strip()[:MAX_CAUSE]))
 
 
 def tool_label(tool: str) -> str:
     """The name of a tool for a message to an agent. It comes from a sandbox: an invalid name is left out."""
-    return tool if _TOOL.fullmatch(tool) else "the same tool"
+    return tool if _TOOL_NAME.fullmatch(tool) else "the same tool"

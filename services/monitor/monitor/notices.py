@@ -18,7 +18,8 @@ from sandherd.contracts.states import NotificationKind
 MAX_AGE: Final = timedelta(hours=1)
 """Maximum age of events that cause a notice: after a long outage of the monitor, users already know of older events."""
 MAX_PENDING: Final = 1000
-_FAILED: Final = {
+"""Maximum number of notices that are pending."""
+_FAILURE_TEXTS: Final = {
     "ignored": "the agent continued what an intervention was to stop",
     "undelivered": "an intervention could not be delivered to the agent, or the sandbox could not be paused",
 }
@@ -62,10 +63,10 @@ def fold(pending: dict[UUID, Notice], event: ObservedEvent) -> None:
 
 def notice_of(event: ObservedEvent) -> Notice | None:
     """The notice of an event; None if the event causes none."""
-    found = _kind_and_message(event)
-    if found is None or event.id is None:
+    kind_and_message = _kind_and_message(event)
+    if kind_and_message is None or event.id is None:
         return None
-    kind, message = found
+    kind, message = kind_and_message
     return Notice(
         cause=event.id,
         cause_type=event.type,
@@ -78,7 +79,9 @@ def notice_of(event: ObservedEvent) -> Notice | None:
     )
 
 
-def due(pending: Collection[Notice], notification_kinds: Collection[NotificationKind], now: datetime) -> list[Notice]:
+def due_notices(
+    pending: Collection[Notice], notification_kinds: Collection[NotificationKind], now: datetime
+) -> list[Notice]:
     """The notices to publish, oldest first; the others of `pending` can be dropped."""
     return [notice for notice in pending if notice.kind in notification_kinds and now - notice.at <= MAX_AGE]
 
@@ -88,6 +91,6 @@ def _kind_and_message(event: ObservedEvent) -> tuple[NotificationKind, str] | No
     if isinstance(data, TaskRetryScheduled) and data.requested_by is None:
         reason = f"{data.error_type}: {data.error}" if data.error_type else data.error
         return NotificationKind.RECOVERY, f"attempt {data.attempt} failed and is retried: {reason}"
-    if isinstance(data, MonitorInterventionOutcome) and data.outcome in _FAILED:
-        return NotificationKind.INTERVENTION_FAILED, _FAILED[data.outcome]
+    if isinstance(data, MonitorInterventionOutcome) and data.outcome in _FAILURE_TEXTS:
+        return NotificationKind.INTERVENTION_FAILED, _FAILURE_TEXTS[data.outcome]
     return None

@@ -9,10 +9,10 @@ from typing import Final
 from uuid import UUID
 
 from monitor.facts import EndedCall, ObservedEvent
-from monitor.seen_values import EVIDENCE
+from monitor.seen_values import MAX_EVIDENCE_IDS
 from sandherd.contracts.events.conversation import AgentSystemMessage
 
-NAME: Final = "outage"
+OUTAGE: Final = "outage"
 """The name of an outage in findings, and as the outcome of a call."""
 OVER_AFTER: Final = 10
 """Number of calls in a row without an outage after which the outage is over."""
@@ -29,7 +29,7 @@ class Outage:
     evidence: tuple[UUID, ...]
     """Ids of the last events that show it."""
     others: int = 0
-    """Number of calls since then that no outage has prevented."""
+    """Number of calls that no outage has prevented, since the last one that an outage has prevented."""
 
     @property
     def summary(self) -> str:
@@ -37,17 +37,17 @@ class Outage:
         return f"a network, a server or the model's provider did not respond, {self.count} times"
 
 
-def folded(outage: Outage | None, event: ObservedEvent, call: EndedCall | None) -> Outage | None:
+def after_event(outage: Outage | None, event: ObservedEvent, call: EndedCall | None) -> Outage | None:
     """The outage after an event of the worker, which ends `call`; None if there is none, or it is over."""
-    if (call is not None and call.outcome == NAME) or _is_retried(event):
+    if (call is not None and call.outcome == OUTAGE) or _is_repeated_request(event):
         ids = () if event.id is None else (event.id,)
         if outage is None:
             return Outage(1, event.at, ids)
-        return replace(outage, count=outage.count + 1, evidence=(*outage.evidence, *ids)[-EVIDENCE:], others=0)
+        return replace(outage, count=outage.count + 1, evidence=(*outage.evidence, *ids)[-MAX_EVIDENCE_IDS:], others=0)
     if outage is None or call is None:
         return outage
     return replace(outage, others=outage.others + 1) if outage.others + 1 < OVER_AFTER else None
 
 
-def _is_retried(event: ObservedEvent) -> bool:
+def _is_repeated_request(event: ObservedEvent) -> bool:
     return isinstance(event.data, AgentSystemMessage) and event.data.metadata.get("subtype") == _RETRY_CAUSE

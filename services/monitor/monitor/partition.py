@@ -21,7 +21,7 @@ from monitor.facts import Key, ObservedEvent
 from monitor.herd import Herd
 from monitor.partition_plan import PartitionId
 from monitor.rule_set import RuleSet
-from monitor.snapshot import EVERY, is_due
+from monitor.snapshot import MAX_INTERVAL, is_due
 from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.summary_writer import SummaryWriter
 from sandherd.bus.connection import Bus
@@ -33,7 +33,7 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 _LEASE_CHECK_SECONDS: Final = 0.5
-_NO_REPLY: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
+_READ_ERRORS: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("watch")
 
 
@@ -63,10 +63,10 @@ class Partition:
         self._snapshots: SnapshotStore = snapshots.of(partition_id)
         self._summaries = SummaryWriter(bus, lease)
         self._enforcement = Enforcement(bus, lease, self._actions, meters, Herd(rules=rules), assessor=assessor)
-        self._acting = asyncio.Lock()
-        self._ending = False
-        self._touched: set[Key] = set()
-        self.place = partition_id
+        self._action_lock = asyncio.Lock()
+        self._is_ending = False
+        self._urgent_keys: set[Key] = set()
+        self.partition_id = partition_id
         self.caught_up = asyncio.Event()
         """Set when all events that were stored before the lease was acquired have been read. The partition does not act
         before that."""
@@ -80,7 +80,7 @@ class Partition:
         return self._enforcement.herd
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """Whether it has not caught up."""
         return not self.caught_up.is_set()
 
@@ -93,7 +93,7 @@ class Partition:
             self._lease.check()
             try:
                 self._enforcement.herd = await self._snapshots.restore()
-            except _NO_REPLY as error:
+            except _READ_ERRORS as error:
                 _log.warning("snapshot unavailable, retrying", error=repr(error))
                 await asyncio.sleep(REBIND_DELAY_SECONDS)
             else:
@@ -102,7 +102,7 @@ class Partition:
     async def run(self) -> None:
         """Save snapshots and write summaries, until the lease is lost. Raises `LeaseLostError`."""
         await run_until_first(
-            self._save_snapshots(), self._end_with_lease(), self._summaries.run(self.herd, lambda: not self.late)
+            self._save_snapshots(), self._end_with_lease(), self._summaries.run(self.herd, lambda: not self.is_late)
         )
 
     async def end(self) -> None:
@@ -110,10 +110,10 @@ class Partition:
 
         An action that has begun is completed: the next holder reads it from the stream.
         """
-        self._ending = True
+        self._is_ending = True
         if not self._lease.held or not self._bus.connected:
             return
-        async with self._acting:
+        async with self._action_lock:
             pass
         await self._save()
 
@@ -129,56 +129,53 @@ class Partition:
         if state is None:
             return
         try:
-            urgent = urgency.is_urgent(before, state, event, self._rules)
+            is_urgent = urgency.is_urgent(before, state, event, self._rules)
         except RuleFailedError as failure:
             herd.disable(state.key, failure)
-            urgent = True
-        if urgent:
-            self._touched.add(state.key)
+            is_urgent = True
+        if is_urgent:
+            self._urgent_keys.add(state.key)
 
-    def note_assessed(self, event: ObservedEvent) -> None:
-        """Count tokens that the model has used for a sandbox of another partition.
-
-        All partitions share the allowance.
-        """
+    def record_assessment(self, event: ObservedEvent) -> None:
+        """Count tokens that the model has used for a sandbox of another partition, because all share the allowance."""
         if event.number > self.herd.position and isinstance(event.data, MonitorFindingAssessed):
             self.herd.allowance = self.herd.allowance.with_used(event.data.tokens, event.at)
 
-    def has_read(self, position: int) -> None:
-        """Note that all events up to this one were folded in."""
+    def record_read(self, position: int) -> None:
+        """Record that all events up to this stream sequence were folded in."""
         self.herd.position = max(self.herd.position, position)
 
     # --- acting ------------------------------------------------------------------------------------------------
 
-    async def act_on_touched(self, now: datetime, watching_since: datetime | None) -> None:
+    async def act_on_urgent(self, now: datetime, watching_since: datetime | None) -> None:
         """Act for the sandboxes whose recent events require it. Raises `LeaseLostError`."""
-        touched, self._touched = self._touched, set()
+        urgent_keys, self._urgent_keys = self._urgent_keys, set()
         self._enforcement.report()
-        if not self.late:
-            await self._enforce(touched, now, watching_since)
+        if not self.is_late:
+            await self._enforce(urgent_keys, now, watching_since)
 
     async def check(self, now: datetime, watching_since: datetime, *, all_read: bool) -> None:
         """Evaluate every rule for every sandbox at `now`, and publish notifications. Raises `LeaseLostError`."""
         await self._enforce(list(self.herd.live), now, watching_since)
         if not all_read:  # a notification of an unread event may have been published already
             return
-        async with self._acting:
-            if self._ending:
+        async with self._action_lock:
+            if self._is_ending:
                 return
             for notice in await self._actions.notify(self.herd, now):
                 self._meters.count("sandherd_notifications_total", kind=notice.kind)
 
     async def _enforce(self, keys: Iterable[Key], now: datetime, watching_since: datetime | None) -> None:
         for key in keys:
-            async with self._acting:
-                if self._ending:
+            async with self._action_lock:
+                if self._is_ending:
                     return
                 await self._enforcement.enforce(key, now, watching_since)
 
     async def publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
         """Publish a model's assessment of a suspicion. Raises `LeaseLostError`."""
-        async with self._acting:
-            if not self._ending:
+        async with self._action_lock:
+            if not self._is_ending:
                 await self._enforcement.publish_assessment(suspicion, assessment)
 
     # --- the lease ---------------------------------------------------------------------------------------------
@@ -191,23 +188,23 @@ class Partition:
     async def _save_snapshots(self) -> None:
         """Save snapshots.
 
-        The first one is saved immediately after catching up: a successor then need not read the same events again.
+        The first one is saved immediately after catching up, so that a successor need not read the same events again.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(EVERY):
+            async with asyncio.timeout(MAX_INTERVAL):
                 await self.caught_up.wait()
         saved_at = -math.inf
         while True:
             self._lease.check()
-            if is_due(self._unsaved, time.monotonic() - saved_at, self._snapshots.took):
+            if is_due(self._unsaved_events, time.monotonic() - saved_at, self._snapshots.pack_seconds):
                 await self._save()
                 saved_at = time.monotonic()
             await asyncio.sleep(1)
 
     @property
-    def _unsaved(self) -> int:
+    def _unsaved_events(self) -> int:
         return self.herd.position - self._snapshots.position
 
     async def _save(self) -> None:
-        if self._unsaved > 0:
+        if self._unsaved_events > 0:
             await self._snapshots.save(self.herd, self._lease.fence)

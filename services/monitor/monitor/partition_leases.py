@@ -27,14 +27,15 @@ _LAYOUT_TTL: Final = 3.0
 the partitions of that replica are free, it is no longer counted as a replica, and the layout lease has another
 holder."""
 _CHECK_SECONDS: Final = 1.0
+"""Seconds between two checks of the leases; also the timeout of an announcement."""
 _STREAM: Final = "KV_leases"
-_PREFIX: Final = "$KV.leases."
-_KEYS: Final = f"{_PREFIX}monitor.>"
+_SUBJECT_PREFIX: Final = "$KV.leases."
+_MONITOR_SUBJECTS: Final = f"{_SUBJECT_PREFIX}monitor.>"
 _MAX_KEYS: Final = 4096
 _TTL_HEADER: Final = "Nats-TTL"
-_UNHELD: Final = 3 * TTL
+_MAX_UNHELD_SECONDS: Final = 3 * TTL
 """Seconds after which readiness reports a partition that no replica was seen to hold."""
-_FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
+_READ_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 Hold = Callable[[PartitionId, Lease], Awaitable[None]]
 _log: Final = logs.get("shares")
 
@@ -50,7 +51,7 @@ class PartitionShares:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._leases: dict[int, Lease] = {}
         self._seen_at = dict.fromkeys(range(count), time.monotonic())
-        self._layout_seen: int | None = None
+        self._seen_layout: int | None = None
         self.layout = Lease(bus, LAYOUT_LEASE, layout_value(instance, count), _LAYOUT_TTL)
         """One replica holds this lease for all replicas with the same number of partitions."""
 
@@ -62,7 +63,7 @@ class PartitionShares:
     def problem(self) -> str | None:
         """For readiness: partitions that no replica was seen to hold for three times the time to live of a lease."""
         now = time.monotonic()
-        unheld = [number for number, seen in self._seen_at.items() if now - seen > _UNHELD]
+        unheld = [number for number, seen in self._seen_at.items() if now - seen > _MAX_UNHELD_SECONDS]
         if not unheld or self.warning() is not None:
             return None
         return f"no replica was seen to hold partition {', '.join(map(str, unheld))} of {self._count}"
@@ -72,9 +73,9 @@ class PartitionShares:
 
         It does not affect readiness, because a rolling update waits until each new replica is ready.
         """
-        if self._layout_seen in {None, self._count}:
+        if self._seen_layout in {None, self._count}:
             return None
-        return f"a replica with {self._layout_seen or 'no'} partitions still runs, and this one has {self._count}"
+        return f"a replica with {self._seen_layout or 'no'} partitions still runs, and this one has {self._count}"
 
     async def run(self) -> None:
         """Take and release partitions until cancelled. Raises what `hold` raises."""
@@ -85,8 +86,8 @@ class PartitionShares:
             while True:
                 try:
                     await self._announce()
-                    await self._apply_plan(await self._table())
-                except _FAULTS as error:
+                    await self._apply_plan(await self._read_table())
+                except _READ_ERRORS as error:
                     _log.warning("leases not read, retrying", error=repr(error))
                     await asyncio.sleep(_CHECK_SECONDS)
                 await self._wait()
@@ -97,7 +98,7 @@ class PartitionShares:
     async def _wait(self) -> None:
         """Wait for some time, or until a lease is acquired or lost. Raises what `hold` raised."""
         waits = [asyncio.ensure_future(asyncio.sleep(_CHECK_SECONDS))]
-        if self._layout_seen is None:
+        if self._seen_layout is None:
             waits.append(asyncio.ensure_future(self.layout.wait_held()))
         try:
             await asyncio.wait([*waits, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
@@ -111,15 +112,18 @@ class PartitionShares:
 
     # --- the table of leases -----------------------------------------------------------------------------------
 
-    async def _table(self) -> PartitionTable:
-        found = await read_batch(self._bus, _STREAM, _KEYS, first=1, limit=_MAX_KEYS, max_bytes=4 * 1024 * 1024)
-        table = table_of({one.subject.removeprefix(_PREFIX): one.data.decode() for one in found if _is_valid(one)})
-        self.note(table)
+    async def _read_table(self) -> PartitionTable:
+        messages = await read_batch(
+            self._bus, _STREAM, _MONITOR_SUBJECTS, first=1, limit=_MAX_KEYS, max_bytes=4 * 1024 * 1024
+        )
+        valid = (message for message in messages if _is_valid(message))
+        table = table_of({message.subject.removeprefix(_SUBJECT_PREFIX): message.data.decode() for message in valid})
+        self.record_holders(table)
         return table
 
-    def note(self, table: PartitionTable) -> None:
+    def record_holders(self, table: PartitionTable) -> None:
         """Record for readiness which partitions have a holder."""
-        self._layout_seen, now = table.layout, time.monotonic()
+        self._seen_layout, now = table.layout, time.monotonic()
         for number in range(self._count):
             if PartitionId(self._count, number) in table.holders:
                 self._seen_at[number] = now
@@ -129,12 +133,12 @@ class PartitionShares:
 
     async def _withdraw(self) -> None:
         """Delete the announcement of this replica, so that others take over immediately."""
-        with suppress(*_FAULTS):
+        with suppress(*_READ_ERRORS):
             if self._bus.connected:
                 await self._publish_key(b"", {"KV-Operation": "DEL", _TTL_HEADER: "1s"})
 
     async def _publish_key(self, payload: bytes, headers: dict[str, str]) -> None:
-        subject = f"{_PREFIX}{replica_key(self._instance, self._count)}"
+        subject = f"{_SUBJECT_PREFIX}{replica_key(self._instance, self._count)}"
         await self._bus.js.publish(subject, payload, timeout=_CHECK_SECONDS, headers=headers)
 
     # --- taking and releasing ----------------------------------------------------------------------------------
@@ -145,9 +149,11 @@ class PartitionShares:
         await self._release([*planned.release, *untaken])
         for number in planned.take:
             if number not in self._tasks:
-                place = PartitionId(self._count, number)
-                lease = self._leases[number] = Lease(self._bus, place.lease, self._instance, TTL)
-                self._tasks[number] = asyncio.create_task(self._take_partition(place, lease), name=place.lease)
+                partition_id = PartitionId(self._count, number)
+                lease = self._leases[number] = Lease(self._bus, partition_id.lease, self._instance, TTL)
+                self._tasks[number] = asyncio.create_task(
+                    self._take_partition(partition_id, lease), name=partition_id.lease
+                )
 
     async def _take_partition(self, partition_id: PartitionId, lease: Lease) -> None:
         async def work() -> None:
@@ -172,8 +178,8 @@ class PartitionShares:
         Returns if another replica replies, or may reply. Raises `ContractError` if no replica replies at present.
         """
         try:
-            table = await self._table()
-        except _FAULTS:
+            table = await self._read_table()
+        except _READ_ERRORS:
             return
         holder = table.holders.get(PartitionId(self._count, number))
         if table.layout not in {None, self._count} or holder not in {None, self._instance}:
@@ -187,5 +193,5 @@ class PartitionShares:
 
 
 def _is_valid(message: StoredMessage) -> bool:
-    """Whether a message has a value that expires, as leases and announcements do."""
+    """Whether a message has a value and a time to live, as leases and announcements have."""
     return bool(message.data) and "KV-Operation" not in message.headers and _TTL_HEADER in message.headers

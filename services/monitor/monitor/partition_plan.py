@@ -13,8 +13,8 @@ from sandherd.contracts.subjects import PREFIX
 LAYOUT_LEASE: Final = "monitor.watch"
 """The lease whose holder determines the number of partitions. A monitor of a version without partitions watches all
 sandboxes while it holds it."""
-_REPLICA: Final = "monitor.replica"
-_PROJECT: Final = len(PREFIX.split(".")) + 1
+_REPLICA_KEY: Final = "monitor.replica"
+_PROJECT_INDEX: Final = len(PREFIX.split(".")) + 1
 """The index of the project among the tokens of an event's subject. The next token is the entity."""
 
 
@@ -45,21 +45,25 @@ def partition_of(project: str, sandbox: str, count: int) -> int:
 
 def partition_of_subject(subject: str, count: int) -> int:
     """The number of the partition of the entity in an event's subject, also if the entity is not a sandbox."""
-    tokens = subject.split(".", _PROJECT + 2)
-    return partition_of(tokens[_PROJECT], tokens[_PROJECT + 1], count) if len(tokens) > _PROJECT + 1 else 0
+    tokens = subject.split(".", _PROJECT_INDEX + 2)
+    return (
+        partition_of(tokens[_PROJECT_INDEX], tokens[_PROJECT_INDEX + 1], count)
+        if len(tokens) > _PROJECT_INDEX + 1
+        else 0
+    )
 
 
 # --- the table of leases -----------------------------------------------------------------------------------------
 
 
 def layout_value(instance: str, count: int) -> str:
-    """What the holder of the layout lease stores in it."""
+    """The value that the holder of the layout lease stores in it."""
     return f"{instance} {count}"
 
 
 def replica_key(instance: str, count: int) -> str:
     """The key by which a replica announces itself to replicas with the same number of partitions."""
-    return f"{_REPLICA}.{count}.{instance}"
+    return f"{_REPLICA_KEY}.{count}.{instance}"
 
 
 @dataclass(frozen=True)
@@ -83,19 +87,19 @@ def table_of(values: Mapping[str, str]) -> PartitionTable:
     for key, value in values.items():
         if key == LAYOUT_LEASE:
             layout = _number(value.partition(" ")[2]) or 0
-        elif (place := _place(key)) is not None:
-            holders[place] = value
-        elif key.startswith(f"{_REPLICA}."):
-            count, _, instance = key.removeprefix(f"{_REPLICA}.").partition(".")
+        elif (partition_id := _partition_id_of(key)) is not None:
+            holders[partition_id] = value
+        elif key.startswith(f"{_REPLICA_KEY}."):
+            count, _, instance = key.removeprefix(f"{_REPLICA_KEY}.").partition(".")
             replicas[instance] = _number(count) or 0
     return PartitionTable(layout, holders, replicas)
 
 
-def _place(key: str) -> PartitionId | None:
+def _partition_id_of(key: str) -> PartitionId | None:
     rest = key.removeprefix(f"{LAYOUT_LEASE}.")
     count, _, number = rest.partition(".")
-    known = _number(count), _number(number)
-    return None if rest == key or known[0] is None or known[1] is None else PartitionId(known[0], known[1])
+    numbers = _number(count), _number(number)
+    return None if rest == key or numbers[0] is None or numbers[1] is None else PartitionId(numbers[0], numbers[1])
 
 
 def _number(text: str) -> int | None:
@@ -120,36 +124,40 @@ def plan(me: str, count: int, table: PartitionTable) -> PartitionPlan:
     one, so that few partitions move. All replicas assign free partitions in the same order. While replicas with another
     number of partitions watch, this one does not.
     """
-    held = {place.number: holder for place, holder in table.holders.items() if place.total == count}
-    mine = sorted(number for number, holder in held.items() if holder == me)
+    held = {
+        partition_id.number: holder for partition_id, holder in table.holders.items() if partition_id.total == count
+    }
+    own = sorted(number for number, holder in held.items() if holder == me)
     if table.layout is None:
         return PartitionPlan()
     if table.layout != count:
-        return PartitionPlan(release=tuple(mine))
-    quotas = _quotas({me, *(name for name, its in table.replicas.items() if its == count)}, count, held)
-    if len(mine) > quotas[me]:
-        return PartitionPlan(release=tuple(mine[quotas[me] :]))
-    if any(place.total != count for place in table.holders):
+        return PartitionPlan(release=tuple(own))
+    quotas = _quotas(
+        {me, *(name for name, replica_count in table.replicas.items() if replica_count == count)}, count, held
+    )
+    if len(own) > quotas[me]:
+        return PartitionPlan(release=tuple(own[quotas[me] :]))
+    if any(partition_id.total != count for partition_id in table.holders):
         return PartitionPlan()
     return PartitionPlan(take=tuple(_assign(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
 
 
 def _quotas(replicas: Iterable[str], count: int, held: Mapping[int, str]) -> dict[str, int]:
     """The number of partitions that each replica is to have, ordered by how many it has now, most first."""
-    having = {name: sum(holder == name for holder in held.values()) for name in replicas}
-    ranked = sorted(having, key=lambda name: (-having[name], name))
-    each, more = divmod(count, len(ranked))
-    return {name: each + (rank < more) for rank, name in enumerate(ranked)}
+    held_count = {name: sum(holder == name for holder in held.values()) for name in replicas}
+    ranked = sorted(held_count, key=lambda name: (-held_count[name], name))
+    share, remainder = divmod(count, len(ranked))
+    return {name: share + (rank < remainder) for rank, name in enumerate(ranked)}
 
 
 def _assign(free: Iterable[int], quotas: Mapping[str, int], held: Mapping[int, str]) -> dict[str, list[int]]:
     """The free partitions that each replica is to take."""
-    dealt: dict[str, list[int]] = {name: [] for name in quotas}
-    having = {name: sum(holder == name for holder in held.values()) for name in quotas}
+    assigned: dict[str, list[int]] = {name: [] for name in quotas}
+    held_count = {name: sum(holder == name for holder in held.values()) for name in quotas}
     for number in free:
-        short = [name for name, quota in quotas.items() if having[name] < quota]
-        if not short:
+        below_quota = [name for name, quota in quotas.items() if held_count[name] < quota]
+        if not below_quota:
             break
-        dealt[short[0]].append(number)
-        having[short[0]] += 1
-    return dealt
+        assigned[below_quota[0]].append(number)
+        held_count[below_quota[0]] += 1
+    return assigned

@@ -17,8 +17,8 @@ remembered."""
 MAX_IDS: Final = 4
 """Maximum events remembered of each call."""
 PAUSE: Final = 30.0
-"""In seconds: a call that takes this long, or begins this long after the previous call, waits for something."""
-_PAUSE: Final = timedelta(seconds=PAUSE)
+"""A call that takes at least this number of seconds, or begins that long after the previous call, is a wait."""
+_PAUSE_DURATION: Final = timedelta(seconds=PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +31,24 @@ class RepeatedCall:
     began: int
     """The stream sequence of the event that ended the first of the equal calls."""
     began_at: datetime
-    """When the first of them ended."""
+    """When the first of the equal calls ended."""
     last: int
-    """The stream sequence of the event that ended the last of them."""
+    """The stream sequence of the event that ended the last of the equal calls."""
     place: int
-    """The number of calls of the episode up to the last of them."""
+    """The number of calls of the episode up to the last of the equal calls."""
     edits: int
-    """`Facts.new_contents` when the first of them ended: the number of edits until then."""
+    """`Facts.new_contents` when the first of the equal calls ended: the number of edits until then."""
     lines: int
-    """The number of lines of their longest result."""
+    """The number of lines of the longest result of the equal calls."""
     polls: bool = False
     count: int = 1
     gap: int = 1
-    """The largest distance between two consecutive ones; 1 if there was never another call in between."""
+    """The largest distance between two consecutive equal calls; 1 if there was never another call in between."""
     paused: int = 0
-    """Number of calls among them that took at least `PAUSE`, or came after such a pause."""
+    """Number of equal calls that took at least `PAUSE`, or came after such a pause."""
     evidence: tuple[UUID, ...] = ()
-    """Ids of the events that ended the last of them, newest last. The first call is not included, as most calls are
-    never repeated."""
+    """Ids of the events that ended the last equal calls, newest last. The first call is not included, because most
+    calls are never repeated."""
 
     @property
     def key(self) -> str:
@@ -87,10 +87,10 @@ class RepeatedCalls:
     def with_row(self, row: RepeatedCall | None, call: EndedCall) -> "RepeatedCalls":
         """The rows after `call`. `row` is the new row of that call; None if it has none."""
         oldest, digest = self.place + 1 - MAX_GAP, call.digest
-        rows = [one for one in self.rows if one.place >= oldest and one.call != digest]
+        rows = [other for other in self.rows if other.place >= oldest and other.call != digest]
         if row is not None:
             rows.append(row)
-        return RepeatedCalls(tuple(rows), self.place + 1, call.at, max([one.count for one in rows], default=0))
+        return RepeatedCalls(tuple(rows), self.place + 1, call.at, max([other.count for other in rows], default=0))
 
 
 def new_row(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
@@ -109,7 +109,7 @@ def repeated_row(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> Rep
         polls=row.polls,
         count=row.count + 1,
         gap=max(row.gap, part.place + 1 - row.place),
-        paused=row.paused + waits(call, part.ended_at),
+        paused=row.paused + is_wait(call, part.ended_at),
         evidence=(*row.evidence, *call.ids)[-MAX_IDS:],
     )
 
@@ -119,13 +119,13 @@ def is_parallel(row: RepeatedCall, call: EndedCall) -> bool:
     return call.began < row.last
 
 
-def waits(call: EndedCall, ended_at: datetime | None) -> bool:
-    """Whether a call came after a pause, or took long and has not failed. `ended_at` is the end of the call before."""
+def is_wait(call: EndedCall, ended_at: datetime | None) -> bool:
+    """Whether a call came after a pause, or took long and did not fail. `ended_at` is the end of the previous call."""
     if call.begun_at is None:
         return False
-    if call.error is None and call.at - call.begun_at >= _PAUSE:
+    if call.error is None and call.at - call.begun_at >= _PAUSE_DURATION:
         return True
-    return ended_at is not None and call.begun_at - ended_at >= _PAUSE
+    return ended_at is not None and call.begun_at - ended_at >= _PAUSE_DURATION
 
 
 def is_again(part: RepeatedCalls, key: str, call: EndedCall | None) -> bool | None:
@@ -136,6 +136,7 @@ def is_again(part: RepeatedCalls, key: str, call: EndedCall | None) -> bool | No
     if call is None or not call.is_executed:
         return None
     row = part.row(key.partition(" ")[0])
+    # A key of the rule `repeat_varied` has no result: it is the beginning of the row's key.
     if row is None or not row.key.startswith(key):
         return False
     if row.last == call.number:

@@ -27,7 +27,7 @@ from sandherd.telemetry.meters import Meters
 _log: Final = logs.get("watch")
 
 
-class _Now(NamedTuple):
+class _EvaluationTime(NamedTuple):
     """The broker's time up to which all events have been read, and whether these are all that are stored."""
 
     at: datetime
@@ -35,7 +35,7 @@ class _Now(NamedTuple):
 
 
 class ReplicaWatch:
-    """Watches the sandboxes of the partitions that this replica holds. The herd has `count` partitions."""
+    """Watches the sandboxes in the partitions that this replica holds, of `count` partitions."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ReplicaWatch:
         self._meters = meters
         self._assessor = assessor
         self._snapshots = Snapshots(bus, rules)
-        self._follower = StreamFollower(bus, count, on_new=self._act, on_joined=self._begin)
+        self._follower = StreamFollower(bus, count, on_new=self._act_on_events, on_joined=self._begin)
         self._watching_since: datetime | None = None
         self._reconnects = -1
 
@@ -64,19 +64,19 @@ class ReplicaWatch:
 
     async def hold(self, partition_id: PartitionId, lease: Lease) -> None:
         """Watch one partition until its lease is lost."""
-        part = Partition(
+        partition = Partition(
             self._bus, partition_id, lease, self._rules,
             snapshots=self._snapshots, actions=self._actions, meters=self._meters, assessor=self._assessor,
         )  # fmt: skip
         try:
-            await part.restore()
-            self._follower.add(part)
-            await part.run()
+            await partition.restore()
+            self._follower.add(partition)
+            await partition.run()
         except LeaseLostError:
             _log.warning("lease lost, watch stopped", lease=lease.key)
         finally:
-            self._follower.remove(part)
-            await part.end()
+            self._follower.remove(partition)
+            await partition.end()
             if not self._follower.partitions:
                 gauges.remove(self._meters)
 
@@ -86,12 +86,12 @@ class ReplicaWatch:
         Raises `ContractError` if it is not found, or if past events are still being read.
         """
         key = incoming.project, incoming.request.sandbox
-        part = self._follower.partitions.get(partition_of(*key, self._count))
-        if part is None:
+        partition = self._follower.partitions.get(partition_of(*key, self._count))
+        if partition is None:
             return None
-        state = part.herd.live.get(key)
+        state = partition.herd.live.get(key)
         if state is None:
-            raise sandbox_inspection.unknown(key[1], complete=not part.late)
+            raise sandbox_inspection.unknown_sandbox(key[1], complete=not partition.is_late)
         return sandbox_inspection.view(
             state, self._rules, max(self._follower.read_at or state.last_sign_at, state.last_sign_at)
         )
@@ -100,11 +100,11 @@ class ReplicaWatch:
         """Why events can't be read; None if they can, or if this replica holds no partition."""
         return self._follower.reader.problem() if self._follower.partitions else None
 
-    async def _act(self, part: Partition) -> None:
+    async def _act_on_events(self, partition: Partition) -> None:
         """Take the actions that the last events require."""
         if self._follower.read_at is not None:
             with suppress(LeaseLostError):  # the partition notices it itself
-                await part.act_on_touched(self._follower.read_at, self._watching_since)
+                await partition.act_on_urgent(self._follower.read_at, self._watching_since)
 
     # --- rules -------------------------------------------------------------------------------------------------
 
@@ -118,23 +118,23 @@ class ReplicaWatch:
 
     async def tick(self) -> None:
         """Evaluate every rule for every live sandbox, as of the moment up to which all events were read."""
-        now = await self._now()
-        for part in list(self._follower.partitions.values()):
-            await self._check(part, now)
+        now = await self._evaluation_time()
+        for partition in list(self._follower.partitions.values()):
+            await self._check(partition, now)
         if now is not None and self._follower.partitions:
-            gauges.measure(self._meters, [part.herd for part in self._follower.partitions.values()], now.at)
+            gauges.measure(self._meters, [partition.herd for partition in self._follower.partitions.values()], now.at)
 
-    async def _begin(self, part: Partition) -> None:
+    async def _begin(self, partition: Partition) -> None:
         """Take the actions that became due while no replica watched this partition."""
-        await self._check(part, await self._now())
+        await self._check(partition, await self._evaluation_time())
 
-    async def _check(self, part: Partition, now: _Now | None) -> None:
-        if now is None or self._watching_since is None or part.late:
+    async def _check(self, partition: Partition, now: _EvaluationTime | None) -> None:
+        if now is None or self._watching_since is None or partition.is_late:
             return
         with suppress(LeaseLostError):  # the partition notices it itself
-            await part.check(now.at, self._watching_since, all_read=now.all_read)
+            await partition.check(now.at, self._watching_since, all_read=now.all_read)
 
-    async def _now(self) -> _Now | None:
+    async def _evaluation_time(self) -> _EvaluationTime | None:
         """The time for which rules can be evaluated; None while new events are not read."""
         position = self._follower.position
         try:
@@ -142,17 +142,17 @@ class ReplicaWatch:
         except ConsumerUnresponsiveError:
             self._reconnects = -1  # while the stream is unavailable, workers can't publish either
             raise
-        self._note_return(ends)
+        self._record_return(ends)
         partitions = self._follower.partitions.values()
         if position is None or not partitions or self._follower.reader.problem() is not None:
             return None
-        behind = min(position, *(part.herd.position for part in partitions))
-        self._meters.set("sandherd_monitor_lag_messages", max(0, ends.last - behind))
+        last_read = min(position, *(partition.herd.position for partition in partitions))
+        self._meters.set("sandherd_monitor_lag_messages", max(0, ends.last - last_read))
         if position >= ends.last:
-            return _Now(ends.requested_at, all_read=True)
-        return _Now(self._follower.read_at, all_read=False) if self._follower.read_at is not None else None
+            return _EvaluationTime(ends.requested_at, all_read=True)
+        return _EvaluationTime(self._follower.read_at, all_read=False) if self._follower.read_at is not None else None
 
-    def _note_return(self, ends: StreamEnds) -> None:
+    def _record_return(self, ends: StreamEnds) -> None:
         """Record the time of a start, a reconnect, or the return of the stream.
 
         Silence of a worker counts only from then on. The time is recorded even without a partition: a partition that is
@@ -176,10 +176,10 @@ class ReplicaWatch:
         now = self._follower.read_at or datetime.now(UTC)
         tokens = self._assessor.tokens_a_day
         partitions = self._follower.partitions.values()
-        return not partitions or any(part.herd.allowance.is_spent(tokens, now) for part in partitions)
+        return not partitions or any(partition.herd.allowance.is_spent(tokens, now) for partition in partitions)
 
     async def _publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
-        part = self._follower.partitions.get(partition_of(*suspicion.key, self._count))
-        if part is not None:
+        partition = self._follower.partitions.get(partition_of(*suspicion.key, self._count))
+        if partition is not None:
             with suppress(LeaseLostError):  # the partition notices it itself
-                await part.publish_assessment(suspicion, assessment)
+                await partition.publish_assessment(suspicion, assessment)

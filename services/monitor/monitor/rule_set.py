@@ -13,12 +13,12 @@ from sandherd.contracts.events.monitor import SteeringStep
 
 FoundT = TypeVar("FoundT")
 OFF: Final = "off"
-_AGENT: Final = "agent."
+_AGENT_PREFIX: Final = "agent."
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveRule(Generic[FoundT]):
-    """A rule with everything that its evaluation needs, so that nothing is looked up for each sandbox."""
+    """A rule with everything that its evaluation needs, so that no lookup is needed for each sandbox."""
 
     rule: AnyRule
     name: str
@@ -49,40 +49,42 @@ class RuleSet:
         self.max_step: SteeringStep = max_step
         self.by_name: Mapping[str, AnyRule] = {rule.name: rule for rule in self.rules}
         self.new_parts = {rule.name: rule.part() for rule in self.rules if rule.part is not None}
-        self.of_an_episode = frozenset(
+        self.reset_in_new_episode = frozenset(
             rule.name for rule in self.rules if isinstance(rule, GuardianRule) and not rule.across_episodes
         )
         """The rules whose parts are reset by a message of a user."""
         dead_after: float = self.thresholds[dead.RULE.name].after
         self.silence = timedelta(seconds=dead_after)
         """Maximum time between two events of a live sandbox."""
-        ending = [rule for rule in self.rules if isinstance(rule, HousekeepingRule)]
-        self.housekeeping: Sequence[ActiveRule[Finding]] = self._active(ending)
-        self.without_silence: Sequence[ActiveRule[Finding]] = self._active(
-            one for one in ending if not one.from_silence
+        housekeeping = [rule for rule in self.rules if isinstance(rule, HousekeepingRule)]
+        self.housekeeping: Sequence[ActiveRule[Finding]] = self._active(housekeeping)
+        self.not_from_silence: Sequence[ActiveRule[Finding]] = self._active(
+            rule for rule in housekeeping if not rule.from_silence
         )
         """The housekeeping rules that do not conclude from missing events."""
         self.guardian: Sequence[ActiveRule[Pattern]] = self._active(
             rule for rule in self.rules if isinstance(rule, GuardianRule)
         )
-        self.published_only: Sequence[ActiveRule[Pattern]] = [
+        self.observing: Sequence[ActiveRule[Pattern]] = [
             active
             for active in self.guardian
             if isinstance(active.rule, GuardianRule) and set(active.rule.steps) == {"observe"}
         ]
         """The guardian rules whose patterns are published without an action."""
-        self.assessed: Sequence[ActiveRule[Pattern]] = [
+        self.soft: Sequence[ActiveRule[Pattern]] = [
             active
             for active in self.guardian
             if assesses and isinstance(active.rule, GuardianRule) and active.rule.soft
         ]
         """The guardian rules whose patterns the model assesses before an intervention."""
-        self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
-        self._of_output = self._active(rule for rule in self.rules if rule.folds_output)
-        self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}
-        self._of_calls = {name: self._folding(name, of_calls=True) for name in EVENTS}
-        self._prompt_after = {name: self._prompt(active) for name, active in self._of_calls.items()}
-        self._prompt_after_output = self._prompt(self._of_output)
+        self.prompt_rules: Sequence[ActiveRule[Finding | Pattern]] = self._active(
+            rule for rule in self.rules if rule.prompt
+        )
+        self._rules_of_output = self._active(rule for rule in self.rules if rule.folds_output)
+        self._rules_of_events = {name: self._rules_folding(name, of_calls=False) for name in EVENTS}
+        self._rules_of_call_ends = {name: self._rules_folding(name, of_calls=True) for name in EVENTS}
+        self._prompt_after = {name: self._prompt_rules(active) for name, active in self._rules_of_call_ends.items()}
+        self._prompt_after_output = self._prompt_rules(self._rules_of_output)
 
     def _active(self, rules: Iterable[AnyRule]) -> tuple[ActiveRule[Any], ...]:
         return tuple(
@@ -102,22 +104,22 @@ class RuleSet:
     def _with(self, thresholds: Mapping[str, Any], cooldown: float, max_step: SteeringStep) -> "RuleSet":
         return RuleSet(self.rules, thresholds, steering_cooldown=cooldown, max_step=max_step, assesses=self.assesses)
 
-    def folding(self, event_type: str, *, ends_call: bool) -> Sequence[ActiveRule[Any]]:
+    def rules_folding(self, event_type: str, *, ends_call: bool) -> Sequence[ActiveRule[Any]]:
         """The rules that fold an event of this type; an unknown type counts as output only."""
-        known = (self._of_calls if ends_call else self._of_types).get(event_type)
-        if known is not None:
-            return known
-        return self._of_output if event_type.startswith(_AGENT) else ()
+        rules = (self._rules_of_call_ends if ends_call else self._rules_of_events).get(event_type)
+        if rules is not None:
+            return rules
+        return self._rules_of_output if event_type.startswith(_AGENT_PREFIX) else ()
 
-    def prompt_after(self, event_type: str) -> Sequence[ActiveRule[Finding | Pattern]]:
+    def prompt_rules_after(self, event_type: str) -> Sequence[ActiveRule[Finding | Pattern]]:
         """The prompt rules whose parts an event of an agent may change, by its type."""
         return self._prompt_after.get(event_type, self._prompt_after_output)
 
-    def _prompt(self, folding: Sequence[ActiveRule[Any]]) -> Sequence[ActiveRule[Any]]:
+    def _prompt_rules(self, folding: Sequence[ActiveRule[Any]]) -> Sequence[ActiveRule[Any]]:
         return tuple(active for active in folding if active.rule.prompt)
 
-    def _folding(self, event_type: str, *, of_calls: bool) -> Sequence[ActiveRule[Any]]:
-        output = event_type.startswith(_AGENT)
+    def _rules_folding(self, event_type: str, *, of_calls: bool) -> Sequence[ActiveRule[Any]]:
+        output = event_type.startswith(_AGENT_PREFIX)
         return self._active(
             rule
             for rule in self.rules

@@ -11,10 +11,10 @@ from sandherd.settings import Settings
 def rule_set_of(settings: Settings) -> RuleSet:
     """The rules that are not off, with their thresholds.
 
-    A threshold comes from the setting `rules`, else from a setting of its own, else it is the default.
+    A threshold comes from the setting `rules`, else from a separate setting of that threshold, else from its default.
     """
-    chosen = settings.rules
-    rules = [rule for rule in registry.RULES if chosen.get(rule.name) != OFF]
+    settings_by_rule = settings.rules
+    rules = [rule for rule in registry.RULES if settings_by_rule.get(rule.name) != OFF]
     thresholds = {rule.name: _thresholds(rule, settings) for rule in rules}
     return RuleSet(
         rules,
@@ -27,10 +27,10 @@ def rule_set_of(settings: Settings) -> RuleSet:
 
 def _thresholds(rule: AnyRule, settings: Settings) -> Thresholds:
     values: dict[str, Any] = {
-        name: getattr(settings, source.name) * source.factor
+        name: getattr(settings, reference.name) * reference.factor
         for name, field in rule.thresholds.model_fields.items()
-        for source in field.metadata
-        if isinstance(source, SettingReference)
+        for reference in field.metadata
+        if isinstance(reference, SettingReference)
     }
-    chosen = settings.rules.get(rule.name, {})
-    return rule.thresholds(**values | (chosen if isinstance(chosen, dict) else {}))
+    rule_setting = settings.rules.get(rule.name, {})
+    return rule.thresholds(**values | (rule_setting if isinstance(rule_setting, dict) else {}))

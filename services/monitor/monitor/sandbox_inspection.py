@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from monitor import evaluation, intervention_ladder
 from monitor.evaluation import RuleFailedError
-from monitor.outages import NAME
+from monitor.outages import OUTAGE
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, HousekeepingRule, Pattern
 from monitor.sandbox_state import Intervention, SandboxActivity
@@ -22,7 +22,9 @@ from sandherd.contracts.requests.monitor import (
 
 def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
     """The view of one sandbox."""
-    over = None if state.steered_at is None else state.steered_at + timedelta(seconds=rules.steering_cooldown)
+    cooldown_ends_at = (
+        None if state.steered_at is None else state.steered_at + timedelta(seconds=rules.steering_cooldown)
+    )
     return MonitorView(
         project=state.project,
         sandbox=state.sandbox,
@@ -35,22 +37,22 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
         last_sign_at=state.last_sign_at,
         last_work_at=state.last_work_at,
         expires_at=state.expires_at,
-        max_intervention=intervention_ladder.maximum(state, rules),
+        max_intervention=intervention_ladder.maximum_step(state, rules),
         steered_at=state.steered_at,
-        next_after=over if over is not None and over > now else None,
+        next_after=cooldown_ends_at if cooldown_ends_at is not None and cooldown_ends_at > now else None,
         silent_for=max(0.0, (now - state.last_sign_at).total_seconds()),
         calls=sorted(
-            (WatchedCall(tool=one.tool, since=one.begun_at, waits=one.waits) for one in state.in_flight.values()),
+            (WatchedCall(tool=item.tool, since=item.begun_at, waits=item.waits) for item in state.in_flight.values()),
             key=lambda call: call.since,
         ),
         rules=[_progress(rule, state, rules, now) for rule in rules.rules],
-        findings=[_finding(one) for one in current_findings(state, rules, now)],
-        interventions=[_intervention(one, state) for one in state.interventions],
+        findings=[_finding(item) for item in current_findings(state, rules, now)],
+        interventions=[_intervention(item, state) for item in state.interventions],
     )
 
 
-def unknown(sandbox: str, *, complete: bool) -> ContractError:
-    """The error for a sandbox that is not watched. `complete`: whether all past events have been read."""
+def unknown_sandbox(sandbox: str, *, complete: bool) -> ContractError:
+    """The error for a sandbox that is not watched. `complete` states whether all past events have been read."""
     if not complete:
         return ContractError(Code.BUSY, "the monitor still reads past events", remedy="try again in some seconds")
     remedy = "list the sandboxes; the events of one that has ended show what it did"
@@ -69,34 +71,34 @@ def _phase(state: SandboxActivity) -> Literal["running", "paused", "stopping", "
 
 
 def _progress(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> RuleProgress:
-    about: dict[str, Any] = {"rule": rule.name, "kind": rule.kind}
+    identity: dict[str, Any] = {"rule": rule.name, "kind": rule.kind}
     if rule.name in state.disabled:
-        return RuleProgress(**about, state="disabled", disabled_reason=state.disabled[rule.name])
+        return RuleProgress(**identity, state="disabled", disabled_reason=state.disabled[rule.name])
     try:
-        counted = _count_of(rule, state, rules, now)
+        fields = _count_fields(rule, state, rules, now)
     except RuleFailedError as failure:
-        return RuleProgress(**about, state="disabled", disabled_reason=failure.reason)
+        return RuleProgress(**identity, state="disabled", disabled_reason=failure.reason)
     if evaluation.is_muted(state, rule.name, now):
-        counted |= {"state": "muted", "muted_until": state.muted[rule.name]}
-    return RuleProgress(**about, **counted)
+        fields |= {"state": "muted", "muted_until": state.muted[rule.name]}
+    return RuleProgress(**identity, **fields)
 
 
-def _count_of(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> dict[str, Any]:
+def _count_fields(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> dict[str, Any]:
     if isinstance(rule, GuardianRule):
-        pattern = evaluation.pattern(rule.name, state, rules)
+        pattern = evaluation.current_pattern(rule.name, state, rules)
         count = pattern.count if pattern is not None else 0
-        step, threshold = _next(rule, count, rules.thresholds[rule.name])
+        step, threshold = _next_step(rule, count, rules.thresholds[rule.name])
         summary = pattern.summary if pattern is not None else ""
         return {"count": count, "threshold": threshold, "next_step": step, "summary": summary}
     assert isinstance(rule, HousekeepingRule)
     part = evaluation.part_of(state, rule, rules)
-    found = evaluation.call(rule, "decision", rule.evaluate, part, state, now, rules.thresholds[rule.name])
-    if found is None:
+    finding = evaluation.call(rule, "decision", rule.evaluate, part, state, now, rules.thresholds[rule.name])
+    if finding is None:
         return {}
-    return {"count": found.age(now), "threshold": found.limit, "next_step": "terminate"}
+    return {"count": finding.age(now), "threshold": finding.limit, "next_step": "terminate"}
 
 
-def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | None, float | None]:
+def _next_step(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | None, float | None]:
     """The first step that the count does not reach, and its threshold; None for both if it reaches all steps."""
     for step, name in rule.steps.items():
         threshold: float = getattr(thresholds, name)
@@ -108,15 +110,15 @@ def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | Non
 def current_findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
     """The present findings: the patterns of the rules, and an outage, for which no agent is steered."""
     outage = state.outage
-    shown = patterns(state, rules, now)
+    findings = patterns(state, rules, now)
     if outage is None or state.finished_at is not None:
-        return shown
-    return [*shown, Pattern(NAME, NAME, outage.since, 0, outage.count, outage.summary, outage.evidence)]
+        return findings
+    return [*findings, Pattern(OUTAGE, OUTAGE, outage.since, 0, outage.count, outage.summary, outage.evidence)]
 
 
 def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
     """The patterns that guardian rules find at present; muted and disabled rules are left out."""
-    seen: list[Pattern] = []
+    present: list[Pattern] = []
     for active in rules.guardian:
         if active.name in state.disabled or evaluation.is_muted(state, active.name, now):
             continue
@@ -125,14 +127,14 @@ def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Patt
             pattern = evaluation.call(active.rule, "decision", active.evaluate, part, state, now, active.thresholds)
         except RuleFailedError:
             continue
-        seen += [pattern] if pattern is not None else []
-    return seen
+        present += [pattern] if pattern is not None else []
+    return present
 
 
 def _finding(pattern: Pattern) -> FindingView:
-    cited = [str(id) for id in pattern.evidence]
+    evidence = [str(id) for id in pattern.evidence]
     return FindingView(
-        rule=pattern.rule, since=pattern.since, count=pattern.count, summary=pattern.summary, evidence=cited
+        rule=pattern.rule, since=pattern.since, count=pattern.count, summary=pattern.summary, evidence=evidence
     )
 
 

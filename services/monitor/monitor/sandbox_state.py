@@ -59,18 +59,18 @@ class Steering:
     received_at: datetime | None = None
     """When the agent received the message, or was resumed. What the agent does from then on decides the outcome."""
     repeats: int = 0
-    """The number of times that the pattern has occurred since then."""
+    """The number of times that the pattern has occurred since the agent received the message or was resumed."""
     others: int = 0
     """The number of other observations since the pattern last occurred."""
     clear_turn: int = 0
     """The turn in which the agent received the message or was resumed, or in which it last showed the pattern."""
     repeated: tuple[UUID, ...] = ()
-    """Ids of the last events that have shown the pattern since then."""
+    """Ids of the last events that have shown the pattern since the agent received the message or was resumed."""
     outcome: Outcome | None = None
     approval: str | None = None
     """The approval that a pause requests."""
     requested: bool = False
-    """Whether the message-relay has accepted that request."""
+    """Whether the message-relay has accepted the approval request."""
     answer: Answer | None = None
     """The user's answer to the approval request."""
     by: str | None = None
@@ -131,7 +131,7 @@ class ActedFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The assignment of its agent, from the task's specification."""
+    """The assignment of a sandbox's agent, from the task's specification."""
 
     attempt: int
     harness: str

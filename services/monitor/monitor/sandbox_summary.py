@@ -21,13 +21,13 @@ from sandherd.contracts.records import (
 
 WRITE_EVERY: Final = 2.0
 """Minimum seconds between two writes of one summary."""
-_SPENT: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implausible")
+_USAGE_FIELDS: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implausible")
 
 
 def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> SandboxSummary:
-    """The summary to write. `patterns` are those that guardian rules find at present."""
-    progress, assigned = state.progress, state.assignment
-    known = {name: getattr(assigned, name) for name in _TASK_FIELDS} if assigned else {}
+    """The summary to write. `patterns` are the findings at present."""
+    progress, assignment = state.progress, state.assignment
+    task_fields = {name: getattr(assignment, name) for name in _TASK_FIELDS} if assignment else {}
     return SandboxSummary(
         project=state.project,
         sandbox=state.sandbox,
@@ -41,11 +41,11 @@ def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> Sand
         errors=progress.errors,
         spending=_spending(progress, _updated_at(state)),
         edits=() if state.ended else _edits(state.edits),
-        findings=tuple(OpenFinding(rule=one.rule, count=one.count, since=one.since) for one in patterns),
+        findings=tuple(OpenFinding(rule=found.rule, count=found.count, since=found.since) for found in patterns),
         interventions=state.steered,
-        steerings=tuple(steering_of(one, state) for one in state.interventions),
+        steerings=tuple(steering_of(intervention, state) for intervention in state.interventions),
         budget=state.budget,
-        **known,
+        **task_fields,
     )
 
 
@@ -84,20 +84,20 @@ def steering_of(intervention: Intervention, state: SandboxActivity) -> SteeringS
 
 def _is_waiting(state: SandboxActivity) -> bool:
     """Whether the sandbox waits for an approval, or its agent for a message."""
-    waits, worked = state.progress.waiting_at, state.last_work_at
+    waiting_at, worked_at = state.progress.waiting_at, state.last_work_at
     return any(call.waits for call in state.in_flight.values()) or (
-        waits is not None and (worked is None or worked <= waits)
+        waiting_at is not None and (worked_at is None or worked_at <= waiting_at)
     )
 
 
 def _updated_at(state: SandboxActivity) -> datetime:
-    known = (state.last_sign_at, state.finished_at, state.progress.paused_at)
-    return state.finished_at or max(at for at in known if at is not None)
+    moments = (state.last_sign_at, state.finished_at, state.progress.paused_at)
+    return state.finished_at or max(at for at in moments if at is not None)
 
 
 def _spending(progress: AgentTotals, until: datetime) -> SandboxUsage:
-    spent = {name: getattr(progress, name) for name in _SPENT}
-    return SandboxUsage(wall_seconds=round(sandbox_usage.wall_seconds(progress, until), 3), **spent)
+    fields = {name: getattr(progress, name) for name in _USAGE_FIELDS}
+    return SandboxUsage(wall_seconds=round(sandbox_usage.wall_seconds(progress, until), 3), **fields)
 
 
 def _edits(packed: bytes) -> tuple[Edit, ...]:
@@ -109,20 +109,20 @@ def _edits(packed: bytes) -> tuple[Edit, ...]:
             at=edit.at,
             count=edit.count,
         )
-        for edit in file_edits.unpacked(packed)
+        for edit in file_edits.unpack(packed)
     )
 
 
-def due(herd: Herd, written: dict[Key, float], now: float, limit: int) -> list[SandboxActivity]:
+def due_states(herd: Herd, written: dict[Key, float], now: float, limit: int) -> list[SandboxActivity]:
     """The states whose summaries are to be written at `now`, in seconds of a monotonic clock; ended sandboxes first.
 
     `written` has the time of the last write for each live sandbox.
     """
-    found = list(herd.unwritten.values())[:limit]
+    states = list(herd.unwritten.values())[:limit]
     for key in herd.changed:
-        if len(found) >= limit:
+        if len(states) >= limit:
             break
         state = herd.live.get(key)
         if state is not None and now - written.get(key, -WRITE_EVERY) >= WRITE_EVERY:
-            found.append(state)
-    return found
+            states.append(state)
+    return states

@@ -79,12 +79,12 @@ NO_PROGRESS: Final = AgentTotals()
 """Shared by all sandboxes whose agent has done nothing yet."""
 
 
-def folded(progress: AgentTotals, event: ObservedEvent, call: EndedCall | None) -> AgentTotals:
+def after_event(progress: AgentTotals, event: ObservedEvent, call: EndedCall | None) -> AgentTotals:
     """The totals after an event of the worker, which ends `call`."""
     if call is not None:
         return _changed(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + _has_failed(event))
-    step = _STEPS.get(event.type)
-    return progress if step is None else step(progress, event)
+    fold = _FOLDS.get(event.type)
+    return progress if fold is None else fold(progress, event)
 
 
 def _has_failed(event: ObservedEvent) -> bool:
@@ -94,12 +94,12 @@ def _has_failed(event: ObservedEvent) -> bool:
     return isinstance(data, AgentToolResult) and data.is_error
 
 
-def paused(progress: AgentTotals, at: datetime) -> AgentTotals:
+def after_pause(progress: AgentTotals, at: datetime) -> AgentTotals:
     """The totals after the sandbox was paused."""
     return progress if progress.paused_at is not None else replace(progress, paused_at=at)
 
 
-def resumed(progress: AgentTotals, at: datetime) -> AgentTotals:
+def after_resume(progress: AgentTotals, at: datetime) -> AgentTotals:
     """The totals after the sandbox was resumed."""
     if progress.paused_at is None:
         return progress
@@ -167,7 +167,7 @@ def _with_error(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
     return replace(progress, errors=progress.errors + 1)
 
 
-_STEPS: Final[Mapping[str, Callable[[AgentTotals, ObservedEvent], AgentTotals]]] = {
+_FOLDS: Final[Mapping[str, Callable[[AgentTotals, ObservedEvent], AgentTotals]]] = {
     AgentStarted.type: _after_start,
     AgentUsage.type: _with_usage,
     AgentTurnCompleted.type: _after_turn,

@@ -1,7 +1,7 @@
 """A memory of limited size for values that a sandbox has published before, as marks of a few bytes. Pure.
 
-The marks are stored as one string: a state has thousands of them, and a string takes the least memory in Python and
-JSON.
+The marks are stored as one string, because a state has thousands of them, and one string is smaller than a list, in
+memory and as JSON.
 """
 
 import zlib
@@ -9,9 +9,9 @@ from typing import Final
 
 from monitor.facts import EndedCall
 
-EVIDENCE: Final = 6
+MAX_EVIDENCE_IDS: Final = 6
 """Number of event ids that a rule remembers for a sandbox: an id takes a hundred bytes."""
-_WIDTH: Final = 9
+_MARK_LENGTH: Final = 9
 """Number of characters of a mark: a space that separates it from others, and eight hexadecimal digits."""
 
 
@@ -26,5 +26,5 @@ def mark_of_call(call: EndedCall) -> str:
 
 
 def remembered(memory: str, mark: str, limit: int) -> str:
-    """The memory with one more mark; unchanged if it has this mark. The oldest marks beyond `limit` are dropped."""
-    return memory if mark in memory else (memory + mark)[-limit * _WIDTH :]
+    """The memory with this mark added; unchanged if it has the mark. The oldest marks beyond `limit` are dropped."""
+    return memory if mark in memory else (memory + mark)[-limit * _MARK_LENGTH :]

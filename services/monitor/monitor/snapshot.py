@@ -23,17 +23,19 @@ VERSION: Final = 7
 """The version of the fields of `SandboxActivity`, without its parts. A snapshot of another version is ignored; the
 stream is read from its start."""
 PIECE_BYTES: Final = 512 * 1024
+"""Maximum size of a piece."""
 MAX_BYTES: Final = 1024 * 1024 * 1024
-EVERY: Final = 15.0
+"""Maximum size of an uncompressed snapshot."""
+MAX_INTERVAL: Final = 15.0
 """Maximum seconds between two snapshots of a partition, if there are events."""
 _MAX_UNSAVED_EVENTS: Final = 3000
-"""With more unsaved events, a snapshot is saved before `EVERY` has passed, because the next holder of the lease must
-read these events before it can act."""
-_SOONEST: Final = 3.0
+"""With more unsaved events, a snapshot is saved before `MAX_INTERVAL` has passed, because the next holder of the lease
+must read these events before it can act."""
+_MIN_SECONDS: Final = 3.0
 """Minimum seconds between two snapshots of a partition."""
-_SHARE: Final = 400
-"""Minimum time between two snapshots before `EVERY` has passed, as a multiple of the CPU time of the last one; a
-replica may have many partitions."""
+_MIN_CPU_TIMES: Final = 400
+"""Minimum time between two snapshots before `MAX_INTERVAL` has passed, as a multiple of the CPU time of the last
+snapshot, because a replica may have many partitions."""
 
 
 class SnapshotError(Exception):
@@ -63,18 +65,19 @@ class _Content(BaseModel):
     allowance: TokenAllowance = TokenAllowance()
     unwritten: list[SandboxActivity] = []
     parts: dict[str, dict[str, Any]] = {}
-    """The parts of each rule, by the rule's name and then by the index of the sandbox in `live`, as text: JSON has no
-    other keys."""
+    """The parts of each rule, by the rule's name and then by the index of the sandbox in `live`. The index is text,
+    because JSON has no other keys."""
 
 
 _CONTENT: Final = TypeAdapter(_Content)
 _adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
 
 
-def is_due(unsaved: int, since: float, took: float) -> bool:
-    """Whether to save now, by the number of unsaved events, and the age and the CPU seconds of the last snapshot."""
+def is_due(unsaved: int, seconds: float, cpu_seconds: float) -> bool:
+    """Whether to save now, by the number of unsaved events, and the age and the CPU time of the last snapshot."""
     return unsaved > 0 and (
-        since >= EVERY or (unsaved >= _MAX_UNSAVED_EVENTS and since >= max(_SOONEST, took * _SHARE))
+        seconds >= MAX_INTERVAL
+        or (unsaved >= _MAX_UNSAVED_EVENTS and seconds >= max(_MIN_SECONDS, cpu_seconds * _MIN_CPU_TIMES))
     )
 
 
@@ -86,7 +89,7 @@ def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
         notices=list(herd.notices.values()),
         allowance=herd.allowance,
         unwritten=list(herd.unwritten.values()),
-        parts=_encoded_parts(herd),
+        parts=_encode_parts(herd),
     )
     packed = zlib.compress(_CONTENT.dump_json(content), 1)
     pieces = [packed[start : start + PIECE_BYTES] for start in range(0, len(packed), PIECE_BYTES)]
@@ -100,11 +103,11 @@ def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
     return manifest, pieces
 
 
-def _encoded_parts(herd: Herd) -> dict[str, dict[str, Any]]:
+def _encode_parts(herd: Herd) -> dict[str, dict[str, Any]]:
     live = list(herd.live.values())
     return {
         name: _adapter(name, herd.rules).dump_python(
-            {str(place): state.parts[name] for place, state in enumerate(live) if name in state.parts}, mode="json"
+            {str(index): state.parts[name] for index, state in enumerate(live) if name in state.parts}, mode="json"
         )
         for name in herd.rules.new_parts
     }
@@ -141,11 +144,11 @@ def unpack(
     parts: list[dict[str, Any]] = [{} for _ in content.live]
     for name, encoded in content.parts.items():
         decoded = _decode_parts(name, encoded, rules)
-        for place, part in decoded.items():
-            parts[int(place)][name] = part
+        for index, part in decoded.items():
+            parts[int(index)][name] = part
         if len(decoded) < len(encoded):
             on_dropped(name, len(encoded) - len(decoded))
-    live = [state.changed(parts=own) for state, own in zip(content.live, parts, strict=True)]
+    live = [state.changed(parts=state_parts) for state, state_parts in zip(content.live, parts, strict=True)]
     return Herd(
         manifest.position,
         live,
@@ -163,9 +166,9 @@ def _decode_parts(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapp
         return {}
     adapter = _adapter(name, rules)
     decoded: dict[str, Any] = {}
-    for place, part in encoded.items():
+    for index, part in encoded.items():
         try:
-            decoded |= adapter.validate_python({place: part})
+            decoded |= adapter.validate_python({index: part})
         except ValidationError:
             continue
     return decoded
@@ -174,23 +177,23 @@ def _decode_parts(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapp
 # --- layouts -----------------------------------------------------------------------------------------------------
 
 
-def sources(positions: Mapping[PartitionId, int], partition_id: PartitionId) -> list[list[PartitionId]]:
+def snapshot_sets(positions: Mapping[PartitionId, int], partition_id: PartitionId) -> list[list[PartitionId]]:
     """The sets of snapshots from which a partition can be restored, the best first. A set is of one layout.
 
     `positions` has the last event of each stored snapshot. From its own layout a partition needs only its own snapshot,
     from another layout all snapshots. The best set is the one after which the fewest events have to be read.
     """
     layouts = sorted({found.total for found in positions}, key=lambda count: count != partition_id.total)
-    needed = [[partition_id] if count == partition_id.total else _all_of(count) for count in layouts]
-    complete = [places for places in needed if all(one in positions for one in places)]
-    return sorted(complete, key=lambda places: -min(positions[one] for one in places))
+    candidates = [[partition_id] if count == partition_id.total else _all_partitions(count) for count in layouts]
+    complete = [snapshots for snapshots in candidates if all(snapshot in positions for snapshot in snapshots)]
+    return sorted(complete, key=lambda snapshots: -min(positions[snapshot] for snapshot in snapshots))
 
 
-def _all_of(count: int) -> list[PartitionId]:
+def _all_partitions(count: int) -> list[PartitionId]:
     return [PartitionId(count, number) for number in range(max(1, count))]
 
 
-def merged(herds: Sequence[Herd], partition_id: PartitionId, rules: RuleSet) -> Herd:
+def merge_herds(herds: Sequence[Herd], partition_id: PartitionId, rules: RuleSet) -> Herd:
     """The sandboxes of one partition from several snapshots, at the position of the earliest snapshot.
 
     Events after that position are read again; a state from a later snapshot ignores events that it has already.
@@ -200,19 +203,27 @@ def merged(herds: Sequence[Herd], partition_id: PartitionId, rules: RuleSet) -> 
         earliest.position,
         [state for herd in herds for key, state in herd.live.items() if partition_id.has(*key)],
         [key for herd in herds for key in herd.ended if partition_id.has(*key)],
-        [one for herd in herds for one in herd.notices.values() if partition_id.has(one.project, one.sandbox)],
+        [
+            notice
+            for herd in herds
+            for notice in herd.notices.values()
+            if partition_id.has(notice.project, notice.sandbox)
+        ],
         [state for herd in herds for key, state in herd.unwritten.items() if partition_id.has(*key)],
         allowance=earliest.allowance,
         rules=rules,
     )
 
 
-def replaced(positions: Mapping[PartitionId, int], count: int) -> list[PartitionId]:
+def unneeded_snapshots(positions: Mapping[PartitionId, int], count: int) -> list[PartitionId]:
     """The snapshots of other layouts that no partition of this layout needs any more."""
-    own = [positions.get(place) for place in _all_of(count)]
-    if None in own:
+    own_positions = [positions.get(snapshot) for snapshot in _all_partitions(count)]
+    if None in own_positions:
         return []
-    first = min(position for position in own if position is not None)
-    others = [place for place in positions if place.total != count]
-    layouts = {place.total: min(positions[one] for one in others if one.total == place.total) for place in others}
-    return [place for place in others if layouts[place.total] <= first]
+    earliest = min(position for position in own_positions if position is not None)
+    others = [snapshot for snapshot in positions if snapshot.total != count]
+    layouts = {
+        snapshot.total: min(positions[other] for other in others if other.total == snapshot.total)
+        for snapshot in others
+    }
+    return [snapshot for snapshot in others if layouts[snapshot.total] <= earliest]

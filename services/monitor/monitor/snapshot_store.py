@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from monitor.herd import Herd
 from monitor.partition_plan import UNDIVIDED, PartitionId
 from monitor.rule_set import RuleSet
-from monitor.snapshot import Manifest, SnapshotError, merged, pack, replaced, sources, unpack
+from monitor.snapshot import Manifest, SnapshotError, merge_herds, pack, snapshot_sets, unneeded_snapshots, unpack
 from sandherd.bus.connection import Bus, PublishFailedError
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.kv import last_message
@@ -40,7 +40,7 @@ class Snapshots:
     def __init__(self, bus: Bus, rules: RuleSet) -> None:
         self._bus = bus
         self._rules = rules
-        self._one_at_a_time = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
         self._unpacked: dict[Manifest, Herd] = {}
         """Snapshots of another layout, by their manifests. The checksum alone can't be the key, because it is the same
         for all partitions without sandboxes."""
@@ -54,52 +54,52 @@ class Snapshots:
 
         Raises nats-py's errors while the bucket is unavailable.
         """
-        for places in sources(positions, partition_id):
+        for snapshots in snapshot_sets(positions, partition_id):
             try:
-                herds = [await self._herd(one, shared=one.total != partition_id.total) for one in places]
+                herds = [await self._read_herd(each, shared=each.total != partition_id.total) for each in snapshots]
             except (SnapshotError, ValidationError, nats.js.errors.NotFoundError) as error:
                 _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
                 continue
-            herd = herds[0] if places == [partition_id] else merged(herds, partition_id, self._rules)
+            herd = herds[0] if snapshots == [partition_id] else merge_herds(herds, partition_id, self._rules)
             _log.info("snapshot restored", position=herd.position, sandboxes=len(herd.live))
             return herd
         return Herd(rules=self._rules)
 
-    async def _herd(self, partition_id: PartitionId, *, shared: bool) -> Herd:
-        async with self._one_at_a_time:
-            manifest = Manifest.model_validate_json((await self._last_message(manifest_key(partition_id))).data or b"")
-            if shared and (known := self._unpacked.get(manifest)) is not None:
-                return known
-            pieces = [piece async for piece in self._pieces(partition_id, manifest)]
+    async def _read_herd(self, partition_id: PartitionId, *, shared: bool) -> Herd:
+        async with self._read_lock:
+            manifest = Manifest.model_validate_json((await self._read_message(manifest_key(partition_id))).data or b"")
+            if shared and (cached := self._unpacked.get(manifest)) is not None:
+                return cached
+            pieces = [piece async for piece in self._read_pieces(partition_id, manifest)]
             herd = unpack(manifest, pieces, self._rules, _log_dropped)
             if shared:
                 self._unpacked[manifest] = herd
                 asyncio.get_running_loop().call_later(_SHARED_FOR, self._unpacked.pop, manifest, None)
             return herd
 
-    async def _pieces(self, partition_id: PartitionId, manifest: Manifest) -> AsyncIterator[bytes]:
+    async def _read_pieces(self, partition_id: PartitionId, manifest: Manifest) -> AsyncIterator[bytes]:
         for number in range(manifest.pieces):
-            yield (await self._last_message(piece_key(partition_id, manifest.generation, number))).data or b""
+            yield (await self._read_message(piece_key(partition_id, manifest.generation, number))).data or b""
 
-    async def _last_message(self, subject: str) -> RawStreamMsg:
+    async def _read_message(self, subject: str) -> RawStreamMsg:
         return await last_message(self._bus, _STREAM, subject)
 
     async def manifests(self) -> dict[PartitionId, tuple[Manifest, int]]:
         """The stored manifests that can be read, each with its revision. Raises nats-py's errors."""
-        found: dict[PartitionId, tuple[Manifest, int]] = {}
+        manifests: dict[PartitionId, tuple[Manifest, int]] = {}
         for subject in (manifest_key(UNDIVIDED), f"{_ROOT}.watch.*.*.manifest"):
-            listed = await read_batch(
+            messages = await read_batch(
                 self._bus, _STREAM, subject, first=1, limit=_MAX_MANIFESTS, max_bytes=8 * 1024 * 1024
             )
-            for message in listed:
-                place = _place_of(message.subject)
-                if place is None or not message.data:
+            for message in messages:
+                partition_id = _partition_id_of(message.subject)
+                if partition_id is None or not message.data:
                     continue
                 try:
-                    found[place] = Manifest.model_validate_json(message.data), message.sequence
+                    manifests[partition_id] = Manifest.model_validate_json(message.data), message.sequence
                 except ValidationError as error:
                     _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
-        return found
+        return manifests
 
 
 class SnapshotStore:
@@ -107,13 +107,13 @@ class SnapshotStore:
 
     def __init__(self, bus: Bus, partition_id: PartitionId, snapshots: Snapshots) -> None:
         self._bus = bus
-        self._place = partition_id
+        self._partition_id = partition_id
         self._snapshots = snapshots
         self._revision = 0
-        self._last_message: Manifest | None = None
+        self._last_manifest: Manifest | None = None
         self.position = 0
         """The stream sequence of the last event in the snapshot."""
-        self.took = 0.0
+        self.pack_seconds = 0.0
         """CPU seconds that it took to pack the last snapshot."""
 
     async def restore(self) -> Herd:
@@ -122,49 +122,49 @@ class SnapshotStore:
         Raises nats-py's errors while the bucket is unavailable.
         """
         stored = await self._snapshots.manifests()
-        await self._note_own()
-        positions = {place: manifest.position for place, (manifest, _) in stored.items() if place != self._place}
-        if self._last_message is not None:
-            positions[self._place] = self._last_message.position
-        herd = await self._snapshots.restore(self._place, positions)
-        if self._last_message is not None and herd.position == self._last_message.position:
+        await self._read_own_manifest()
+        positions = {place: manifest.position for place, (manifest, _) in stored.items() if place != self._partition_id}
+        if self._last_manifest is not None:
+            positions[self._partition_id] = self._last_manifest.position
+        herd = await self._snapshots.restore(self._partition_id, positions)
+        if self._last_manifest is not None and herd.position == self._last_manifest.position:
             self.position = herd.position
         return herd
 
-    async def _note_own(self) -> None:
+    async def _read_own_manifest(self) -> None:
         """Read the manifest that the next save replaces.
 
         The stream's leader is queried, because a list may be older.
         """
         try:
-            last = await last_message(self._bus, _STREAM, manifest_key(self._place))
+            last = await last_message(self._bus, _STREAM, manifest_key(self._partition_id))
         except nats.js.errors.NotFoundError:
             return
         self._revision = last.seq or 0
         try:
-            self._last_message = Manifest.model_validate_json(last.data or b"")
+            self._last_manifest = Manifest.model_validate_json(last.data or b"")
         except ValidationError:
-            self._last_message = None
+            self._last_manifest = None
 
     async def save(self, herd: Herd, fence: int) -> None:
         """Store the herd as it is now. A failure is logged; the next save stores everything."""
         begun = time.process_time()
         manifest, pieces = pack(herd, self._next_generation(fence))
-        self.took = time.process_time() - begun
+        self.pack_seconds = time.process_time() - begun
         try:
             for number, piece in enumerate(pieces):
-                await self._publish(piece_key(self._place, manifest.generation, number), piece)
+                await self._publish(piece_key(self._partition_id, manifest.generation, number), piece)
             await self._publish_manifest(manifest)
-            await self._clear(self._last_message, manifest)
+            await self._clear(self._last_manifest, manifest)
             await self._clear_others()
         except _SAVE_ERRORS as error:
             _log.warning("snapshot not saved", error=repr(error))
             return
-        self._last_message = manifest
+        self._last_manifest = manifest
         self.position = manifest.position
 
     def _next_generation(self, fence: int) -> str:
-        last = self._last_message.generation if self._last_message else ""
+        last = self._last_manifest.generation if self._last_manifest else ""
         return f"{fence}-b" if last == f"{fence}-a" else f"{fence}-a"
 
     async def _publish(self, subject: str, payload: bytes) -> None:
@@ -174,25 +174,31 @@ class SnapshotStore:
         """Replace only the revision that was read: a suspended holder must not overwrite a successor's manifest."""
         payload = manifest.model_dump_json().encode()
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revision)}
-        ack = await self._bus.publish(manifest_key(self._place), payload, msg_id=str(new_uuid()), headers=headers)
+        ack = await self._bus.publish(
+            manifest_key(self._partition_id), payload, msg_id=str(new_uuid()), headers=headers
+        )
         self._revision = ack.seq
 
-    async def _clear(self, before: Manifest | None, now: Manifest) -> None:
+    async def _clear(self, previous: Manifest | None, current: Manifest) -> None:
         """Empty the pieces of a previous lease holder. This holder's own two sets are overwritten in turn."""
-        if before is None or before.generation.partition("-")[0] == now.generation.partition("-")[0]:
+        if previous is None or previous.generation.partition("-")[0] == current.generation.partition("-")[0]:
             return
-        await self._empty(piece_key(self._place, before.generation, number) for number in range(before.pieces))
+        await self._empty(
+            piece_key(self._partition_id, previous.generation, number) for number in range(previous.pieces)
+        )
 
     async def _clear_others(self) -> None:
         """Empty the snapshots for another number of partitions, once each current partition has its own."""
-        if self._place.number:
+        if self._partition_id.number:
             return
         stored = await self._snapshots.manifests()
-        for place in replaced({one: manifest.position for one, (manifest, _) in stored.items()}, self._place.total):
-            manifest, _ = stored[place]
-            pieces = [piece_key(place, manifest.generation, number) for number in range(manifest.pieces)]
-            await self._empty([manifest_key(place), *pieces])
-            _log.info("snapshot for a different number of partitions deleted", partitions=place.total)
+        for other in unneeded_snapshots(
+            {each: manifest.position for each, (manifest, _) in stored.items()}, self._partition_id.total
+        ):
+            manifest, _ = stored[other]
+            pieces = [piece_key(other, manifest.generation, number) for number in range(manifest.pieces)]
+            await self._empty([manifest_key(other), *pieces])
+            _log.info("snapshot for a different number of partitions deleted", partitions=other.total)
 
     async def _empty(self, subjects: Iterable[str]) -> None:
         for subject in subjects:
@@ -213,11 +219,11 @@ def _prefix(partition_id: PartitionId) -> str:
     return _ROOT if partition_id == UNDIVIDED else f"{_ROOT}.watch.{partition_id.total}.{partition_id.number}"
 
 
-def _place_of(subject: str) -> PartitionId | None:
+def _partition_id_of(subject: str) -> PartitionId | None:
     if subject == manifest_key(UNDIVIDED):
         return UNDIVIDED
-    found = _MANIFESTS.fullmatch(subject)
-    return PartitionId(int(found[1]), int(found[2])) if found else None
+    match = _MANIFESTS.fullmatch(subject)
+    return PartitionId(int(match[1]), int(match[2])) if match else None
 
 
 def _log_dropped(rule: str, count: int) -> None:

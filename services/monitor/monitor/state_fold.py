@@ -7,11 +7,11 @@ what it has done already.
 from typing import Any, Final
 
 from monitor import evaluation, file_edits, interventions, outages, sandbox_usage
-from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
+from monitor.facts import USER_MESSAGES, EndedCall, Observation, ObservedEvent
 from monitor.file_contents import content_changes
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import ActedFinding, Assignment, SandboxActivity
-from monitor.tool_calls import closed, opened
+from monitor.tool_calls import after_call_end, after_call_start
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentStarted, AgentTurnCompleted
 from sandherd.contracts.events.message import ApprovalEvent, MessageAcknowledged, MessageEvent
@@ -28,7 +28,7 @@ from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRefused, S
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
-_LIVE: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
+_LIVE_STATES: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
 
 
 def fold(state: SandboxActivity | None, event: ObservedEvent, rules: RuleSet = ALL) -> SandboxActivity | None:
@@ -51,19 +51,19 @@ def _step(state: SandboxActivity, event: ObservedEvent, rules: RuleSet, number: 
     state, call = state.draft(), None
     domain = "agent" if event.is_of_agent else event.type.partition(".")[0]
     if domain == "agent":
-        state, call = _agent(state, event)
+        state, call = _after_agent_event(state, event)
         state = _with_summary_fields(state, event, call)
     elif domain == "sandbox":
-        state = _sandbox(state, event, rules)
+        state = _after_sandbox_event(state, event, rules)
     elif domain == "message":
-        state = _message(state, event, rules)
+        state = _after_message_event(state, event, rules)
     elif domain == "approval":
         state = _after_approval(state, event)
     elif domain == "task":
         state = _after_attempt_end(state, event)
     else:
         state = _after_own_event(state, event, rules)
-    return evaluation.folded(state, Observation(event, call), rules, number).sealed()
+    return evaluation.after_observation(state, Observation(event, call), rules, number).sealed()
 
 
 def _first_state(event: ObservedEvent) -> SandboxActivity | None:
@@ -83,10 +83,10 @@ def _first_state(event: ObservedEvent) -> SandboxActivity | None:
     )
 
 
-def _agent(state: SandboxActivity, event: ObservedEvent) -> tuple[SandboxActivity, EndedCall | None]:
+def _after_agent_event(state: SandboxActivity, event: ObservedEvent) -> tuple[SandboxActivity, EndedCall | None]:
     """The state after an event of its worker, and the call that it ends."""
     model = EVENTS.get(event.type)
-    changes = {"last_sign_at": event.at, **_progress(state, event)}
+    changes = {"last_sign_at": event.at, **_progress_changes(state, event)}
     if event.taskid is not None and state.taskid is None:
         changes |= {"taskid": event.taskid, "traceparent": event.traceparent}
     if model is None:
@@ -97,12 +97,12 @@ def _agent(state: SandboxActivity, event: ObservedEvent) -> tuple[SandboxActivit
         # The agent no longer waits for an approval of an ended turn, even if that is answered later.
         changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
-        changes |= {"finished_at": event.at, "steering": interventions.cut_short(state, event, ended=False)}
-    return _calls(state.changed(**changes), event, model.opens, model.closes)
+        changes |= {"finished_at": event.at, "steering": interventions.after_end(state, event, ended=False)}
+    return _after_call_event(state.changed(**changes), event, model.opens, model.closes)
 
 
-def _progress(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
-    """The changed fields by the content of a worker's event, except those of calls."""
+def _progress_changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
+    """The fields that the content of a worker's event changes, except those of calls."""
     data, changes = event.data, dict[str, Any]()
     if event.type == AgentHeartbeat.type:
         changes["last_heartbeat_at"] = event.at
@@ -119,25 +119,25 @@ def _progress(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
 
 def _with_summary_fields(state: SandboxActivity, event: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
     """The state after a worker's event, with the fields that summaries show."""
-    outage = outages.folded(state.outage, event, call)
+    outage = outages.after_event(state.outage, event, call)
     if outage is not state.outage:
         state = state.changed(outage=outage)
-    progress = sandbox_usage.folded(state.progress, event, call)
+    progress = sandbox_usage.after_event(state.progress, event, call)
     if isinstance(event.data, AgentFileEdited):
-        return state.changed(progress=progress, edits=file_edits.folded(state.edits, event))
+        return state.changed(progress=progress, edits=file_edits.after_edit(state.edits, event))
     if isinstance(event.data, AgentStarted) and state.assignment is None:
         return state.changed(progress=progress, assignment=Assignment.of(event.data))
     return state if progress is state.progress else state.changed(progress=progress)
 
 
-def _calls(
+def _after_call_event(
     state: SandboxActivity, event: ObservedEvent, opens: str | None, closes: str | None
 ) -> tuple[SandboxActivity, EndedCall | None]:
     if event.data is None:
         return state, None
     if opens is not None:
-        return opened(state, event, event.data, opens), None
-    return closed(state, event, event.data, closes) if closes is not None else (state, None)
+        return after_call_start(state, event, event.data, opens), None
+    return after_call_end(state, event, event.data, closes) if closes is not None else (state, None)
 
 
 def _after_approval(state: SandboxActivity, event: ObservedEvent) -> SandboxActivity:
@@ -147,52 +147,52 @@ def _after_approval(state: SandboxActivity, event: ObservedEvent) -> SandboxActi
     """
     model = EVENTS.get(event.type)
     if isinstance(event.data, ApprovalEvent):
-        state = interventions.answered(state, event.data)
+        state = interventions.after_approval_event(state, event.data)
     if model is None or model.closes is None:
         return state
-    return _calls(state.changed(answered_at=event.at), event, None, model.closes)[0]
+    return _after_call_event(state.changed(answered_at=event.at), event, None, model.closes)[0]
 
 
-def _sandbox(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
-    changes = _changes(state, event)
+def _after_sandbox_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+    changes = _spawner_changes(state, event)
     if event.taskid is not None and state.taskid is None:
         changes |= {"taskid": event.taskid, "traceparent": event.traceparent}
     state = state.changed(**changes)
-    return interventions.resumed(state, event, rules) if event.type == SandboxResumed.type else state
+    return interventions.after_resume(state, event, rules) if event.type == SandboxResumed.type else state
 
 
-def _changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
-    """The changed fields after an event of the spawner about a sandbox."""
-    sign = {"last_sign_at": max(event.at, state.last_sign_at)}
+def _spawner_changes(state: SandboxActivity, event: ObservedEvent) -> dict[str, Any]:
+    """The fields that an event of the spawner about a sandbox changes."""
+    sign_change = {"last_sign_at": max(event.at, state.last_sign_at)}
     if isinstance(event.data, SandboxRequested):
-        expires = {"expires_at": state.expires_at or event.data.expires_at}
-        about = {"linger": event.data.linger_seconds, "max_step": event.data.max_intervention}
-        return sign | expires | about | {"alone": event.taskid is None, "budget": event.data.budget}
+        expiry = {"expires_at": state.expires_at or event.data.expires_at}
+        limits = {"linger": event.data.linger_seconds, "max_step": event.data.max_intervention}
+        return sign_change | expiry | limits | {"alone": event.taskid is None, "budget": event.data.budget}
     if isinstance(event.data, SandboxExtended):
         return {"expires_at": event.data.expires_at}
     if isinstance(event.data, SandboxRefused):
-        return {"steering": interventions.refused(state, event.data)}
-    return _state_changes(state, event, sign)
+        return {"steering": interventions.after_refusal(state, event.data)}
+    return _state_changes(state, event, sign_change)
 
 
-def _state_changes(state: SandboxActivity, event: ObservedEvent, sign: dict[str, Any]) -> dict[str, Any]:
-    """The changed fields after an event that sets the sandbox's state."""
-    becomes = _state_of(event)
-    if becomes in _LIVE:
-        resumed = event.at if event.type == SandboxResumed.type else state.resumed_at
-        return sign | {
+def _state_changes(state: SandboxActivity, event: ObservedEvent, sign_change: dict[str, Any]) -> dict[str, Any]:
+    """The fields that change with the sandbox's state."""
+    new_state = _state_of(event)
+    if new_state in _LIVE_STATES:
+        resumed_at = event.at if event.type == SandboxResumed.type else state.resumed_at
+        return sign_change | {
             "paused": False,
-            "resumed_at": resumed,
-            "progress": sandbox_usage.resumed(state.progress, event.at),
+            "resumed_at": resumed_at,
+            "progress": sandbox_usage.after_resume(state.progress, event.at),
         }
-    if becomes is SandboxState.PAUSED:
-        progress = sandbox_usage.paused(state.progress, event.at)
-        return {"paused": True, "progress": progress, "steering": interventions.paused(state)}
-    if becomes is SandboxState.STOPPING:
+    if new_state is SandboxState.PAUSED:
+        progress = sandbox_usage.after_pause(state.progress, event.at)
+        return {"paused": True, "progress": progress, "steering": interventions.after_pause(state)}
+    if new_state is SandboxState.STOPPING:
         return {"stopping": True}
-    if becomes not in SANDBOX_ENDED:
+    if new_state not in SANDBOX_ENDED:
         return {}
-    return {"ended": True, "steering": interventions.cut_short(state, event, ended=True)}
+    return {"ended": True, "steering": interventions.after_end(state, event, ended=True)}
 
 
 def _state_of(event: ObservedEvent) -> SandboxState | None:
@@ -209,21 +209,21 @@ def _after_attempt_end(state: SandboxActivity, event: ObservedEvent) -> SandboxA
     """
     if state.finished_at is not None:
         return state
-    return state.changed(finished_at=event.at, steering=interventions.cut_short(state, event, ended=False))
+    return state.changed(finished_at=event.at, steering=interventions.after_end(state, event, ended=False))
 
 
-def _message(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+def _after_message_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     data = event.data
     if not isinstance(data, MessageEvent):
         return state
-    steered = interventions.delivered(state, event, data)
-    if steered is not None and data.message_type == "guardian_nudge":
-        return steered
-    state = steered or state
-    if not isinstance(data, MessageAcknowledged) or interventions.is_of_monitor(state, data):
+    state_with_delivery = interventions.after_message_event(state, event, data)
+    if state_with_delivery is not None and data.message_type == "guardian_nudge":
+        return state_with_delivery
+    state = state_with_delivery or state
+    if not isinstance(data, MessageAcknowledged) or interventions.is_from_monitor(state, data):
         return state
     state = state.changed(last_message_at=event.at)
-    return evaluation.new_episode(state, rules, event.at) if data.message_type in OF_USERS else state
+    return evaluation.new_episode(state, rules, event.at) if data.message_type in USER_MESSAGES else state
 
 
 def _after_own_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSet) -> SandboxActivity:
@@ -231,19 +231,19 @@ def _after_own_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSe
         case IdleFinding() as data:
             return _with_finding(state, event, data)
         case MonitorInterventionDecided() as data:
-            return interventions.decided(state, event, data, rules)
+            return interventions.after_decision(state, event, data, rules)
         case MonitorInterventionOutcome() as data:
-            return interventions.ended(state, event, data)
+            return interventions.after_outcome(state, event, data)
         case MonitorGuardianAnalysed() as data:
-            return interventions.analysed(state, data)
+            return interventions.after_analysis(state, data)
         case MonitorFindingAssessed() | MonitorRuleMuted() | MonitorRuleUnmuted() as data:
-            return interventions.assessed_or_muted(state, data)
+            return interventions.after_assessment_or_muting(state, data)
         case _:
             return state
 
 
 def _with_finding(state: SandboxActivity, event: ObservedEvent, data: IdleFinding) -> SandboxActivity:
-    before = state.found
-    if before is not None and before.event == event.id:
+    earlier = state.found
+    if earlier is not None and earlier.event == event.id:
         return state
-    return state.changed(found=ActedFinding(data.rule, event.at, before.times + 1 if before else 1, event.id))
+    return state.changed(found=ActedFinding(data.rule, event.at, earlier.times + 1 if earlier else 1, event.id))

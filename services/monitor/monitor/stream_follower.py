@@ -20,11 +20,11 @@ from sandherd.concurrency import run_until_first
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.telemetry import logs
 
-_EVERYWHERE: Final = frozenset({*ENDS_ATTEMPT, MonitorFindingAssessed.type})
-"""Types of events whose subject does not name the sandbox, or which concern every partition."""
-_NEAR: Final = 20_000
-"""Late partitions that are at most this number of events behind the foremost late one catch up together with it."""
-_EMPTY_READS: Final = 3
+_TYPES_FOR_EVERY_PARTITION: Final = frozenset({*ENDS_ATTEMPT, MonitorFindingAssessed.type})
+"""Types of events whose subject does not name the sandbox, or that concern every partition."""
+_MAX_DISTANCE: Final = 20_000
+"""Late partitions that are at most this number of events behind the foremost late partition catch up together."""
+_MAX_EMPTY_READS: Final = 3
 """After this number of empty reads the stream's leader is queried, because a replica of the stream may lag behind."""
 _EMPTY_PAUSE_SECONDS: Final = 0.1
 OnRead = Callable[[Partition], Awaitable[None]]
@@ -41,9 +41,9 @@ class StreamFollower:
         self._count = count
         self._on_new = on_new
         self._on_joined = on_joined
-        self._held = asyncio.Event()
-        self._behind = asyncio.Event()
-        """Set when there may be partitions that have to catch up."""
+        self._holds_partition = asyncio.Event()
+        self._may_be_late = asyncio.Event()
+        """Set when there may be late partitions, which have to catch up."""
         self._empty_reads = 0
         self.reader = EventReader(bus, self._is_wanted)
         self.partitions: dict[int, Partition] = {}
@@ -52,16 +52,16 @@ class StreamFollower:
         self.read_at: datetime | None = None
         """When the last of these events was stored."""
 
-    def add(self, part: Partition) -> None:
+    def add(self, partition: Partition) -> None:
         """Start reading for a partition, which is late at first."""
-        self.partitions[part.place.number] = part
-        self._held.set()
-        self._behind.set()
+        self.partitions[partition.partition_id.number] = partition
+        self._holds_partition.set()
+        self._may_be_late.set()
 
-    def remove(self, part: Partition) -> None:
+    def remove(self, partition: Partition) -> None:
         """Stop reading for a partition."""
-        if self.partitions.get(part.place.number) is part:
-            del self.partitions[part.place.number]
+        if self.partitions.get(partition.partition_id.number) is partition:
+            del self.partitions[partition.partition_id.number]
 
     async def run(self) -> None:
         """Follow the stream until cancelled."""
@@ -75,8 +75,8 @@ class StreamFollower:
     async def _follow(self) -> None:
         while True:
             while not self.partitions:
-                self._held.clear()
-                await self._held.wait()
+                self._holds_partition.clear()
+                await self._holds_partition.wait()
             try:
                 await self._read_new()
             except ConsumerUnresponsiveError as error:
@@ -87,55 +87,55 @@ class StreamFollower:
     async def _read_new(self) -> None:
         """Read new events from the end of the stream on, as long as there is a partition."""
         self.position = await self.reader.start()
-        self._behind.set()
+        self._may_be_late.set()
         while self.partitions:
             batch = await self.reader.next_batch()
-            on_time = [part for part in self.partitions.values() if not part.late]
+            on_time = [partition for partition in self.partitions.values() if not partition.is_late]
             self._dispatch(batch, on_time)
             self.position, self.read_at = batch.position, batch.at
-            for part in on_time:
-                await self._on_new(part)
+            for partition in on_time:
+                await self._on_new(partition)
         self._fall_behind()
         await self.reader.stop()
 
     def _fall_behind(self) -> None:
         """Mark all partitions as late, so that they catch up again."""
         self.position = None
-        for part in self.partitions.values():
-            part.caught_up.clear()
-            part.read_until = None
+        for partition in self.partitions.values():
+            partition.caught_up.clear()
+            partition.read_until = None
 
     def _is_wanted(self, subject: str) -> bool:
         return _concerns(subject, self._count, self.partitions)
 
-    def _dispatch(self, batch: EventBatch, to: Sequence[Partition]) -> None:
-        parts = {part.place.number: part for part in to}
+    def _dispatch(self, batch: EventBatch, partitions: Sequence[Partition]) -> None:
+        by_number = {partition.partition_id.number: partition for partition in partitions}
         for event in batch.events:
-            if _concerns(event.subject, self._count, parts):
-                self._dispatch_one(event, parts)
-        for part in to:
-            part.has_read(batch.position)
+            if _concerns(event.subject, self._count, by_number):
+                self._dispatch_event(event, by_number)
+        for partition in partitions:
+            partition.record_read(batch.position)
 
-    def _dispatch_one(self, event: Delivery, parts: Mapping[int, Partition]) -> None:
-        seen = read(event.subject, event.data, event.stream_sequence, event.at)
-        if seen is None:
+    def _dispatch_event(self, event: Delivery, by_number: Mapping[int, Partition]) -> None:
+        observed = read(event.subject, event.data, event.stream_sequence, event.at)
+        if observed is None:
             return
-        number = partition_of(seen.project, seen.entity, self._count)
-        if number in parts:
-            parts[number].fold(seen)
-        if seen.type == MonitorFindingAssessed.type:
-            for other in parts.values():
-                if other.place.number != number:
-                    other.note_assessed(seen)
+        number = partition_of(observed.project, observed.entity, self._count)
+        if number in by_number:
+            by_number[number].fold(observed)
+        if observed.type == MonitorFindingAssessed.type:
+            for other in by_number.values():
+                if other.partition_id.number != number:
+                    other.record_assessment(observed)
 
     # --- catching up -------------------------------------------------------------------------------------------
 
     async def _catch_up(self) -> None:
         while True:
-            self._behind.clear()
-            late = [part for part in self.partitions.values() if part.late]
+            self._may_be_late.clear()
+            late = [partition for partition in self.partitions.values() if partition.is_late]
             if not late or self.position is None:
-                await self._behind.wait()
+                await self._may_be_late.wait()
                 continue
             try:
                 await self._read_for(late)
@@ -145,62 +145,69 @@ class StreamFollower:
 
     async def _read_for(self, late: Sequence[Partition]) -> None:
         """Read the next events for the late partitions that are nearest to the end of the stream."""
-        if any(part.read_until is None for part in late):
+        if any(partition.read_until is None for partition in late):
             ends = await self.reader.ends()
-            for part in late:
-                _note_end(part, ends)
-        foremost = max(part.herd.position for part in late)
-        together = [part for part in late if foremost - part.herd.position <= _NEAR]
-        first, numbers = min(part.herd.position for part in together) + 1, {part.place.number for part in together}
-        batch, end = None, self._end_for(together)
+            for partition in late:
+                _record_end(partition, ends)
+        foremost = max(partition.herd.position for partition in late)
+        nearest = [partition for partition in late if foremost - partition.herd.position <= _MAX_DISTANCE]
+        first, numbers = (
+            min(partition.herd.position for partition in nearest) + 1,
+            {partition.partition_id.number for partition in nearest},
+        )
+        batch, end = None, self._end_for(nearest)
         if first <= end:
             batch = await self.reader.read_from(first, lambda subject: _concerns(subject, self._count, numbers))
         is_end = batch is None and (first > end or await self._is_end(first))
-        together = [part for part in together if self.partitions.get(part.place.number) is part]
+        nearest = [
+            partition for partition in nearest if self.partitions.get(partition.partition_id.number) is partition
+        ]
         if batch is not None:
             self._empty_reads = 0
-            self._dispatch(batch, together)
+            self._dispatch(batch, nearest)
         if is_end:
-            for part in together:
-                part.has_read(end)
-        joined = [part for part in together if self._joins(part)]
-        for part in joined:
-            await self._on_joined(part)
+            for partition in nearest:
+                partition.record_read(end)
+        joined = [partition for partition in nearest if self._joins(partition)]
+        for partition in joined:
+            await self._on_joined(partition)
 
-    def _end_for(self, parts: Sequence[Partition]) -> int:
-        return max(self.position or 0, *(part.read_until or 0 for part in parts))
+    def _end_for(self, partitions: Sequence[Partition]) -> int:
+        return max(self.position or 0, *(partition.read_until or 0 for partition in partitions))
 
     async def _is_end(self, first: int) -> bool:
-        """Whether there are no more events because the stream's last ones were deleted.
+        """Whether there are no more events, because the last ones of the stream were deleted.
 
-        The stream's leader is queried.
+        After several empty reads the stream's leader is queried.
         """
-        self._empty_reads = (self._empty_reads + 1) % _EMPTY_READS
+        self._empty_reads = (self._empty_reads + 1) % _MAX_EMPTY_READS
         if not self._empty_reads and not await self.reader.has_after(first):
             return True
         await asyncio.sleep(_EMPTY_PAUSE_SECONDS)
         return False
 
-    def _joins(self, part: Partition) -> bool:
+    def _joins(self, partition: Partition) -> bool:
         """Whether a partition has read all events before the new ones, so that it receives the new ones from now on."""
-        if self.position is None or part.read_until is None:
+        if self.position is None or partition.read_until is None:
             return False
-        if part.herd.position >= max(self.position, part.read_until):
-            part.caught_up.set()
-        return not part.late
+        if partition.herd.position >= max(self.position, partition.read_until):
+            partition.caught_up.set()
+        return not partition.is_late
 
 
 def _concerns(subject: str, count: int, partitions: Container[int]) -> bool:
     """Whether an event may be about a sandbox of these partitions."""
     if partition_of_subject(subject, count) in partitions:
         return True
-    return ".".join(subject.split(".")[-2:]) in _EVERYWHERE
+    return ".".join(subject.split(".")[-2:]) in _TYPES_FOR_EVERY_PARTITION
 
 
-def _note_end(part: Partition, ends: StreamEnds) -> None:
-    if part.read_until is None:
-        part.read_until = ends.last
-        if 0 < part.herd.position < ends.first - 1:
+def _record_end(partition: Partition, ends: StreamEnds) -> None:
+    if partition.read_until is None:
+        partition.read_until = ends.last
+        if 0 < partition.herd.position < ends.first - 1:
             _log.warning(
-                "events after the snapshot are no longer in the stream", position=part.herd.position, first=ends.first
+                "events after the snapshot are no longer in the stream",
+                position=partition.herd.position,
+                first=ends.first,
             )

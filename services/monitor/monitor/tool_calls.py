@@ -22,26 +22,26 @@ from sandherd.contracts.events.tools import (
     AgentUserToolResult,
 )
 
-_MAX_NAME: Final = 80
-_MAX_PARENT: Final = 128
-_MAX_ID: Final = 128
+_MAX_NAME_LENGTH: Final = 80
+_MAX_PARENT_LENGTH: Final = 128
+_MAX_ID_LENGTH: Final = 128
 _PROGRAM_KEY: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
-_TIMED_OUT: Final = "timed_out"
+_TIMEOUT_CAUSE: Final = "timed_out"
 """The error of every call that times out. Its output is ignored."""
 
 
-def opened(state: SandboxActivity, event: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
+def after_call_start(state: SandboxActivity, event: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
     """The state after a call has begun; unchanged if that call is known to have ended already."""
     key = _key(field, str(getattr(data, field)))
     if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
         return state
-    return state.changed(in_flight={**state.in_flight, key: _call(state, event, data)})
+    return state.changed(in_flight={**state.in_flight, key: _new_call(state, event, data)})
 
 
-def _call(state: SandboxActivity, event: ObservedEvent, data: EventData) -> Call:
+def _new_call(state: SandboxActivity, event: ObservedEvent, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
-        return _tool_call(state, event, data)
+        return _new_tool_call(state, event, data)
     if isinstance(data, AgentSubagentInvoked):
         return Call("subagent", event.at, delegated=True)
     if isinstance(data, AgentExecStarted):
@@ -51,26 +51,26 @@ def _call(state: SandboxActivity, event: ObservedEvent, data: EventData) -> Call
     return Call(event.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), event.at)
 
 
-def _tool_call(state: SandboxActivity, event: ObservedEvent, data: AgentToolUse) -> Call:
-    parent = _parent(data.parent_tool_use_id)
-    together = (call.batch for call in state.in_flight.values() if call.digest is not None and call.parent == parent)
+def _new_tool_call(state: SandboxActivity, event: ObservedEvent, data: AgentToolUse) -> Call:
+    parent = _limited_parent(data.parent_tool_use_id)
+    batches = (call.batch for call in state.in_flight.values() if call.digest is not None and call.parent == parent)
     return Call(
-        data.tool[:_MAX_NAME],
+        data.tool[:_MAX_NAME_LENGTH],
         event.at,
         input_digest(data.tool, data.input, parent),
         data.event_subtype == _PROGRAM_KEY,
         number=event.number,
-        batch=next(together, event.number),
+        batch=next(batches, event.number),
         parent=parent,
         polls=is_poll(data.tool, data.input),
     )
 
 
-def _parent(call_id: str | None) -> str | None:
-    return None if call_id is None else call_id[:_MAX_PARENT]
+def _limited_parent(call_id: str | None) -> str | None:
+    return None if call_id is None else call_id[:_MAX_PARENT_LENGTH]
 
 
-def closed(
+def after_call_end(
     state: SandboxActivity, event: ObservedEvent, data: EventData, field: str
 ) -> tuple[SandboxActivity, EndedCall | None]:
     """The state after a call has ended, and the ended call if it is of a tool.
@@ -82,7 +82,7 @@ def closed(
     if key is not None and key in state.closed:
         return state, None
     call = state.in_flight.get(key) if key is not None else None
-    digest = _digest(call, data)
+    digest = _digest_of(call, data)
     if key is not None:
         state = _without_call(state, key)
     if digest is None:
@@ -93,22 +93,22 @@ def closed(
 def _end_call(call: Call | None, data: EventData, digest: str, event: ObservedEvent) -> EndedCall:
     text = result_text(_result_of(data))
     result = result_digest(text)
-    begun = call or Call("", event.at, number=event.number, batch=event.number, polls=_polls(data))
-    facts = _facts(data, text) if isinstance(data, CallEnd) else {}
+    open_call = call or Call("", event.at, number=event.number, batch=event.number, polls=_is_poll_without_start(data))
+    outcome_fields = _outcome_fields(data, text) if isinstance(data, CallEnd) else {}
     return EndedCall(
-        *(_tool(call, data), digest, result, event.id, event.number, event.at),
-        began=begun.number,
-        begun_at=begun.begun_at,
-        batch=begun.batch,
-        polls=begun.polls,
+        *(_tool_name(call, data), digest, result, event.id, event.number, event.at),
+        began=open_call.number,
+        begun_at=open_call.begun_at,
+        batch=open_call.batch,
+        polls=open_call.polls,
         lines=text.count("\n") + 1,
         pair=text_digest(digest + result),
-        parent=begun.parent or _parent(getattr(data, "parent_tool_use_id", None)),
-        **facts,
+        parent=open_call.parent or _limited_parent(getattr(data, "parent_tool_use_id", None)),
+        **outcome_fields,
     )
 
 
-def _facts(data: CallEnd, text: str) -> dict[str, Any]:
+def _outcome_fields(data: CallEnd, text: str) -> dict[str, Any]:
     """The fields of `EndedCall` that state how a call ended.
 
     Exit status 1 without an error text means that a command found nothing, which is not an error.
@@ -122,7 +122,7 @@ def _facts(data: CallEnd, text: str) -> dict[str, Any]:
         "check": data.check,
         "check_passed": data.check_passed,
         "turn": data.turn,
-        "error": _TIMED_OUT if data.outcome == "timed_out" else error,
+        "error": _TIMEOUT_CAUSE if data.outcome == "timed_out" else error,
     }
 
 
@@ -132,7 +132,7 @@ def _has_failed(data: CallEnd) -> bool:
     return isinstance(data, AgentToolResult) and data.is_error
 
 
-def _polls(data: EventData) -> bool:
+def _is_poll_without_start(data: EventData) -> bool:
     return isinstance(data, AgentToolCompleted) and is_poll(data.tool, data.tool_input)
 
 
@@ -142,7 +142,7 @@ def _key(field: str, call_id: str) -> str:
     A sandbox chooses the ids of its calls. To limit the size, an id that is longer than any harness's is replaced by a
     digest.
     """
-    if len(call_id) > _MAX_ID:
+    if len(call_id) > _MAX_ID_LENGTH:
         call_id = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
     return call_id if field == _TOOL_KEY else f"{field} {call_id}"
 
@@ -151,8 +151,8 @@ def _key_without_id(state: SandboxActivity, data: EventData) -> str | None:
     """The key of the call that a completion without an id most likely ends: the oldest with the same tool and input."""
     if not isinstance(data, AgentToolCompleted):
         return None
-    wanted = input_digest(data.tool, data.tool_input, _parent(data.parent_tool_use_id))
-    return next((key for key, call in state.in_flight.items() if call.digest == wanted), None)
+    digest = input_digest(data.tool, data.tool_input, _limited_parent(data.parent_tool_use_id))
+    return next((key for key, call in state.in_flight.items() if call.digest == digest), None)
 
 
 def _without_call(state: SandboxActivity, key: str) -> SandboxActivity:
@@ -160,19 +160,19 @@ def _without_call(state: SandboxActivity, key: str) -> SandboxActivity:
     return state.changed(in_flight=in_flight, closed=(*state.closed, key)[-MAX_CLOSED:])
 
 
-def _digest(call: Call | None, data: EventData) -> str | None:
+def _digest_of(call: Call | None, data: EventData) -> str | None:
     """The digest of the call that ended; None if the call is unknown, or of a kind that is not compared."""
     if call is not None:
         return call.digest
     return (
-        input_digest(data.tool, data.tool_input, _parent(data.parent_tool_use_id))
+        input_digest(data.tool, data.tool_input, _limited_parent(data.parent_tool_use_id))
         if isinstance(data, AgentToolCompleted)
         else None
     )
 
 
-def _tool(call: Call | None, data: EventData) -> str:
-    return call.tool if call is not None else str(getattr(data, "tool", ""))[:_MAX_NAME]
+def _tool_name(call: Call | None, data: EventData) -> str:
+    return call.tool if call is not None else str(getattr(data, "tool", ""))[:_MAX_NAME_LENGTH]
 
 
 def _result_of(data: EventData) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from monitor import guardian
-from monitor.evaluation import first_found
+from monitor.evaluation import first_finding
 from monitor.facts import ObservedEvent
 from monitor.rule_set import ActiveRule, RuleSet
 from monitor.rules.rule import Finding, Pattern
@@ -18,11 +18,11 @@ def is_urgent(before: SandboxActivity | None, state: SandboxActivity, event: Obs
     """
     if state.steering is not None and guardian.outcome(state, rules) is not None:
         return True
-    if guardian.to_send(state, state.last_sign_at) is not None:
+    if guardian.command_to_send(state, state.last_sign_at) is not None:
         return True
-    prompt: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt
+    prompt_rules: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt_rules
     if before is not None and event.is_of_agent:
         parts, before_parts = state.parts, before.parts
-        may_have = rules.prompt_after(event.type)
-        prompt = [rule for rule in may_have if parts.get(rule.name) is not before_parts.get(rule.name)]
-    return first_found(prompt, state, state.last_sign_at) is not None
+        candidates = rules.prompt_rules_after(event.type)
+        prompt_rules = [rule for rule in candidates if parts.get(rule.name) is not before_parts.get(rule.name)]
+    return first_finding(prompt_rules, state, state.last_sign_at) is not None

@@ -1,4 +1,4 @@
-"""All connections of one sandbox: accepted within limits, closed after an idle timeout."""
+"""Accepts the connections of one sandbox within limits, and closes them after timeouts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ if TYPE_CHECKING:
     from typing import Final
 
 MAX_CONNECTIONS: Final = 512
-"""Maximum concurrent connections of a sandbox, both directions together; further ones are reset."""
+"""Maximum concurrent connections of a sandbox: those that it opens, and those to its published ports. Further
+connections are reset."""
 _RATE, _BURST = 100.0, 600.0
-"""New connections per second, sustained and as a burst; further ones wait. Each occupies a port of the host for a
-minute after its end."""
-_CONNECT_SECONDS: Final = 15.0
-_IDLE_SECONDS: Final = 4 * 3600.0
-_HALF_CLOSED_SECONDS: Final = 900.0
-_ACCEPTED_AT_ONCE: Final = 64
-_CHECK_SECONDS: Final = 1.0
+"""Maximum new connections per second, and maximum burst. Further connections wait, because each one occupies a port of
+the host for a minute after its end."""
+_CONNECT_TIMEOUT_SECONDS: Final = 15.0
+_IDLE_TIMEOUT_SECONDS: Final = 4 * 3600.0
+_HALF_CLOSED_TIMEOUT_SECONDS: Final = 900.0
+_MAX_ACCEPTS_PER_CALL: Final = 64
+_CONNECT_CHECK_SECONDS: Final = 1.0
+"""The interval of checks for timeouts while a connection is being opened."""
 _IDLE_CHECK_SECONDS: Final = 60.0
+"""The interval of checks for timeouts while all connections are open."""
 
 Dial = Callable[[socket.socket], socket.socket | None]
-"""Starts the outgoing connection for an accepted one; None: it is refused. Raises `OSError`."""
+"""Starts the outgoing connection for an accepted connection; None if the policy refuses it. Raises `OSError`."""
 
 
 class TokenBucket:
@@ -34,10 +37,10 @@ class TokenBucket:
 
     def __init__(self, rate: float, burst: float) -> None:
         self.rate, self.burst = rate, burst
-        self._tokens, self._updated_at = -1.0, 0.0
+        self._tokens, self._updated_at = -1.0, 0.0  # -1: the first `take` fills the bucket
 
     def take(self, now: float) -> bool:
-        """Take a token. Returns whether there was one: whether another connection is allowed now."""
+        """Take a token. Returns False if there is none, so that no further connection is allowed now."""
         self._tokens = (
             self.burst if self._tokens < 0 else min(self.burst, self._tokens + (now - self._updated_at) * self.rate)
         )
@@ -67,7 +70,7 @@ class Connections:
         self._loop.watch(listener.fileno(), READ, lambda _: self._accept(listener, dial))
 
     def _accept(self, listener: socket.socket, dial: Dial) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for _ in range(_MAX_ACCEPTS_PER_CALL):
             if not self._bucket.take(self._loop.now):
                 self._loop.unwatch(listener.fileno())
                 self._paused.append((listener, dial))
@@ -77,7 +80,7 @@ class Connections:
             except BlockingIOError:
                 return
             except OSError:
-                return  # the client has closed it, or there is no descriptor for it now: it stays in the queue
+                return  # the client has closed it, or no descriptor is free: then it stays in the listener's queue
             self._connect(accepted, dial)
 
     def _connect(self, accepted: socket.socket, dial: Dial) -> None:
@@ -92,6 +95,7 @@ class Connections:
         self._relays.add(Relay(self._loop, accepted, outgoing, self._relays.discard))
 
     def _check_timeouts(self) -> float | None:
+        """Resume paused listeners, and abort connections that timed out. Returns the seconds until the next check."""
         paused, self._paused = self._paused, []
         for listener, dial in paused:
             self.serve(listener, dial)
@@ -101,12 +105,12 @@ class Connections:
             return 0.1
         if not self._relays:
             return None
-        return _CHECK_SECONDS if any(not relay.is_connected for relay in self._relays) else _IDLE_CHECK_SECONDS
+        return _CONNECT_CHECK_SECONDS if any(not relay.is_connected for relay in self._relays) else _IDLE_CHECK_SECONDS
 
     def _is_timed_out(self, relay: Relay) -> bool:
         if not relay.is_connected:
-            return self._loop.now - relay.last_active > _CONNECT_SECONDS
-        limit = _HALF_CLOSED_SECONDS if relay.is_half_closed else _IDLE_SECONDS
+            return self._loop.now - relay.last_active > _CONNECT_TIMEOUT_SECONDS
+        limit = _HALF_CLOSED_TIMEOUT_SECONDS if relay.is_half_closed else _IDLE_TIMEOUT_SECONDS
         return self._loop.now - relay.last_active > limit
 
 

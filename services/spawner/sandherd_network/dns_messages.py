@@ -1,6 +1,7 @@
 """Parses the needed part of DNS messages: the queried name, and the addresses in a reply. Pure.
 
-Messages are untrusted. The result for a message that can't be parsed is None or empty, never an exception.
+Messages are untrusted. For a message that can't be parsed, a function returns None, False or what precedes the error,
+and raises no exception.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ if TYPE_CHECKING:
     from typing import Final
 
 HEADER: Final = 12
+"""The length of a message's header in bytes."""
 _IS_REPLY, _RECURSION_AVAILABLE = 0x8000, 0x0080
 _REPEATED_FLAGS: Final = 0x7900
 """The flags of a query that its reply repeats: the opcode, and recursion desired."""
 _OPCODE: Final = 0x7800
 _TRANSFERS: Final = (251, 252)
-"""IXFR, AXFR."""
-_INTERNET: Final = 1
+"""The record types IXFR and AXFR."""
+_CLASS_INTERNET: Final = 1
 _OPT: Final = b"\0\0\x29"
 """The beginning of an OPT record: the name of the root, and the type."""
 _MAX_NAME_LENGTH: Final = 253
@@ -30,7 +32,7 @@ SERVER_FAILURE, NO_SUCH_NAME = 2, 3
 
 
 class DnsQuestion:
-    """One question for one name, in lower case without the trailing dot; `end` is where it ends in the message."""
+    """A question of a message. `name` is in lower case, without the trailing dot; `end` is the offset after it."""
 
     def __init__(self, name: str, end: int) -> None:
         self.name, self.end = name, end
@@ -44,7 +46,7 @@ class DnsAddress:
 
 
 def parse_question(message: bytes) -> DnsQuestion | None:
-    """The question of a message; None unless it has exactly one."""
+    """The question of a message; None unless the message has exactly one."""
     try:
         if struct.unpack_from("!H", message, 4)[0] != 1:
             return None
@@ -55,7 +57,7 @@ def parse_question(message: bytes) -> DnsQuestion | None:
 
 
 def is_standard_query(message: bytes) -> bool:
-    """Whether it is a standard query (RFC 1035) for one name of the internet, with one OPT record at most (RFC 6891).
+    """Whether a message is a standard query (RFC 1035) for one internet name, with at most one OPT record (RFC 6891).
 
     False for other operations (UPDATE, NOTIFY), zone transfers, and messages with any further records.
     """
@@ -63,14 +65,17 @@ def is_standard_query(message: bytes) -> bool:
     if question is None:
         return False
     flags, _, *counts = struct.unpack_from("!HHHHH", message, 2)
-    record_type, family = struct.unpack_from("!HH", message, question.end - 4)
-    if flags & (_IS_REPLY | _OPCODE) or record_type in _TRANSFERS or family != _INTERNET:
+    record_type, record_class = struct.unpack_from("!HH", message, question.end - 4)
+    if flags & (_IS_REPLY | _OPCODE) or record_type in _TRANSFERS or record_class != _CLASS_INTERNET:
         return False
     return _query_end(message, question, counts) == len(message)
 
 
 def _query_end(message: bytes, question: DnsQuestion, counts: list[int]) -> int | None:
-    """The end offset of a query with these counts of further records; None if it has any other record than one OPT."""
+    """The end offset of a query with these counts of further records; None if it has any other record than one OPT.
+
+    An OPT record has 11 bytes and its data, whose length is in the last 2 of them.
+    """
     if counts == [0, 0, 0]:
         return question.end
     if counts != [0, 0, 1] or message[question.end : question.end + 3] != _OPT or len(message) < question.end + 11:
@@ -79,7 +84,7 @@ def _query_end(message: bytes, question: DnsQuestion, counts: list[int]) -> int 
 
 
 def parse_addresses(message: bytes) -> list[DnsAddress]:
-    """The addresses in the answer section."""
+    """The addresses in the answer section of a message, up to the first record that can't be parsed."""
     addresses: list[DnsAddress] = []
     try:
         questions, answers = struct.unpack_from("!HH", message, 4)
@@ -99,7 +104,7 @@ def parse_addresses(message: bytes) -> list[DnsAddress]:
 
 
 def error_reply(message: bytes, question: DnsQuestion, code: int) -> bytes:
-    """A reply with an error code."""
+    """A reply to `message`, a query with this question, with an error code."""
     flags = struct.unpack_from("!H", message, 2)[0] & _REPEATED_FLAGS | _IS_REPLY | _RECURSION_AVAILABLE | code
     return message[:2] + struct.pack("!HHHHH", flags, 1, 0, 0, 0) + message[HEADER : question.end]
 

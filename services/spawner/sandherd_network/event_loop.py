@@ -1,6 +1,6 @@
 """A small event loop over epoll: callbacks for descriptors, and periodic checks for timeouts.
 
-Not asyncio: there is one such process for each sandbox, and asyncio alone doubles its memory.
+asyncio is not used, because each sandbox has a process with this loop, and asyncio would double the process's memory.
 """
 
 import select
@@ -13,7 +13,7 @@ Callback = Callable[[int], None]
 
 
 class EventLoop:
-    """Runs callbacks until `stop` is called. `now` is the time of this iteration, in seconds."""
+    """Runs callbacks until `stop` is called. `now` is the monotonic time of the current iteration, in seconds."""
 
     def __init__(self) -> None:
         self.now = time.monotonic()
@@ -23,7 +23,7 @@ class EventLoop:
         self._is_stopped = False
 
     def watch(self, descriptor: int, interest: int, callback: Callback) -> None:
-        """Call back when the descriptor is readable or writable, as `interest` states; 0: stop watching it."""
+        """Call `callback` when the descriptor is ready for `interest`: `READ`, `WRITE`, or both; 0: stop watching."""
         is_watched = descriptor in self._callbacks
         if not interest:
             self.unwatch(descriptor)
@@ -41,7 +41,7 @@ class EventLoop:
                 self._poll.unregister(descriptor)
 
     def every_iteration(self, tick: Callable[[], float | None]) -> None:
-        """Call `tick` in every iteration. It returns the seconds until it must be called again; None: not needed."""
+        """Call `tick` in every iteration. It returns the maximum seconds until its next call; None: no maximum."""
         self._ticks.append(tick)
 
     def stop(self) -> None:
@@ -55,6 +55,6 @@ class EventLoop:
             events = self._poll.poll(max(0.0, min(waits)) if waits else None)
             self.now = time.monotonic()
             for descriptor, ready in events:
-                # An earlier callback of this iteration may have closed it.
+                # An earlier callback of this iteration may have closed the descriptor.
                 if callback := self._callbacks.get(descriptor):
                     callback(ready)

@@ -2,14 +2,16 @@
 
     python -I -S forwarder.py <folder of the run> [<descriptor of a connection to the shim>]
 
-It reads `network.json` there (see `policy`), waits until bubblewrap has written the sandbox's process id to `info`,
-sets up its network namespace, lets it begin by writing a byte to `gate`, and serves it until it has ended. It listens
-on `network.sock` for the spawner (see `port_publisher`). Each refused destination is logged once on standard error.
-Its exit status is 0 when there is nothing more to serve; after any other status it must be restarted. One that the
-shim has not started, but the fork server of the forwarders has forked (`preload` is called there), is connected to the
-shim: it ends with it, and writes that status to it.
+It reads `network.json` in that folder (see `policy`), waits until bubblewrap has written the sandbox's process id to
+`info`, and sets up the sandbox's network namespace. Then it starts the sandbox by writing a byte to `gate`, and serves
+it until it has ended. It listens on `network.sock` for the spawner (see `port_publisher`). Each refused destination is
+logged once on standard error. Its exit status is 0 when there is nothing more to serve; after any other status it must
+be restarted.
 
-A sandbox starts after it, so it loads few modules: neither `typing`, `dataclasses` nor `pathlib`.
+The shim starts the forwarder, or the fork server of forwarders forks it, where `preload` was called. A forked forwarder
+has a connection to the shim: it ends with the shim, and writes the exit status 0 to the connection.
+
+A sandbox starts after its forwarder, so this program loads few modules: neither `typing`, `dataclasses` nor `pathlib`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from sandherd_network import netlink
 from sandherd_network.connections import MAX_CONNECTIONS, Connections, connect
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.namespace import Namespace, drop_capabilities
-from sandherd_network.policy import Decisions, NetworkPolicy, parse_address, unmapped
+from sandherd_network.policy import Decisions, NetworkPolicy, parse_address, unmap_ipv4
 from sandherd_network.port_publisher import PortPublisher
 from sandherd_network.resolver import Resolver
 
@@ -43,27 +45,28 @@ if TYPE_CHECKING:
 HOSTS: Final = "/etc/hosts"
 _POLL_SECONDS: Final = 0.003
 _SPARE_DESCRIPTORS: Final = 96
+"""The number of descriptors that are reserved for other purposes than connections."""
 _MAX_LOGGED_REFUSALS: Final = 200
 _NEVER_EXPIRES: Final = float("inf")
 
 
 def main() -> int:
-    """Set the network up, and serve it until the sandbox has ended; returns the exit status."""
+    """Set the network up, and serve it until the sandbox has ended. Returns the exit status."""
     shim = int(sys.argv[2]) if sys.argv[2:] else None
     _forward(sys.argv[1], shim)
     if shim is not None:
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the shim has ended
             os.write(shim, b"0\n")
     return 0
 
 
 def preload() -> None:
-    """Load what is first needed when a sandbox is served."""
+    """Load the modules that are otherwise loaded when a sandbox is served."""
     import encodings.idna  # noqa: F401  # used by `socket`
 
 
-def _forward(run: str, shim: int | None) -> None:
-    os.chdir(run)
+def _forward(run_folder: str, shim: int | None) -> None:
+    os.chdir(run_folder)
     policy = NetworkPolicy.from_json(_read("network.json"))
     decisions = Decisions(policy)
     _remember_hosts(decisions)
@@ -84,9 +87,9 @@ def _read(path: str) -> str:
 
 
 def _wait_for_sandbox(shim: int | None) -> int | None:
-    """The sandbox's first process, once bubblewrap has reported it; None if it ended before.
+    """The id of the sandbox's first process, once bubblewrap has reported it; None if the sandbox or shim ended before.
 
-    A directory that was removed has no link: what this waits for, and that it has ended, is never seen there.
+    It also ends if the run's directory was removed (it then has no link), because no file can appear in it any more.
     """
     while not os.access("exit", os.F_OK) and os.stat(".").st_nlink and not _has_ended(shim):  # noqa: PTH116  # as above
         try:
@@ -97,12 +100,12 @@ def _wait_for_sandbox(shim: int | None) -> int | None:
 
 
 def _has_ended(shim: int | None) -> bool:
-    """Whether the shim has ended: it is the parent of this process, or writes nothing more to the connection."""
+    """Whether the shim has ended. It is the parent of this process, or else its end closes the connection."""
     return os.getppid() == 1 if shim is None else bool(select.select([shim], [], [], 0)[0])
 
 
 def _abort_sandbox(pid: int, log: int, reason: str) -> None:
-    """Abort the sandbox: without its network it would wait forever."""
+    """Kill the sandbox, because it would wait for its network forever, and write the reason to its log."""
     os.write(log, f"{reason}\n".encode())
     os.kill(pid, signal.SIGKILL)
 
@@ -112,7 +115,7 @@ def _serve(pid: int, decisions: Decisions, publisher: PortPublisher) -> None:
     namespace = Namespace.of_process(pid)
     gate = os.open("gate", os.O_WRONLY | os.O_NONBLOCK)
     _become_owner(namespace.owner)
-    sockets = namespace.set_up(_loopback(decisions))
+    sockets = namespace.set_up(_loopback_endpoints(decisions))
     os.write(gate, b"\n")
     os.close(gate)
     loop = EventLoop()
@@ -147,7 +150,7 @@ def _connection_limit() -> int:
 
 
 def _remember_hosts(decisions: Decisions) -> None:
-    """Remember the policy's names that are in this host's hosts file; a sandbox sees the same file."""
+    """Remember the addresses of the policy's names in this host's hosts file, because sandboxes see the same file."""
     decisions.remember("localhost", [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")], _NEVER_EXPIRES)
     try:
         lines = _read(HOSTS).splitlines()
@@ -160,13 +163,13 @@ def _remember_hosts(decisions: Decisions) -> None:
                 decisions.remember(name.lower().rstrip("."), [address], _NEVER_EXPIRES)
 
 
-def _loopback(decisions: Decisions) -> list[tuple[str, int]]:
-    """Endpoints on the host's loopback. They must be known in advance: the rest of loopback is the sandbox's own."""
+def _loopback_endpoints(decisions: Decisions) -> list[tuple[str, int]]:
+    """The policy's endpoints at loopback addresses of the host. Other loopback connections stay in the sandbox."""
     return [(str(address), port) for address, port in decisions.resolved_endpoints() if address.is_loopback]
 
 
 class Dialer:
-    """Opens a connection on the host for one of the sandbox's, if the policy permits it."""
+    """Opens a connection on the host for a connection of the sandbox, if the policy permits it."""
 
     def __init__(self, loop: EventLoop, decisions: Decisions) -> None:
         self._loop, self._decisions = loop, decisions
@@ -175,7 +178,7 @@ class Dialer:
     def dial(self, accepted: socket.socket) -> socket.socket | None:
         """See `connections.Dial`. The sandbox's destination is the local address of `accepted`."""
         host, port = accepted.getsockname()[:2]
-        address = unmapped(ipaddress.ip_address(host.partition("%")[0]))
+        address = unmap_ipv4(ipaddress.ip_address(host.partition("%")[0]))
         if reason := self._refusal(address, port):
             self._log_refusal(str(address), port, reason)
             return None
@@ -184,7 +187,7 @@ class Dialer:
     def _refusal(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str | None:
         if reason := self._decisions.refusal(address, port, self._loop.now):
             return reason
-        # A public address may be this host's own, which only endpoints may use.
+        # A public address may belong to this host. The sandbox may connect to it only if it is a declared endpoint.
         if self._decisions.is_endpoint(address, port, self._loop.now):
             return None
         kind = netlink.route_type(str(address))

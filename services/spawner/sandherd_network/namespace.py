@@ -1,7 +1,7 @@
-"""The inside of a sandbox's network namespace: its routes and rules, and sockets opened there.
+"""Sets up a sandbox's network namespace: its routes, its rules, and the sockets in it.
 
 A child process enters the namespace, does the work, sends the sockets to its parent, and ends, so that no process of
-the forwarder stays inside. The agent never has the required capabilities: they belong to the owner of the namespace.
+the forwarder stays inside. The agent never has the required capabilities, which only the namespace's owner has.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ _GET_USER_NAMESPACE, _GET_OWNER_UID = 0xB701, 0xB704
 """ioctl NS_GET_USERNS and NS_GET_OWNER_UID (ioctl_ns(2))."""
 _GET_FLAGS: Final = 0x8913
 """ioctl SIOCGIFFLAGS (netdevice(7))."""
-_SETUP_SECONDS: Final = 10.0
+_LOOPBACK_TIMEOUT_SECONDS: Final = 10.0
 _IP_TRANSPARENT, _IPV6_TRANSPARENT = 19, 75
+"""Socket options, with which a socket accepts connections to any address."""
 _HOST_MASK6: Final = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 _BACKLOG: Final = 256
 _DNS: Final = 53
 _MAX_DESCRIPTORS: Final = 64
+"""The maximum number of sockets that a child process sends."""
 _CAPABILITIES_3: Final = 0x20080522
-"""The version of capset(2)."""
+"""`_LINUX_CAPABILITY_VERSION_3` of capset(2)."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -49,7 +51,7 @@ class NamespaceError(OSError):
 
 
 class NamespaceSockets:
-    """The sockets in the namespace that the forwarder serves. Those for IPv6 exist only if the kernel has IPv6."""
+    """The sockets in the namespace that the forwarder serves. Sockets for IPv6 exist only if the kernel has IPv6."""
 
     def __init__(self, streams: tuple[socket.socket, ...], datagrams: tuple[socket.socket, ...]) -> None:
         self.streams, self.datagrams = streams, datagrams
@@ -58,7 +60,7 @@ class NamespaceSockets:
 class Namespace:
     """A network namespace, and the user namespace that it belongs to, as open descriptors.
 
-    `owner` is the user on the host that the user namespace belongs to.
+    `owner` is the host uid that owns the user namespace.
     """
 
     def __init__(self, network: int, user: int, owner: int) -> None:
@@ -69,9 +71,9 @@ class Namespace:
         """The namespaces of a process. Raises `OSError`."""
         network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
         user = fcntl.ioctl(network, _GET_USER_NAMESPACE)
-        number = bytearray(4)
-        fcntl.ioctl(user, _GET_OWNER_UID, number)
-        return cls(network, user, struct.unpack("=I", number)[0])
+        uid = bytearray(4)
+        fcntl.ioctl(user, _GET_OWNER_UID, uid)
+        return cls(network, user, struct.unpack("=I", uid)[0])
 
     def set_up(self, loopback: Iterable[tuple[str, int]]) -> NamespaceSockets:
         """Set the namespace up; safe to repeat. `loopback`: loopback addresses and ports to forward.
@@ -84,7 +86,7 @@ class Namespace:
         return NamespaceSockets(streams, tuple(sock for sock in sockets if sock.type == socket.SOCK_DGRAM))
 
     def open_sockets(self, count: int) -> list[socket.socket]:
-        """Open TCP sockets in the namespace, to connect to servers inside. Raises `NamespaceError`."""
+        """Open TCP sockets in the namespace, to connect to servers in the sandbox. Raises `NamespaceError`."""
         return self._run_inside(lambda: [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)])
 
     def _run_inside(self, open_sockets_inside: Callable[[], Sequence[socket.socket]]) -> list[socket.socket]:
@@ -119,22 +121,23 @@ class Namespace:
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities of this process; in a user namespace that it owns, it gets them again. Raises `OSError`."""
+    """Drop all capabilities of this process. It gets them again in a user namespace that it owns. Raises `OSError`."""
     header, no_capabilities = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
     if _LIBC.capset(ctypes.byref(header), ctypes.byref(no_capabilities)) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _await_loopback() -> None:
-    """Wait until bubblewrap has set `lo` up, at most `_SETUP_SECONDS`.
+    """Wait until bubblewrap has set `lo` up, at most `_LOOPBACK_TIMEOUT_SECONDS`.
 
-    If it is set up earlier, the kernel adds 127.0.0.1; bubblewrap then fails to add it, and does not start the sandbox.
+    If this program set it up first, the kernel would add 127.0.0.1; bubblewrap would then fail to add that address, and
+    would not start the sandbox.
     """
-    deadline = time.monotonic() + _SETUP_SECONDS
+    deadline = time.monotonic() + _LOOPBACK_TIMEOUT_SECONDS
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         while time.monotonic() < deadline:
             reply = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack("16sH14x", b"lo", 0))
-            if struct.unpack("16sH14x", reply)[1] & 1:
+            if struct.unpack("16sH14x", reply)[1] & 1:  # IFF_UP
                 return
             select.select([], [], [], 0.002)
 
@@ -159,6 +162,7 @@ def _route_to_loopback(own_address: str) -> None:
 
 
 def _open_family(family: socket.AddressFamily, loopback: Sequence[tuple[str, int]]) -> list[socket.socket]:
+    """Open the two sockets of an address family, and redirect its connections to the first one."""
     is_ipv6 = family == socket.AF_INET6
     loopback_address, own_address, host_mask = (
         ("::1", OWN6, _HOST_MASK6) if is_ipv6 else ("127.0.0.1", OWN4, "255.255.255.255")
@@ -179,7 +183,7 @@ def _open_family(family: socket.AddressFamily, loopback: Sequence[tuple[str, int
 
 
 def _open_dns(family: socket.AddressFamily, *, is_ipv6: bool) -> socket.socket:
-    """The socket of the name server. Packets to every address are delivered here, so it has all addresses."""
+    """The socket of the name server. It has all addresses, because packets to any address stay in the namespace."""
     name_server = socket.socket(family, socket.SOCK_DGRAM)
     if is_ipv6:
         name_server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -1,7 +1,7 @@
-"""The netlink messages that are needed here, about routes and packet filtering (rtnetlink and nf_tables).
+"""The netlink messages that set up a sandbox's network: routes and packet filtering (rtnetlink and nf_tables).
 
-Implemented without a library: it runs at every start of a sandbox, in a program without installed packages, and a
-general library for netlink takes longer to import than the whole sandbox to start.
+No library is used, because this code runs at every start of a sandbox, in a program without installed packages. The
+import of a general library for netlink would take longer than the whole start of a sandbox.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from typing import Final
 
 _REQUEST, _ACK, _CREATE, _EXCL, _APPEND = 0x1, 0x4, 0x400, 0x200, 0x800
+"""The flags of messages (netlink(7))."""
 _ERROR: Final = 2
 _NESTED: Final = 0x8000
 _ROUTE, _NETFILTER = 0, 12
+"""The netlink protocols NETLINK_ROUTE and NETLINK_NETFILTER."""
 _NEW_ADDRESS, _NEW_ROUTE, _GET_ROUTE, _NEW_LINK = 20, 24, 26, 16
 _UP: Final = 1
 _LOOPBACK: Final = 1
@@ -31,15 +33,16 @@ UNICAST: Final = 1
 _NO_DUPLICATE_DETECTION: Final = 2
 """IFA_F_NODAD: while the kernel searches the network for duplicates, the address can't be a route's source."""
 _MAIN, _STATIC, _HOST_SCOPE = 254, 4, 254
+"""RT_TABLE_MAIN, RTPROT_STATIC and RT_SCOPE_HOST (rtnetlink(7))."""
 _BUFFER: Final = 64 * 1024
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute with its header, padded to four bytes."""
+    """An attribute with its header, padded to a multiple of four bytes."""
     return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
-def nested(kind: int, *values: bytes) -> bytes:
+def nested_attribute(kind: int, *values: bytes) -> bytes:
     """An attribute that contains attributes."""
     return attribute(kind | _NESTED, b"".join(values))
 
@@ -49,9 +52,9 @@ def message(kind: int, flags: int, payload: bytes, sequence: int = 1) -> bytes:
     return struct.pack("=IHHII", 16 + len(payload), kind, flags | _REQUEST, sequence, 0) + payload
 
 
-def _exchange(family: int, data: bytes, count: int) -> list[tuple[int, bytes]]:
-    """Send messages, and read `count` replies. Raises `OSError` for a reply that is an error."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family) as kernel:
+def _exchange(protocol: int, data: bytes, count: int) -> list[tuple[int, bytes]]:
+    """Send messages, and return `count` replies, each as its type and body. Raises `OSError` for an error reply."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol) as kernel:
         kernel.bind((0, 0))
         kernel.settimeout(5.0)
         kernel.sendall(data)
@@ -93,7 +96,7 @@ def add_address(address: str) -> None:
 
 
 def route_all_to_loopback(source: str) -> None:
-    """Deliver packets for every address locally. Programs then use `source` as their own. Raises `OSError`."""
+    """Deliver packets for every address locally. `source`: the source address of connections. Raises `OSError`."""
     family, packed = _pack_address(source)
     payload = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _MAIN, _STATIC, _HOST_SCOPE, _LOCAL, 0)
     payload += attribute(4, struct.pack("=I", _LOOPBACK)) + attribute(7, packed)
@@ -112,11 +115,12 @@ def route_type(address: str) -> int | None:
 
 
 # --- nf_tables -----------------------------------------------------------------------------------------------------
+# Attributes and constants have the numbers of linux/netfilter/nf_tables.h. Matches use register 1.
 
 _SUBSYSTEM: Final = 10 << 8
 _BEGIN, _END = 0x10, 0x11
 _NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 2, 3, 6
-_PREROUTING, _BEFORE_NAT = 0, -150
+_PREROUTING, _PRIORITY = 0, -150  # the hook NF_INET_PRE_ROUTING, and a priority before NAT, NF_IP_PRI_MANGLE
 _ACCEPT, _VERDICT_REGISTER = 1, 0
 _TABLE, _CHAIN = b"sandherd\0", b"prerouting\0"
 _TCP: Final = b"\x06"
@@ -125,7 +129,8 @@ _TCP: Final = b"\x06"
 class Redirections:
     """The rules of one address family: which TCP connections are redirected to the listening socket of the forwarder.
 
-    They use `tproxy`: `redirect` needs connection tracking, whose memory is charged to no process and not limited.
+    They use `tproxy`, because `redirect` needs connection tracking, whose memory is neither charged to a process nor
+    limited.
     """
 
     def __init__(self, family: socket.AddressFamily, listener: str, port: int) -> None:
@@ -134,25 +139,25 @@ class Redirections:
 
     def redirect(self, address: str, port: int) -> None:
         """Redirect connections to this address and port."""
-        self._rules.append(b"".join((*self._match_address(address), *_match_port(port), *self._proxy())))
+        self._rules.append(b"".join((*self._match_address(address), *_match_port(port), *self._redirect_to_listener())))
 
     def exempt(self, address: str, mask: str) -> None:
-        """Do not redirect connections to the network of this address, unless an earlier rule does."""
+        """Do not redirect connections to the network of this address and mask, unless an earlier rule does."""
         parts = zip(socket.inet_pton(self.family, address), socket.inet_pton(self.family, mask), strict=True)
         address = socket.inet_ntop(self.family, bytes(address_byte & mask_byte for address_byte, mask_byte in parts))
         self._rules.append(b"".join((*self._match_address(address, mask), _accept())))
 
     def redirect_all_other(self) -> None:
         """Redirect all other TCP connections."""
-        self._rules.append(b"".join((*_match_tcp(), *self._proxy())))
+        self._rules.append(b"".join((*_match_tcp(), *self._redirect_to_listener())))
 
     def install(self) -> None:
         """Install the rules in the kernel. If it raises `OSError`, none of them is installed."""
         table = attribute(1, _TABLE)
-        hook = nested(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _BEFORE_NAT)))
+        hook = nested_attribute(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _PRIORITY)))
         chain = table + attribute(3, _CHAIN) + hook + attribute(7, b"filter\0")
         changes = [(_NEW_TABLE, table), (_NEW_CHAIN, chain)]
-        changes += [(_NEW_RULE, table + attribute(2, _CHAIN) + nested(4, rule)) for rule in self._rules]
+        changes += [(_NEW_RULE, table + attribute(2, _CHAIN) + nested_attribute(4, rule)) for rule in self._rules]
         with suppress(FileNotFoundError):
             _exchange(_NETFILTER, self._batch([(_DELETE_TABLE, table)]), 1)
         _exchange(_NETFILTER, self._batch(changes), len(changes))
@@ -169,16 +174,16 @@ class Redirections:
 
     def _match_address(self, address: str, mask: str | None = None) -> tuple[bytes, ...]:
         packed = socket.inet_pton(self.family, address)
-        load = _payload(1, 24 if self.family == socket.AF_INET6 else 16, len(packed))
+        load = _load_payload(1, 24 if self.family == socket.AF_INET6 else 16, len(packed))
         if mask is None:
-            return (load, _equal(packed))
-        return (load, _masked(socket.inet_pton(self.family, mask)), _equal(packed))
+            return (load, _compare(packed))
+        return (load, _apply_mask(socket.inet_pton(self.family, mask)), _compare(packed))
 
-    def _proxy(self) -> tuple[bytes, ...]:
+    def _redirect_to_listener(self) -> tuple[bytes, ...]:
         family = 10 if self.family == socket.AF_INET6 else 2
         return (
-            _load(1, socket.inet_pton(self.family, self.listener)),
-            _load(2, struct.pack("!H", self.port)),
+            _load_constant(1, socket.inet_pton(self.family, self.listener)),
+            _load_constant(2, struct.pack("!H", self.port)),
             _expression("tproxy", attribute(1, _number(family)), attribute(2, _number(1)), attribute(3, _number(2))),
             _accept(),
         )
@@ -189,35 +194,42 @@ def _number(value: int) -> bytes:
 
 
 def _expression(name: str, *attributes: bytes) -> bytes:
-    return nested(1, attribute(1, name.encode() + b"\0"), nested(2, *attributes))
+    return nested_attribute(1, attribute(1, name.encode() + b"\0"), nested_attribute(2, *attributes))
 
 
-def _payload(base: int, offset: int, length: int) -> bytes:
+def _load_payload(base: int, offset: int, length: int) -> bytes:
     parts = (1, 1), (2, base), (3, offset), (4, length)
     return _expression("payload", *(attribute(kind, _number(value)) for kind, value in parts))
 
 
-def _masked(mask: bytes) -> bytes:
+def _apply_mask(mask: bytes) -> bytes:
     numbers = (attribute(1, _number(1)), attribute(2, _number(1)), attribute(3, _number(len(mask))))
-    return _expression("bitwise", *numbers, nested(4, attribute(1, mask)), nested(5, attribute(1, bytes(len(mask)))))
+    return _expression(
+        "bitwise",
+        *numbers,
+        nested_attribute(4, attribute(1, mask)),
+        nested_attribute(5, attribute(1, bytes(len(mask)))),
+    )
 
 
-def _equal(value: bytes) -> bytes:
-    return _expression("cmp", attribute(1, _number(1)), attribute(2, _number(0)), nested(3, attribute(1, value)))
+def _compare(value: bytes) -> bytes:
+    return _expression(
+        "cmp", attribute(1, _number(1)), attribute(2, _number(0)), nested_attribute(3, attribute(1, value))
+    )
 
 
-def _load(register: int, value: bytes) -> bytes:
-    return _expression("immediate", attribute(1, _number(register)), nested(2, attribute(1, value)))
+def _load_constant(register: int, value: bytes) -> bytes:
+    return _expression("immediate", attribute(1, _number(register)), nested_attribute(2, attribute(1, value)))
 
 
 def _accept() -> bytes:
-    verdict = nested(2, nested(2, attribute(1, _number(_ACCEPT))))
+    verdict = nested_attribute(2, nested_attribute(2, attribute(1, _number(_ACCEPT))))
     return _expression("immediate", attribute(1, _number(_VERDICT_REGISTER)), verdict)
 
 
 def _match_tcp() -> tuple[bytes, ...]:
-    return (_expression("meta", attribute(1, _number(1)), attribute(2, _number(16))), _equal(_TCP))
+    return (_expression("meta", attribute(1, _number(1)), attribute(2, _number(16))), _compare(_TCP))
 
 
 def _match_port(port: int) -> tuple[bytes, ...]:
-    return (*_match_tcp(), _payload(2, 2, 2), _equal(struct.pack("!H", port)))
+    return (*_match_tcp(), _load_payload(2, 2, 2), _compare(struct.pack("!H", port)))

@@ -1,6 +1,6 @@
 """What a sandbox may connect to. Pure: decides by the destination's address, never by the name that was resolved.
 
-Imported by the forwarder, which runs without installed packages: the standard library only.
+The forwarder imports this module, and has no installed packages, so only the standard library is used.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Endpoint:
         return self.host == name
 
     def includes_port(self, port: int) -> bool:
-        """Whether it includes this port."""
+        """Whether the endpoint includes this port."""
         return self.port is None or self.port == port
 
 
@@ -78,7 +78,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def unpack_address(packed: bytes) -> Address | None:
-    """The address in these bytes (four or sixteen, in network order); None if they are not one."""
+    """The address in these bytes (four or sixteen, in network order); None if their number is another."""
     try:
         return ipaddress.ip_address(packed)
     except ValueError:
@@ -86,11 +86,11 @@ def unpack_address(packed: bytes) -> Address | None:
 
 
 class NetworkPolicy:
-    """What one sandbox may connect to. Written by the spawner, read by the sandbox's forwarder.
+    """What one sandbox may connect to. The spawner writes it, and the sandbox's forwarder reads it.
 
-    `endpoints` are permitted in every mode, at any address: the broker, and what the operator declares. `allow` are the
-    only public hosts, and `networks` the only public networks, that mode `allow` permits. `deny` are public networks
-    that are never permitted.
+    `endpoints` are permitted in every mode, at any address: the broker, and those that the operator declares. `allow`
+    are the only public hosts, and `networks` the only public networks, that mode `allow` permits. `deny` are public
+    networks that are never permitted.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class NetworkPolicy:
 
     def to_json(self) -> str:
         """The JSON that the forwarder reads."""
-        named = {name: [vars(one) for one in getattr(self, name)] for name in ("endpoints", "allow")}
-        return json.dumps({"mode": self.mode, **named, "networks": self.networks, "deny": self.deny})
+        hosts = {name: [vars(endpoint) for endpoint in getattr(self, name)] for name in ("endpoints", "allow")}
+        return json.dumps({"mode": self.mode, **hosts, "networks": self.networks, "deny": self.deny})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -128,7 +128,7 @@ class NetworkPolicy:
         )
 
     @cached_property
-    def _denied(self) -> tuple[Network, ...]:
+    def _denied_networks(self) -> tuple[Network, ...]:
         return (*_NOT_PUBLIC, *_parse_networks(self.deny))
 
     @cached_property
@@ -137,7 +137,8 @@ class NetworkPolicy:
 
     def is_public(self, address: Address) -> bool:
         """Whether this is a public address that is not denied."""
-        return not any(each in network for each in _effective_addresses(address) for network in self._denied)
+        reachable = _reachable_addresses(address)
+        return not any(each in network for each in reachable for network in self._denied_networks)
 
     def may_resolve(self, name: str) -> bool:
         """Whether the sandbox may resolve this name."""
@@ -148,25 +149,25 @@ def _parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
-def unmapped(address: Address) -> Address:
-    """The IPv4 address in an IPv4-mapped one (`::ffff:10.0.0.1`); any other address unchanged."""
+def unmap_ipv4(address: Address) -> Address:
+    """The IPv4 address in an IPv4-mapped address (`::ffff:10.0.0.1`); any other address unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
-def _effective_addresses(address: Address) -> tuple[Address, ...]:
-    """The addresses that a connection to this one may reach: itself, the IPv4 address in it, or either (ISATAP)."""
+def _reachable_addresses(address: Address) -> tuple[Address, ...]:
+    """The addresses that a connection to `address` may reach: itself, the IPv4 address in it, or either (ISATAP)."""
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
     inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if address in _NAT64:
         return (inner,)
     is_isatap = int(address) >> 32 & 0xFFFFFFFF in _ISATAP
-    return (unmapped(address), inner) if is_isatap else (unmapped(address),)
+    return (unmap_ipv4(address), inner) if is_isatap else (unmap_ipv4(address),)
 
 
 class Decisions:
-    """The policy, with the addresses of its names. `remember` and `refusal` take the time in seconds."""
+    """Decisions by a policy, and the addresses of its names. Its methods take times in seconds, of the same clock."""
 
     def __init__(self, policy: NetworkPolicy) -> None:
         self.policy = policy
@@ -180,10 +181,10 @@ class Decisions:
         """Remember addresses that the host's resolver returned for this name, if an entry of the policy matches it."""
         for endpoint in self.matching_endpoints(name):
             for address in addresses:
-                if len(self._resolved) >= _MAX_PINS:
+                if len(self._resolved) >= _MAX_RESOLVED:
                     self._resolved.pop(next(iter(self._resolved)))
-                self._resolved[endpoint, unmapped(address)] = max(
-                    expires_at, self._resolved.get((endpoint, unmapped(address)), 0.0)
+                self._resolved[endpoint, unmap_ipv4(address)] = max(
+                    expires_at, self._resolved.get((endpoint, unmap_ipv4(address)), 0.0)
                 )
 
     def resolved_endpoints(self) -> list[tuple[Address, int]]:
@@ -194,34 +195,34 @@ class Decisions:
 
     def is_endpoint(self, address: Address, port: int, now: float) -> bool:
         """Whether this is the broker, or another declared endpoint."""
-        return any(self._matches(endpoint, unmapped(address), port, now) for endpoint in self.policy.endpoints)
+        return any(self._matches(endpoint, unmap_ipv4(address), port, now) for endpoint in self.policy.endpoints)
 
     def refusal(self, address: Address, port: int, now: float) -> str | None:
-        """Why the sandbox may not connect there, as a short text; None if it may."""
+        """Why the sandbox may not connect to this address and port, as a short text; None if it may."""
         if self.is_endpoint(address, port, now):
             return None
         if self.policy.mode == "none":
             return "this sandbox has no network"
         if not self.policy.is_public(address):
             return "not a public address, and not a declared endpoint"
-        if self.policy.mode == "allow" and not self._allowed(unmapped(address), port, now):
+        if self.policy.mode == "allow" and not self._is_allowed(unmap_ipv4(address), port, now):
             return "not in the allow-list"
         return None
 
-    def _allowed(self, address: Address, port: int, now: float) -> bool:
+    def _is_allowed(self, address: Address, port: int, now: float) -> bool:
         is_allowed_host = any(self._matches(endpoint, address, port, now) for endpoint in self.policy.allow)
-        return is_allowed_host or any(address in network for network in self.policy._networks)  # noqa: SLF001  # its own module
+        return is_allowed_host or any(address in network for network in self.policy._networks)  # noqa: SLF001  # defined above
 
     def _matches(self, endpoint: Endpoint, address: Address, port: int, now: float) -> bool:
         if not endpoint.includes_port(port):
             return False
         literal_address = endpoint.address
         return (
-            unmapped(literal_address) == address
+            unmap_ipv4(literal_address) == address
             if literal_address
             else self._resolved.get((endpoint, address), 0.0) > now
         )
 
 
-_MAX_PINS: Final = 4096
+_MAX_RESOLVED: Final = 4096
 """Maximum resolved addresses that a forwarder remembers."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 _MAX_PORTS: Final = 16
-"""Maximum published ports of one sandbox. If one more is requested, the port that was published first is closed."""
+"""Maximum published ports of one sandbox. If another port is requested, the one that was published first is closed."""
 _MAX_REQUEST_BYTES: Final = 64
 _SOCKETS_PER_REFILL: Final = 32
 """The number of sockets that are opened in the sandbox's namespace together, by one forked process."""
@@ -38,7 +38,7 @@ class PortPublisher:
     def listen(cls, path: str) -> PortPublisher:
         """Open the Unix socket to which the spawner connects. Raises `OSError`."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108  # a forwarder that crashed has left it
+            os.unlink(path)  # noqa: PTH108  # the socket of a forwarder that crashed
         control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.bind(path)
         control.listen(8)
@@ -66,7 +66,7 @@ class PortPublisher:
         return number
 
     def _open(self, port: int) -> socket.socket:
-        if not 0 < port < 65_536:  # the valid ports
+        if not 0 < port < 65_536:
             raise ValueError(f"{port} is not a valid port")
         if len(self._listeners) >= _MAX_PORTS:
             oldest = self._listeners.pop(next(iter(self._listeners)))

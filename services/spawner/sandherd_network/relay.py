@@ -1,4 +1,4 @@
-"""Two connected TCP sockets whose bytes are copied from each to the other, with half-close and backpressure."""
+"""Copies bytes between two TCP connections in both directions, with half-close and backpressure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ TYPE_CHECKING = False  # `typing` is not loaded at run time, so that this progra
 if TYPE_CHECKING:
     from typing import Final
 
-_CHUNK: Final = 256 * 1024
-_CHUNKS_PER_TURN: Final = 8
-"""Chunks that one direction may copy before the others run."""
-_BUFFER: Final = memoryview(bytearray(_CHUNK))
+_CHUNK_BYTES: Final = 256 * 1024
+_MAX_CHUNKS: Final = 8
+"""The maximum number of chunks that one direction copies before other directions and connections are served."""
+_BUFFER: Final = memoryview(bytearray(_CHUNK_BYTES))
+"""A buffer for all connections. It contains no data between two calls of `pump`."""
 _LINGER_RESET: Final = struct.pack("ii", 1, 0)
+"""A `struct linger` with the timeout 0: closing the socket resets the connection."""
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 120), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 4))
 
 
@@ -28,13 +30,15 @@ class RelayDirection:
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.pending = b""
-        """Data read but not yet accepted by the other side. While there is any, nothing more is read."""
+        """Data that was read and that `sink` has not accepted yet. While there is any, nothing more is read."""
         self.ended = False
+        """Whether `source` has reached its end."""
         self.finished = False
+        """Whether all data was copied and `sink` was shut down for writing."""
 
     def pump(self) -> None:
         """Copy as much as possible without blocking. Raises `OSError`."""
-        for _ in range(_CHUNKS_PER_TURN):
+        for _ in range(_MAX_CHUNKS):
             if (self.pending and not self._flush()) or self.ended:
                 break
             try:
@@ -63,19 +67,22 @@ class RelayDirection:
     def _finish(self) -> None:
         if not self.finished:
             self.finished = True
-            with suppress(OSError):  # it has closed already
+            with suppress(OSError):  # its other side has already closed the connection
                 self.sink.shutdown(socket.SHUT_WR)
 
 
 class Relay:
-    """`accepted` is connected; `outgoing` is still connecting. `on_closed` is called once, when both are closed."""
+    """Relays between `accepted`, which is connected, and `outgoing`, which still connects.
+
+    `on_closed` is called once, when both are closed.
+    """
 
     def __init__(
         self, loop: EventLoop, accepted: socket.socket, outgoing: socket.socket, on_closed: Callable[[Relay], None]
     ) -> None:
         self._loop, self._on_closed = loop, on_closed
         self._sockets = (accepted, outgoing)
-        self._flows = (RelayDirection(accepted, outgoing), RelayDirection(outgoing, accepted))
+        self._directions = (RelayDirection(accepted, outgoing), RelayDirection(outgoing, accepted))
         self.is_connected = False
         self.last_active = loop.now
         for connection in self._sockets:
@@ -88,10 +95,10 @@ class Relay:
     @property
     def is_half_closed(self) -> bool:
         """Whether one side has ended and the other has not."""
-        return any(flow.finished for flow in self._flows)
+        return any(flow.finished for flow in self._directions)
 
     def abort(self) -> None:
-        """Close both connections with a reset, so that neither side mistakes it for an orderly end."""
+        """Close both connections with a reset, so that neither side mistakes the abort for an orderly end."""
         for connection in self._sockets:
             reset(connection, self._loop)
         self._on_closed(self)
@@ -106,14 +113,14 @@ class Relay:
     def _on_ready(self, events: int) -> None:
         self.last_active = self._loop.now
         try:
-            for flow in self._flows:
+            for flow in self._directions:
                 flow.pump()
             if events & select.EPOLLERR:
                 self._raise_errors()
         except OSError:
             self.abort()
             return
-        if all(flow.finished for flow in self._flows):
+        if all(flow.finished for flow in self._directions):
             self._close()
             return
         for connection in self._sockets:
@@ -126,7 +133,7 @@ class Relay:
 
     def _interest(self, connection: socket.socket) -> int:
         interest = 0
-        for flow in self._flows:
+        for flow in self._directions:
             if flow.source is connection and not flow.ended and not flow.pending:
                 interest |= READ
             if flow.sink is connection and flow.pending:

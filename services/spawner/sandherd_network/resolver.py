@@ -20,22 +20,27 @@ if TYPE_CHECKING:
 RESOLV_CONF: Final = "/etc/resolv.conf"
 PORT: Final = 53
 _MAX_QUERIES: Final = 64
-"""Maximum concurrent queries of one sandbox; further ones fail."""
-_QUERY_SECONDS: Final = 3.0
+"""Maximum concurrent queries of one sandbox. Further queries fail."""
+_QUERY_TIMEOUT_SECONDS: Final = 3.0
 _MAX_ATTEMPTS: Final = 3
+"""The maximum number of times that one query is sent to the host's resolvers."""
 _MAX_DATAGRAM: Final = 65_535
-_MIN_PIN_SECONDS: Final = 3600.0
-"""Minimum seconds for which an allowed name's address is allowed: programs cache it for longer than its TTL."""
+_MIN_ALLOWED_SECONDS: Final = 3600.0
+"""The minimum time for which a resolved address of an allowed name is allowed. Programs may use an address for longer
+than its TTL."""
 
-Reply = Callable[[bytes], None]
+ReplySender = Callable[[bytes], None]
+"""Sends a reply to the client that has sent the query."""
 
 
 class _PendingQuery:
+    """A query that was sent to the resolver of `upstream` with the random id `query_id`, and waits for its reply."""
+
     def __init__(
         self,
         message: bytes,
         question: DnsQuestion,
-        send_reply: Reply,
+        send_reply: ReplySender,
         *,
         attempt: int,
         upstream: socket.socket,
@@ -48,13 +53,13 @@ class _PendingQuery:
 
 def name_servers() -> list[str]:
     """The host's resolvers, as currently listed in its `resolv.conf`."""
-    found = []
+    servers = []
     with suppress(OSError), open(RESOLV_CONF, errors="replace") as file:  # noqa: PTH123  # `pathlib` is not loaded
         for line in file:
             fields = line.split()
             if len(fields) > 1 and fields[0] == "nameserver" and parse_address(fields[1].partition("%")[0]):
-                found.append(fields[1])
-    return found[:_MAX_ATTEMPTS] or ["127.0.0.1"]
+                servers.append(fields[1])
+    return servers[:_MAX_ATTEMPTS] or ["127.0.0.1"]
 
 
 class Resolver:
@@ -70,8 +75,8 @@ class Resolver:
         server.setblocking(False)
         self._loop.watch(server.fileno(), READ, lambda _: self._on_datagram(server))
 
-    def resolve(self, message: bytes, send_reply: Reply) -> None:
-        """Answer one query, immediately or later; an invalid query gets no reply."""
+    def resolve(self, message: bytes, send_reply: ReplySender) -> None:
+        """Answer a query, immediately or later. An invalid query gets no reply."""
         question = dns_messages.parse_question(message)
         if question is None or not dns_messages.is_standard_query(message):
             return
@@ -88,7 +93,8 @@ class Resolver:
                 return
             self.resolve(message, _reply_sender(server, control, client))
 
-    def _send(self, message: bytes, question: DnsQuestion, send_reply: Reply, attempt: int) -> bool:
+    def _send(self, message: bytes, question: DnsQuestion, send_reply: ReplySender, attempt: int) -> bool:
+        """Send a query to one of the host's resolvers. Returns False if it can't be sent."""
         servers = name_servers()
         server = servers[attempt % len(servers)]
         upstream = socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM)
@@ -123,9 +129,9 @@ class Resolver:
         if reply[:2] != query.query_id or (question and question.name != query.question.name):
             return  # not the reply to this query, which is still awaited
         self._close(query)
-        for found in dns_messages.parse_addresses(reply) if question else []:
-            expires_at = self._loop.now + max(found.ttl, _MIN_PIN_SECONDS)
-            self._decisions.remember(query.question.name, [found.address], expires_at)
+        for resolved in dns_messages.parse_addresses(reply) if question else []:
+            expires_at = self._loop.now + max(resolved.ttl, _MIN_ALLOWED_SECONDS)
+            self._decisions.remember(query.question.name, [resolved.address], expires_at)
         query.send_reply(query.message[:2] + reply[2:])
 
     def _retry(self, query: _PendingQuery) -> None:
@@ -141,13 +147,15 @@ class Resolver:
         query.upstream.close()
 
     def _check_timeouts(self) -> float | None:
-        for query in [query for query in self._pending.values() if self._loop.now - query.sent_at > _QUERY_SECONDS]:
+        for query in [
+            query for query in self._pending.values() if self._loop.now - query.sent_at > _QUERY_TIMEOUT_SECONDS
+        ]:
             self._retry(query)
         return 0.5 if self._pending else None
 
 
-def _reply_sender(server: socket.socket, control: list[tuple[int, int, bytes]], client: tuple[Any, ...]) -> Reply:
-    """A function that sends replies from the queried address: clients ignore replies from other addresses."""
+def _reply_sender(server: socket.socket, control: list[tuple[int, int, bytes]], client: tuple[Any, ...]) -> ReplySender:
+    """A function that sends replies from the queried address. Clients ignore replies from other addresses."""
 
     def send_reply(reply: bytes) -> None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The outcome, the exit status and counts of a tool call, from an agent's report, as an event accepts them."""
+"""Values of a tool call from an agent's report, as events accept them: outcome, exit status, and counts."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +15,7 @@ class CallResult:
     exit_code: int | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the events."""
+        """The fields of events about the end of the call."""
         return {"outcome": self.outcome, "exit_code": self.exit_code}
 
 

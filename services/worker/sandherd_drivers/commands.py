@@ -88,7 +88,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Decide:
-    """The answer to an approval request."""
+    """The decision about an approval request."""
 
     approval_id: str
     granted: bool
@@ -98,7 +98,7 @@ class Decide:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop: store the transcript, report it, and exit."""
+    """Write the transcript, report it, and exit."""
 
     grace: float | None = None
     """How long the stop may take, in seconds, before the driver is killed; None for no limit."""

@@ -8,6 +8,7 @@ MAX_LINE_BYTES: Final = 1024 * 1024
 """The worker skips a longer line."""
 _MAX_JSON_BYTES: Final = MAX_LINE_BYTES - 1024
 _MIN_TEXT_LENGTH: Final = 256
+"""A text is not cut again after it was cut to at most this many characters."""
 _MAX_DEPTH: Final = 60
 _TOO_DEEP: Final = "[nested too deeply to be shown]"
 

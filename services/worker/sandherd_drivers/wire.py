@@ -47,6 +47,7 @@ class Wire:
     def __init__(self, commands: int, events: int) -> None:
         self._commands, self._events = commands, events
         self._write_lock, self._order_lock = Lock(), Lock()
+        """`_order_lock` keeps the lines of an event and of the model calls derived from it together."""
         self._calls: ModelCalls | None = None
         self._queue: asyncio.Queue[Command] = asyncio.Queue()
         self._pending_approvals: dict[str, asyncio.Future[Decision]] = {}
@@ -58,11 +59,11 @@ class Wire:
 
     @classmethod
     async def open(cls) -> "Wire":
-        """Take standard input and the events pipe: processes that the agent starts do not inherit them."""
+        """Take over standard input and the events pipe, so that processes of the agent do not inherit them."""
         os.environ.pop("PYTHONPATH", None)
         events = os.dup(descriptor := int(os.environ[EVENTS_VARIABLE]))
         os.close(descriptor)
-        # The variable stays: by its name the agent's processes are found when their worker is lost.
+        # The variable stays, because the agent's processes are found by its name if their worker is lost.
         os.environ[EVENTS_VARIABLE] = ""
         commands = os.dup(0)
         null_device = os.open(os.devnull, os.O_RDONLY)
@@ -89,9 +90,9 @@ class Wire:
         return max(0.0, min(maximum, (self._deadline - self._loop.time()) * _STEP_SHARE))
 
     async def request_approval(self, tool: str, input: dict[str, Any], reason: str | None = None) -> Decision:
-        """Request approval of a tool, and wait for the decision. If it can't be shown to a user, it is denied.
+        """Request approval of a tool, and wait for the decision. A request that is too large for a user is denied.
 
-        Do not await it in the loop that reads the commands: an interrupt would wait for the decision.
+        Do not await it in the loop that reads the commands, because an interrupt would wait for the decision.
         """
         if self.stopping.is_set():
             return Decision(granted=False, reason=_AGENT_ENDING, withdrawn=True)
@@ -148,7 +149,7 @@ class Wire:
         self._write_line("driver.turn", turn=turn, state=state)
 
     def report_transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
-        """Report the file of the session. The worker stores it now, or, without `keep`, if the driver is killed."""
+        """Report the file of the session. The worker stores it now; without `keep`, only if the driver is killed."""
         absolute_path = os.path.abspath(path)  # noqa: PTH100  # pathlib leaves `..` in, or follows links
         self._write_line("driver.transcript", path=absolute_path, session_id=session_id, keep=keep)
 
@@ -163,7 +164,7 @@ class Wire:
         stop_reason: str | None = None,
         session_id: str | None = None,
     ) -> None:
-        """The task's result; sent once. Without `error_type` the task is completed; `signal` is what ended the agent.
+        """Report the task's result, once. Without `error_type` the task is completed. `signal` has ended the agent.
 
         Send it when the agent is idle and no message waits: a turn that was stopped for a message (`Interrupt`, then
         `Message`) is followed by that message's turn, and is not the end.
@@ -237,7 +238,7 @@ def run(main: Callable[[Wire], Awaitable[None]]) -> None:
 
     async def run_main() -> None:
         await main(await Wire.open())
-        # It has ended normally: a later SIGTERM must not count as the cause of the end.
+        # The driver has ended normally: a later SIGTERM must not count as the cause of the end.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     asyncio.run(run_main())

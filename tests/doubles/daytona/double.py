@@ -86,7 +86,7 @@ class Double:
     def __post_init__(self) -> None:
         self.held: dict[str, Held] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="daytona-"))
-        self.groups = cgroups.find(f"daytona-{self.folder.name}")
+        self.groups = cgroups.open_groups(f"daytona-{self.folder.name}")
         self.url = ""
         self.events: socketio.AsyncServer | None = None
         self._runner: web.AppRunner | None = None

@@ -91,7 +91,7 @@ class Machine:
 
     def freeze(self, *, frozen: bool) -> None:
         """Freeze or thaw every process in it."""
-        if any(folder.exists() for folder in self._groups.of(self.name)):
+        if any(folder.exists() for folder in self._groups.directories(self.name)):
             self._groups.set_frozen(self.name, frozen)
 
     def frozen(self) -> bool:
@@ -152,7 +152,7 @@ class Machine:
     def _line(self) -> list[str]:
         base = sys.base_prefix
         bound = [path for path in ("/usr", "/lib64", base) if not Path(path).is_symlink() and Path(path).exists()]
-        host = bubblewrap.find_host(Path(sys.executable), (), ())
+        host = bubblewrap.find_host_files(Path(sys.executable), (), ())
         return [
             *(str(bwrap_path()), "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--uid", USER, "--gid", USER, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),

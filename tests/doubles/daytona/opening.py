@@ -17,7 +17,7 @@ def cloud(double: Double, **kind: Any) -> DaytonaProvider:
     """The adapter with the real SDK, at this double; its waits are as short as possible."""
     daytona = AsyncDaytona(DaytonaConfig(api_key=KEY, api_url=double.api_url, target="us"))
     given = {"snapshot": SNAPSHOT, "patience": 30.0, "poll_interval": 0.2, "secrets": (KEY,), **kind}
-    return DaytonaProvider(daytona, DaytonaOptions(**given), patience=RetryLimits(first=0.05, longest=1.0))
+    return DaytonaProvider(daytona, DaytonaOptions(**given), retries=RetryLimits(first=0.05, longest=1.0))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import yaml
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from spawner.runtimes.cgroups import find
+from spawner.runtimes.cgroups import open_groups
 from tests.doubles.kubernetes.api import Api
 from tests.doubles.kubernetes.kubelet import Kubelet
 from tests.doubles.kubernetes.store import Json, Store
@@ -35,7 +35,7 @@ class Cluster:
         self._memory = memory
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
-        self._groups = find(f"kube-{uuid4().hex[:8]}")
+        self._groups = open_groups(f"kube-{uuid4().hex[:8]}")
         self.host = ""
 
     def __enter__(self) -> Self:

@@ -109,7 +109,7 @@ class Container:
 
     async def execute(self, command: list[str]) -> Process:
         """Run a command beside its first process."""
-        entered = [str(path) for path in self._groups.of(self._group)]
+        entered = [str(path) for path in self._groups.directories(self._group)]
         return await asyncio.create_subprocess_exec(
             *("/bin/sh", "-c", _ENTER, "enter", *entered, "--"),
             *("nsenter", "-t", str(self._inner), "-U", "-m", "-p", "-i", "-u", "--preserve-credentials"),

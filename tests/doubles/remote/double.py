@@ -96,7 +96,7 @@ class Double:
     def __post_init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="remote-"))
-        self.groups = cgroups.find(f"remote-{self.folder.name}")
+        self.groups = cgroups.open_groups(f"remote-{self.folder.name}")
         self.url = ""
         self._runner: web.AppRunner | None = None
         self._made: list[Machine] = []

@@ -127,7 +127,7 @@ class Machine:
         return _WRAPPER.format(variables=f"PYTHONPATH={packages}", server=f"{python} -m openhands.agent_server")
 
     def _line(self, command: str, env: dict[str, str]) -> list[str]:
-        host = bubblewrap.find_host(Path(sys.executable), (), ())
+        host = bubblewrap.find_host_files(Path(sys.executable), (), ())
         return [
             *(str(bwrap_path()), "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--uid", USER, "--gid", USER, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),

@@ -18,7 +18,7 @@ PATIENCE = RetryLimits(first=0.05, longest=1.0)
 def remote(double: Double, key: str = KEY, **kind: Any) -> RemoteProvider:
     """The adapter at this double; its waits are as short as possible."""
     http = HttpSession(30.0)
-    given = {"image": IMAGE, "command": COMMAND, "init_timeout": 60.0, "poll": 0.2, "patience": PATIENCE, **kind}
+    given = {"image": IMAGE, "command": COMMAND, "init_timeout": 60.0, "poll": 0.2, "retries": PATIENCE, **kind}
     return RemoteProvider(http, RuntimeApi(http, double.url, key, PATIENCE), RemoteRuntimeOptions(**given))
 
 

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
 from sandherd.bus.connection import Bus
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client import Context, Herd
 from sandherd.contracts.commands import Command
 from sandherd.contracts.decoder import read_command
@@ -296,7 +296,7 @@ def sandherd(
 
     async def run(*words: str) -> tuple[int, str, str]:
         place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
-        status = await asyncio.to_thread(status_of, [*place, *words])
+        status = await asyncio.to_thread(run_command, [*place, *words])
         shown = capsys.readouterr()
         return status, shown.out, shown.err
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from prometheus_client import CollectorRegistry
 
-from event_ingest.archive.archiver import SELECTED, verify_file
+from event_ingest.archive.archiver import SELECT_LIST, verify_file
 from event_ingest.archive.day_restore import restore_day
 from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.event_files import COLUMNS
@@ -31,7 +31,7 @@ from tests.patience import PATIENCE
 from tests.polling import eventually
 
 ARCHIVE_PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
-_ALL = f"select {SELECTED} from events e order by id"
+_ALL = f"select {SELECT_LIST} from events e order by id"
 _REQUEST = "insert into history_restores (day, project, until) values ($1, $2, now() + interval '7 days')"
 
 
@@ -254,11 +254,11 @@ async def test_interrupted_restore_is_continued(days: OldDays, archive: Director
     class Stopping(DirectoryStore):
         opened_files = 0
 
-        def opened(self, day: date, name: str) -> Any:
+        def open_file(self, day: date, name: str) -> Any:
             Stopping.opened_files += 1
             if Stopping.opened_files == 4:  # two were verified, and one is loaded
                 raise KilledError
-            return super().opened(day, name)
+            return super().open_file(day, name)
 
     with pytest.raises(KilledError):
         await restore_day(days.connection, Stopping(archive.directory), days.old, None)

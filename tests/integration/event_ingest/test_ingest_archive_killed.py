@@ -153,6 +153,6 @@ def archived(network: S3Network, days: OldDays) -> list[Any]:
     files = [file.name for file in store.manifest(days.old).files]
     assert sorted(store._names(days.old)) == sorted([*files, "manifest.json"])
     for name in files:
-        with store.opened(days.old, name) as opened:
+        with store.open_file(days.old, name) as opened:
             found += [key[1] for key in read_keys(opened)]
     return sorted(found)

@@ -56,7 +56,7 @@ def archived_ids(archive: S3Store, days: OldDays) -> list[Any]:
     """The ids of all events in the listed files."""
     found = []
     for file in archive.manifest(days.old).files:
-        with archive.opened(days.old, file.name) as opened:
+        with archive.open_file(days.old, file.name) as opened:
             found += [key[1] for key in read_keys(opened)]
     return sorted(found)
 
@@ -153,15 +153,15 @@ async def test_damaged_object_is_not_restored(days: OldDays, network: S3Network,
     await HistoryArchive(archive, Meters(CollectorRegistry())).archive(days.connection, days.old)
     await days.run()  # no archive
     name = archive.manifest(days.old).files[0].name
-    with archive.opened(days.old, name) as opened:
+    with archive.open_file(days.old, name) as opened:
         content = opened.read()
     for damaged in (content[:-10], content[:50] + b"?" + content[51:]):
-        with archive.created(days.old, name) as file:
+        with archive.create_file(days.old, name) as file:
             file.write(damaged)
         assert await fault_of_restore(days, archive) is StorageFault.WRONG_DIGEST
     archive._delete(days.old, name)
     assert await fault_of_restore(days, archive) is StorageFault.MISSING
-    with archive.created(days.old, name) as file:
+    with archive.create_file(days.old, name) as file:
         file.write(content)
     network.fault = failing(Fault.CUT, f"GET {name}")
     assert await fault_of_restore(days, archive) is StorageFault.UNREACHABLE
@@ -182,14 +182,14 @@ def test_large_object_is_sent_in_parts_and_abandoned_as_a_whole(network: S3Netwo
     pieces = [bytes([number]) * (PART_BYTES // 2) for number in range(6)]
 
     def write(name: str, *, fails: bool = False) -> None:
-        with archive.created(day, name) as file:
+        with archive.create_file(day, name) as file:
             for piece in pieces:
                 file.write(piece)
             if fails:
                 raise ZeroDivisionError
 
     write("a.parquet")
-    with archive.opened(day, "a.parquet") as opened:
+    with archive.open_file(day, "a.parquet") as opened:
         assert b"".join(iter(partial(opened.read, PART_BYTES), b"")) == b"".join(pieces)
     assert sum(request.startswith("PUT") for request in network.requests) == len(pieces) // 2
     with pytest.raises(ZeroDivisionError):

@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from event_ingest.artifacts import artifact_storage
 from event_ingest.artifacts.artifact_storage import ArtifactStorage
 from event_ingest.artifacts.artifact_stream import pieces_of
 from event_ingest.artifacts.content_store import BucketContents, DirectoryContents
@@ -270,6 +271,18 @@ async def test_two_replicas_store_each_artifact_once(world: Any, script: Any, st
             await refer(world, script, await publish(world, f"artifact-{number}", f"{number}".encode()))
         await all_stored(world, 10)
     assert sorted(path.read_bytes() for path in files(store)) == [f"{number}".encode() for number in range(10)]
+
+
+async def test_replica_without_the_lock_exports_no_gauges(world: Any, script: Any, store: Path) -> None:
+    """While another replica stores artifacts, this one does not export what it measured before."""
+    service = world.service(artifact_store=str(store))
+    async with service.running(), rows_of(world) as other:
+        await refer(world, script, await publish(world, "first"))
+        await all_stored(world, 1)
+        await other.execute("select pg_advisory_lock($1)", artifact_storage.LOCK_ID)
+        await refer(world, script, await publish(world, "second"))
+        read = service.registry.get_sample_value
+        await eventually(lambda: {read(name) for name in artifact_storage.GAUGES} == {None}, "no gauge is exported")
 
 
 async def test_project_at_its_limit_gets_no_new_contents(world: Any, script: Any, store: Path) -> None:

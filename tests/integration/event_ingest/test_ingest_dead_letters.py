@@ -51,8 +51,8 @@ async def test_a_page_of_dead_letters_ends_after_reading_enough_of_others(
     running: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many letters other projects have, a page ends after a limit; the last one has no cursor."""
-    monkeypatch.setattr(dead_letters, "_WINDOW", 2)
-    monkeypatch.setattr(dead_letters, "_WINDOWS", 2)
+    monkeypatch.setattr(dead_letters, "_WINDOW_SEQUENCES", 2)
+    monkeypatch.setattr(dead_letters, "_MAX_WINDOWS", 2)
     bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
     for place in range(11):
         await bus.publish(event_subject("default", "sbx-1", "agent.message"), b"{}", msg_id=str(place))

@@ -44,7 +44,7 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
         after = await rebuild_tables(connection)
     finally:
         await connection.close()
-    assert (done.rebuilt, done.left, after.rebuilt, after.left) == (6, 0, 0, 0)
+    assert (done.rebuilt, done.not_rebuilt, after.rebuilt, after.not_rebuilt) == (6, 0, 0, 0)
     tables = await history.tables()
     counted = next(row for row in tables["sources"] if row["source"] == "/sandherd/sandbox/sbx-4")
     assert (counted["stored"], counted["highest"], counted["heartbeats"]) == (1 + FLOOD, 1 + FLOOD, 1 + FLOOD)

@@ -17,7 +17,7 @@ from message_relay.webhooks import partition
 from message_relay.webhooks.intake import EventIntake
 from message_relay.webhooks.queue import DeliveryQueue
 from message_relay.webhooks.webhook_record import WebhookRecord
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client import Herd
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
@@ -134,7 +134,7 @@ async def _shown(herd: Broker, capfd: Any) -> Any:
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
     capfd.readouterr()
-    status = await asyncio.to_thread(status_of, [*place, "webhooks", "show", "hook", "-o", "json"])
+    status = await asyncio.to_thread(run_command, [*place, "webhooks", "show", "hook", "-o", "json"])
     assert status == 0
     return json.loads(capfd.readouterr().out)
 

@@ -13,7 +13,7 @@ import pytest
 from message_relay.webhooks import partition, retry_rules
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
 from message_relay.webhooks.webhook_record import WebhookRecord
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client import Herd, HerdError
 from sandherd.stack.broker import Broker
 from tests.integration.message_relay.webhook_endpoint import Endpoint, is_signed
@@ -260,7 +260,7 @@ async def test_commands_do_the_same(herd: Broker, user: Herd, endpoint: Endpoint
     async def sandherd(*words: str) -> tuple[int, str]:
         context = context_of(herd)
         place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
-        status = await asyncio.to_thread(status_of, [*place, "webhooks", *words])
+        status = await asyncio.to_thread(run_command, [*place, "webhooks", *words])
         return status, capfd.readouterr().out
 
     async with relay_of(herd).running():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.cli.doctor.checks import disks
+from sandherd.cli.doctor.checks import check_disks
 from sandherd.client.doctor.check import CheckState
 from tests.engines.small_disk import small_disk
 
@@ -22,10 +22,10 @@ async def test_full_file_system_is_reported_with_what_it_lacks(tmp_path: Path) -
             folder.symlink_to(disk.path)
             for fill, cause in ((disk.fill_bytes, "disk full under"), (disk.fill_inodes, "out of inodes under")):
                 fill()
-                (found,) = [check for check in disks(tmp_path / "home") if check.state is CheckState.WRONG]
+                (found,) = [check for check in check_disks(tmp_path / "home") if check.state is CheckState.WRONG]
                 assert found.found.startswith(f"{cause} {part}: {folder} ")
                 disk.free()
                 if (disk.path / "fillers").is_dir():
                     (disk.path / "fillers").rmdir()
-                assert [check.state for check in disks(tmp_path / "home")] == [CheckState.RIGHT]
+                assert [check.state for check in check_disks(tmp_path / "home")] == [CheckState.RIGHT]
             folder.unlink()

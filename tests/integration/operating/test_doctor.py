@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from event_ingest.migrator import before_new_code, read_migrations
+from event_ingest.migrator import migrations_before_new_code, read_migrations
 from sandherd.bus.identity import HerdIdentity, Registrar, write_secret
 from sandherd.cli.doctor.checks import examine
 from sandherd.client import Context
@@ -141,7 +141,7 @@ async def a_migration_that_is_not_applied_is_named(postgres: str, where: Context
     """Check that it is named, as after the restoration of an older version's dump under a running service."""
     connection = await asyncpg.connect(postgres)
     try:
-        newest = before_new_code(read_migrations())[-1]
+        newest = migrations_before_new_code(read_migrations())[-1]
         table = newest.table
         later = await connection.fetch("delete from schema_migrations where number > $1 returning *", newest.number)
         last = await connection.fetchrow(f"delete from {table} where number = $1 returning *", newest.number)

@@ -9,6 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Request
 
 from tests.engines.chromium import browser
+from tests.engines.own_network import own_network
 from tests.integration.pages.examples import EXAMPLES
 from tests.integration.pages.gateway_double import GatewayDouble
 from tests.patience import PATIENCE
@@ -27,7 +28,7 @@ RETRY: Final = """() => [...document.querySelectorAll("[role=alert] button")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Browser]:
-    async with browser() as found:
+    async with own_network() as network, browser(network) as found:
         yield found
 
 

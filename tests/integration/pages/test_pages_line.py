@@ -10,6 +10,7 @@ from playwright.async_api import Page, expect
 from sandherd.client import Herd
 from sandherd.stack.broker import Broker
 from tests.engines.chromium import browser
+from tests.engines.own_network import own_network
 from tests.integration.gateway.conftest import herd_context, responds, served
 from tests.integration.operating.herds import running
 from tests.patience import PATIENCE
@@ -28,7 +29,8 @@ async def page(herd: Broker, postgres: str, client: Herd, tmp_path: Path) -> Asy
     port_file = tmp_path / "api.port"
     async with (
         running(herd, postgres, tmp_path / "home", isolation="none", gateway_port_file=port_file),
-        browser() as chromium,
+        own_network() as network,
+        browser(network) as chromium,
     ):
         await eventually(lambda: responds(client), "the spawner responds")
         context = await chromium.new_context(base_url=await served(port_file))

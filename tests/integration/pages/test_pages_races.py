@@ -215,13 +215,13 @@ def loads(double: GatewayDouble) -> int:
     return double.requested.count(PATH)
 
 
-async def failing(double: GatewayDouble, tab: Page, count: int) -> None:
-    """Let the first requests for the part of the page that shows a session fail."""
+async def failing(double: GatewayDouble, tab: Page, count: int, part: str = "SessionPage") -> None:
+    """Let requests for a part of the page, which shows a session by default, fail in the first loads of the page."""
 
     async def answer(route: Route) -> None:
         await (route.abort("connectionreset") if loads(double) <= count else route.continue_())
 
-    await tab.route("**/assets/SessionPage-*.js", answer)
+    await tab.route(f"**/assets/{part}-*.js", answer)
 
 
 async def test_a_page_with_a_missing_part_is_reloaded(double: GatewayDouble, tab: Page) -> None:
@@ -242,3 +242,13 @@ async def test_a_part_that_stays_missing_is_shown_as_an_error(double: GatewayDou
     assert loads(double) == 2
     await tab.get_by_role("button", name="Retry").click()
     await expect(tab.get_by_text("message 3.", exact=True)).to_be_visible()
+
+
+async def test_a_page_without_its_script_offers_to_reload(double: GatewayDouble, tab: Page) -> None:
+    """If an import of the first script can't be loaded, the page shows a link that loads it again, and is not empty."""
+    await failing(double, tab, 1, "live.svelte")
+    show(double, messages(3))
+    await tab.goto(PATH)
+    await tab.get_by_role("link", name="reload it").click()
+    await expect(tab.get_by_text("message 3.", exact=True)).to_be_visible()
+    await expect(tab.get_by_text("The page is loading.")).to_have_count(0)

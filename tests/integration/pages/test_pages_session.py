@@ -17,6 +17,7 @@ from sandherd.stack.broker import Broker
 from sandherd.stack.nats import free_port
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.chromium import browser
+from tests.engines.own_network import own_network
 from tests.integration.gateway.conftest import gateway_of, herd_context, responds
 from tests.integration.operating.herds import running
 from tests.integration.pages.conftest import COLOUR_RULES, RETRY, shows_at_end, violations
@@ -77,7 +78,8 @@ async def opened(herd: Broker, postgres: str, home: Path) -> AsyncIterator[Site]
         running(herd, postgres, home, isolation="none"),
         Herd.connect(herd_context(herd)) as client,
         herd.bus(Principal.WORKER, project=PROJECT, sandbox=SANDBOX) as bus,
-        browser() as chromium,
+        own_network() as network,
+        browser(network) as chromium,
         AsyncExitStack() as gateway,
     ):
         await eventually(lambda: responds(client), "the spawner responds")

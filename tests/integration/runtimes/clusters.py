@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from spawner.runtimes.boxes.runtime import patiently
+from spawner.runtimes.boxes.runtime import restarting_changes
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.cluster import Cluster
 from tests.doubles.kubernetes.opening import opened
@@ -62,7 +62,7 @@ async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
     received: set[str] = set()
 
     async def receive() -> None:
-        async for name in patiently(boxes.provider.changes, 0.1):
+        async for name in restarting_changes(boxes.provider.changes, 0.1):
             received.add(name)
 
     hearing = asyncio.create_task(receive())

@@ -87,7 +87,7 @@ async def test_unresponsive_node_is_not_waited_for_for_ever(
         with pytest.raises(ProviderError) as caught:
             await pods.provider.run(box.name, Command(argv=["true"], seconds=0.5))
         assert caught.value.fault is ProviderFault.TIMED_OUT
-        monkeypatch.setattr("spawner.runtimes.kubernetes.cluster._PING", 0.2)
+        monkeypatch.setattr("spawner.runtimes.kubernetes.cluster._PING_SECONDS", 0.2)
         async with made(cluster) as others:
             with pytest.raises(ProviderError, match="connection to a command in") as caught:
                 await others.provider.run(box.name, Command(argv=["true"], seconds=100))

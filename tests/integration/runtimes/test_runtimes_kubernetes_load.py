@@ -147,14 +147,14 @@ async def test_nothing_is_read_from_copies_while_a_watch_is_broken(cluster: Clus
         pod = pod_of(cluster, box.name)
         breaks(cluster, Watches("GET", PODS, ApiError(403, "Forbidden", "no longer allowed"), times=10_000))
         cluster.now(cluster.api.cut)
-        await until(lambda: not pods.provider._cache.current)  # type: ignore[attr-defined]  # the provider of these pods
+        await until(lambda: not pods.provider._cache.is_current)  # type: ignore[attr-defined]  # the provider of these pods
         await cluster.later(cluster.kubelet.evict(pod, "Evicted", "low on memory"))
         for _ in range(3):
             found = await pods.provider.get(box.name)
             assert found is not None
             assert found.state is BoxState.FAILED
             await listed_again(cluster)
-            assert not pods.provider._cache.current  # type: ignore[attr-defined]  # the provider of these pods
+            assert not pods.provider._cache.is_current  # type: ignore[attr-defined]  # the provider of these pods
 
 
 async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Cluster, pods: Boxes) -> None:
@@ -166,13 +166,13 @@ async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Clus
         lists = listed(cluster)
         cluster.now(cluster.api.telling.clear)
         cluster.now(cluster.api.cut)
-        await until(lambda: not pods.provider._cache.current)  # type: ignore[attr-defined]  # the provider of these pods
+        await until(lambda: not pods.provider._cache.is_current)  # type: ignore[attr-defined]  # the provider of these pods
         await cluster.later(cluster.kubelet.evict(pod_of(cluster, box.name), "Evicted", "low on memory"))
         found = await pods.provider.get(box.name)
         assert found is not None
         assert found.state is BoxState.FAILED
         cluster.now(cluster.api.telling.set)
-        await until(lambda: pods.provider._cache.current)  # type: ignore[attr-defined]  # the provider of these pods
+        await until(lambda: pods.provider._cache.is_current)  # type: ignore[attr-defined]  # the provider of these pods
         assert listed(cluster) == lists
 
 

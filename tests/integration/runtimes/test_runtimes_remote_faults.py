@@ -347,7 +347,7 @@ async def test_invalid_settings_are_refused_at_the_start(
     remote_double: Double, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], expected_text: str
 ) -> None:
     """The error names the setting, and no key."""
-    monkeypatch.setattr("spawner.runtimes.remote.factory.PATIENCE", RETRIES)
+    monkeypatch.setattr("spawner.runtimes.remote.factory.RETRIES", RETRIES)
     usual = {"remote_api_url": remote_double.url, "remote_api_key": KEY, "sandbox_image": IMAGE, "runtime": "remote"}
     with pytest.raises(RuntimeFailedError, match=expected_text) as caught:
         await open_runtime(Settings(**{**usual, **given}), "0123456789abcdef")

@@ -355,7 +355,8 @@ async def test_spawner_killed_during_a_mount_leaves_no_loop_device(open_sized: O
     code = (
         "import os, pathlib, signal, sys; from spawner.runtimes import image_mounts as mounts\n"
         "image = pathlib.Path(sys.argv[1])\n"
-        "mounts._loop(os.open(image, os.O_RDWR), mounts._label(image)); print(mounts.is_in_use(image), flush=True)\n"
+        "mounts._set_up_device(os.open(image, os.O_RDWR), mounts._label(image))\n"
+        "print(mounts.is_in_use(image), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(template), stdout=subprocess.PIPE)

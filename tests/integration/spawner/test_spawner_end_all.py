@@ -39,7 +39,7 @@ async def start(runtime: ProcessRuntime, eventually: Eventually, *plans: Sandbox
 
 
 def living(runtime: ProcessRuntime, *plans: SandboxPlan) -> list[processes.ProcessId]:
-    found = [runtime.ending.members(runtime.layout.directory(plan.sandbox)) for plan in plans]
+    found = [runtime.termination.members(runtime.layout.directory(plan.sandbox)) for plan in plans]
     assert all(found)
     return [process for pids in found for pid in pids if (process := processes.find(pid))]
 

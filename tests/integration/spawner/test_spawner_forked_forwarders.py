@@ -33,7 +33,7 @@ async def up(eventually: Eventually, runtime: ProcessRuntime, plan: SandboxPlan)
 
 def forwarders(runtime: ProcessRuntime, unit: str) -> dict[int, bool]:
     """The forwarders of a sandbox, and whether each is a fork."""
-    lines = {pid: _words(pid) for pid in runtime.ending.members(runtime.layout.directory(unit))}
+    lines = {pid: _words(pid) for pid in runtime.termination.members(runtime.layout.directory(unit))}
     found = {pid: words for pid, words in lines.items() if "python" in words[0] and "forwarder" in " ".join(words)}
     return {pid: "-m" in words for pid, words in found.items()}
 
@@ -168,11 +168,11 @@ async def test_of_two_shims_for_one_run_only_one_has_a_forwarder(
     """A second forwarder for a run ends without touching the run's files, where it would take the socket for ports."""
     runtime = await open_process(UP)
     place, plan = runtime.layout.directory("sbx-two"), plan_for("sbx-two")
-    runtime.starting.set_up(place, plan)
-    start, run = runtime.starting.cold_start_parameters(place, plan), place.first_run()
+    runtime.worker_starter.set_up(place, plan)
+    start, run = runtime.worker_starter.cold_start_parameters(place, plan), place.first_run()
     children = []
     for _ in range(2):
-        shim, forked = await asyncio.to_thread(runtime.starting._spawn_forked, place, run, start, Handover())
+        shim, forked = await asyncio.to_thread(runtime.worker_starter._spawn_forked, place, run, start, Handover())
         for _server, connection in forked:
             with connection:
                 children.append(processes.identify((await asyncio.to_thread(connection.recv, 1024)).decode()))

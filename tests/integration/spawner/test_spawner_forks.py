@@ -73,7 +73,7 @@ async def end(eventually: Eventually, runtime: ProcessRuntime, unit: str) -> Obs
 
 def inside(runtime: ProcessRuntime, unit: str) -> dict[int, int]:
     """The host's process ids of a sandbox's processes, by their ids in its namespace."""
-    (claim,) = runtime.ending._running_shims(runtime.layout.directory(unit))  # the shim
+    (claim,) = runtime.termination._running_shims(runtime.layout.directory(unit))  # the shim
     found = {}
     for pid in processes.descendants(claim.pid):
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
@@ -187,17 +187,17 @@ async def test_lost_child_of_the_fork_server_loses_no_start(
     runtime = await open_process(UP)
     assert runtime.forks is not None
     place, plan = runtime.layout.directory("sbx-lost"), plan_for("sbx-lost")
-    runtime.starting.set_up(place, plan)
-    start, run = runtime.starting.cold_start_parameters(place, plan), place.first_run()
+    runtime.worker_starter.set_up(place, plan)
+    start, run = runtime.worker_starter.cold_start_parameters(place, plan), place.first_run()
     near, far = socket.socketpair()
     with near, far:
-        connection = runtime.starting._request_fork(place, run, start, near)  # between its steps
+        connection = runtime.worker_starter._request_fork(place, run, start, near)  # between its steps
         assert connection is not None
         child = processes.identify(connection.recv(1024).decode()).pid
         connection.close()
         near.close()
         await killed(child)
-        runtime.starting._spawn(place, run, start, far)  # as above
+        runtime.worker_starter._spawn(place, run, start, far)  # as above
     await eventually((place.work / "up").exists)
     assert not is_forked(runtime, "sbx-lost")
 
@@ -209,17 +209,17 @@ async def test_stuck_child_of_the_fork_server_ends_with_its_sandbox(
     runtime = await open_process(UP)
     assert runtime.forks is not None
     place, plan = runtime.layout.directory("sbx-stopped"), plan_for("sbx-stopped")
-    runtime.starting.set_up(place, plan)
-    start, run = runtime.starting.cold_start_parameters(place, plan), place.first_run()
+    runtime.worker_starter.set_up(place, plan)
+    start, run = runtime.worker_starter.cold_start_parameters(place, plan), place.first_run()
     near, far = socket.socketpair()
     with near, far:
-        connection = runtime.starting._request_fork(place, run, start, near)  # as above
+        connection = runtime.worker_starter._request_fork(place, run, start, near)  # as above
         assert connection is not None
         with connection:
             child = processes.identify(connection.recv(1024).decode())
         child.signal(signal.SIGSTOP)
         near.close()
-        runtime.starting._spawn(place, run, start, far)  # as above
+        runtime.worker_starter._spawn(place, run, start, far)  # as above
     await eventually(run.claim.exists)
     await up(eventually, runtime, plan_for("sbx-other"))
     await runtime.stop("sbx-stopped", 0)

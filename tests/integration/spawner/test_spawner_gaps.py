@@ -130,10 +130,10 @@ async def test_missing_network_namespaces_refuse_sandboxes_unless_allowed(
     with capture_logs() as lines:
         await shared.create(plan_for("sbx-shared"))
     warned = [line["reason"] for line in lines if line["event"] == "sandbox starts with weaker isolation"]
-    assert network_probe.SHARED in warned
+    assert network_probe.SHARED_NETWORK_GAP in warned
     text, checks = await shown(herd, shared, capsys)
-    assert network_probe.SHARED in " ".join(text.split())
-    assert any(check.found == network_probe.SHARED for check in checks)
+    assert network_probe.SHARED_NETWORK_GAP in " ".join(text.split())
+    assert any(check.found == network_probe.SHARED_NETWORK_GAP for check in checks)
 
 
 async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:

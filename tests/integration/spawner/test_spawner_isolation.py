@@ -143,7 +143,7 @@ async def test_secrets_are_in_no_command_line(open_process: Open, plan_for: Plan
     await runtime.create(plan_for("sbx-quiet"))
     place = runtime.layout.directory("sbx-quiet")
     await eventually((place.work / "up").exists)
-    for pid in runtime.ending.members(place):
+    for pid in runtime.termination.members(place):
         for name in ("cmdline", "environ"):
             assert b"the joiner's secret" not in Path("/proc", str(pid), name).read_bytes()
     assert place.joiner.read_text() == "the joiner's secret"

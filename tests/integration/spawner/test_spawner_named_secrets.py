@@ -10,7 +10,7 @@ import pytest
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity import SpawnerKeys
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client import Herd
 from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import RetryTask, TerminateSandbox
@@ -42,7 +42,7 @@ def sandherd(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
     async def run(*words: str, given: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
-        status = await asyncio.to_thread(status_of, [*place, *words, "--project", "p1"])
+        status = await asyncio.to_thread(run_command, [*place, *words, "--project", "p1"])
         shown = capsys.readouterr()
         assert CANARY not in shown.out + shown.err
         return status, shown.out, shown.err

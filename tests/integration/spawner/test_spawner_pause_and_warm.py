@@ -107,7 +107,7 @@ async def test_dead_warm_unit_is_started_again_when_claimed(
     """The claim of a unit that has ended still gets a sandbox."""
     runtime = await open_process(REPORTS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
-    await runtime.ending.end_all(runtime.layout.directory("wrm-1"))
+    await runtime.termination.end_all(runtime.layout.directory("wrm-1"))
     assert not (await runtime.observe("wrm-1")).alive
     await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
     await eventually((runtime.layout.directory("wrm-1").work / "told").exists)
@@ -159,5 +159,5 @@ async def test_previous_attempt_is_offered(open_process: Open, plan_for: PlanFor
     assert given["SANDHERD_PREVIOUS_FILE"] == "/sandbox/state/previous.json"
     assert given["SANDHERD_PREVIOUS_DIR"] == "/sandbox/previous"
     assert (given["SANDHERD_MAX_WORK_BYTES"], given["SANDHERD_ATTEMPT"]) == ("5", "2")
-    assert Previous.model_validate_json(runtime.layout.directory("sbx-1").offer.read_text()) == offer
+    assert Previous.model_validate_json(runtime.layout.directory("sbx-1").previous_file.read_text()) == offer
     assert {"SANDHERD_PREVIOUS_FILE", "SANDHERD_TASK_ID"}.isdisjoint(bare)

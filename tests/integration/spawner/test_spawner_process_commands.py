@@ -30,7 +30,7 @@ async def sh(runtime: ProcessRuntime, script: str, **more: Any) -> CommandResult
 
 
 def members(runtime: ProcessRuntime) -> set[int]:
-    return runtime.ending.members(runtime.layout.directory(UNIT))
+    return runtime.termination.members(runtime.layout.directory(UNIT))
 
 
 async def members_at_start(runtime: ProcessRuntime) -> set[int]:
@@ -103,7 +103,7 @@ async def test_entered_command_is_isolated_like_the_agent(open_process: Open, pl
     await runtime.create(plan_for(UNIT, open_files=321, processes=99))
     names = ("user", "mnt", "pid", "ipc", "uts", "cgroup")
     mine = await sh(runtime, "for n in user mnt pid ipc uts cgroup; do readlink /proc/self/ns/$n; done")
-    worker = await runtime.ending.wait_for_worker(runtime.layout.directory(UNIT))
+    worker = await runtime.termination.wait_for_worker(runtime.layout.directory(UNIT))
     assert mine.out.decode().split() == [str(Path("/proc", str(worker.pid), "ns", name).readlink()) for name in names]
     prying = "readlink /proc/$PPID/exe /proc/$PPID/fd/*; cat /proc/$PPID/maps"
     result = await sh(runtime, f"ulimit -n; ulimit -c; id -u; ls -d /root/* /home/* 2>/dev/null; {prying}")

@@ -111,7 +111,7 @@ async def test_stop_ends_every_process(
     runtime = await open_process(STUBBORN, isolation)
     await runtime.create(plan_for("sbx-stop"))
     await up(eventually, runtime, "sbx-stop")
-    members = runtime.ending.members(runtime.layout.directory("sbx-stop"))
+    members = runtime.termination.members(runtime.layout.directory("sbx-stop"))
     assert len(members) >= 3
     found = [process for pid in members if (process := processes.find(pid))]
     await runtime.stop("sbx-stop", 0.1)
@@ -130,7 +130,7 @@ async def test_stop_ends_daemons_without_control_groups(
     assert runtime.capabilities.memory == "rlimit"
     await runtime.create(plan_for("sbx-runaway"))
     await up(eventually, runtime, "sbx-runaway")
-    members = runtime.ending.members(runtime.layout.directory("sbx-runaway"))
+    members = runtime.termination.members(runtime.layout.directory("sbx-runaway"))
     found = [process for pid in members if (process := processes.find(pid))]
     assert len(found) >= 2
     await runtime.stop("sbx-runaway", 0.1)
@@ -170,7 +170,7 @@ async def test_daemons_do_not_survive_into_a_recovery(
     await runtime.create(plan_for("sbx-again"))
     await up(eventually, runtime, "sbx-again")
     place = runtime.layout.directory("sbx-again")
-    left = [process for pid in runtime.ending.members(place) if (process := processes.find(pid))]
+    left = [process for pid in runtime.termination.members(place) if (process := processes.find(pid))]
     claim = shim.read_claim(place.runs()[0])
     assert claim
     claim.signal(signal.SIGKILL)
@@ -214,7 +214,9 @@ async def test_only_one_of_two_shims_runs(open_process: Open, plan_for: PlanFor,
     await runtime.create(plan)
     await up(eventually, runtime, "sbx-twice")
     place = runtime.layout.directory("sbx-twice")
-    pid = runtime.starting.spawn(place, place.runs()[0], runtime.starting.cold_start_parameters(place, plan))
+    pid = runtime.worker_starter.spawn(
+        place, place.runs()[0], runtime.worker_starter.cold_start_parameters(place, plan)
+    )
     _, status = await asyncio.to_thread(os.waitpid, pid, 0)
     assert os.waitstatus_to_exitcode(status) == shim.CLAIMED_BY_ANOTHER
 
@@ -232,7 +234,7 @@ async def test_remove_leaves_nothing(
     await runtime.remove("sbx-gone")
     await runtime.remove("sbx-gone")
     assert not place.exists()
-    assert not any(folder.exists() for folder in runtime.groups.of("sbx-gone"))
+    assert not any(folder.exists() for folder in runtime.groups.directories("sbx-gone"))
     assert await runtime.find_all() == []
 
 

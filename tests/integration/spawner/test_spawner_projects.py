@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandherd.bus.connection import Bus
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client import Herd
 from sandherd.client.context import Context
 from sandherd.contracts.commands import RetryTask, SubmitTask, TaskSpec
@@ -234,7 +234,7 @@ async def test_commands_create_change_and_show(
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
 
     async def run(*words: str) -> tuple[int, str, str]:
-        status = await asyncio.to_thread(status_of, [*place, "projects", *words])
+        status = await asyncio.to_thread(run_command, [*place, "projects", *words])
         shown = capsys.readouterr()
         return status, shown.out, shown.err
 

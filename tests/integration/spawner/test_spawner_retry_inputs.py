@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.contracts.commands import RetryTask
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -25,7 +25,7 @@ def retry(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
 
     async def run(*words: str) -> tuple[int, str, str]:
-        status = await asyncio.to_thread(status_of, [*place, "tasks", "retry", *words, "--project", "p1"])
+        status = await asyncio.to_thread(run_command, [*place, "tasks", "retry", *words, "--project", "p1"])
         shown = capsys.readouterr()
         return status, shown.out, shown.err
 

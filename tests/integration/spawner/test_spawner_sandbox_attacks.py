@@ -45,7 +45,7 @@ async def test_each_sandbox_has_its_own_host_uid(open_process: Open, plan_for: P
         assert runtime.launch is not None
         assert runtime.launch.users is not None
         assert place.user in runtime.launch.users.ids
-        worker = await runtime.ending.wait_for_worker(place)
+        worker = await runtime.termination.wait_for_worker(place)
         assert uids(worker.pid) == {place.user}
         assert {folder.stat().st_uid for folder in place.own_folders} == {place.user}
         assert (await runtime.run(name, Command(argv=["id", "-u"]))).out == b"1000\n"

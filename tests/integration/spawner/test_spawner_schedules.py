@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from sandherd.bus.connection import Bus, BusError
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client import Herd
 from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import CommandHarness, TaskSpec
@@ -66,7 +66,7 @@ def sandherd(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
     async def run(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        status = await asyncio.to_thread(status_of, [*place, "schedules", *words])
+        status = await asyncio.to_thread(run_command, [*place, "schedules", *words])
         shown = capsys.readouterr()
         return status, "".join(line for line in shown.out.splitlines(True) if "] " not in line), shown.err
 

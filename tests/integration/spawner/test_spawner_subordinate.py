@@ -107,7 +107,7 @@ def test_sandboxes_with_subordinate_uid_are_managed_without_the_range(folder: Pa
 
 def test_file_system_without_owners_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system without owners is reported, as some network ones are; a full disk leads to no weaker uid."""
-    users = SandboxUsers(IDS.start, 10, tmp_path, of_user=("joe",))
+    users = SandboxUsers(IDS.start, 10, tmp_path, subordinate_names=("joe",))
     assert refuses_owners(tmp_path, users) is None
     for number, refuses in ((1, True), (28, False)):
 

@@ -10,7 +10,7 @@ from sandherd.bus.connection import Bus, BusError
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.process_monitor import ProcessMonitor, StackPart
-from sandherd.stack.store_guard import StoreGuard, guarded
+from sandherd.stack.store_guard import StoreGuard, guarded_servers
 from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
@@ -83,7 +83,7 @@ async def guarded_broker(home: Path, size: int = 1) -> AsyncIterator[GuardedBrok
     async with broker, broker.bus(Principal.SPAWNER) as bus:
         parts: list[StackPart] = [broker] if size == 1 else [*broker.servers]
         keepers = [ProcessMonitor(server.name, part) for server, part in zip(broker.servers, parts, strict=True)]
-        guard = StoreGuard(guarded(broker.servers))
+        guard = StoreGuard(guarded_servers(broker.servers))
         tasks = [asyncio.create_task(keeper.run()) for keeper in keepers]
         tasks.append(asyncio.create_task(guard.run(*broker.probed)))
         found = GuardedBroker(broker, guard, keepers, bus)

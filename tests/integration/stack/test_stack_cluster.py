@@ -26,7 +26,7 @@ from sandherd.client.doctor.check import CheckState
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.stack.cluster import patiently
+from sandherd.stack.cluster import retry_during_election
 from sandherd.stack.nats import NatsServer, free_ports
 from sandherd.stack.server_health import request_health
 from tests.patience import PATIENCE
@@ -121,7 +121,7 @@ async def changes_the_number_only_on_request(cluster: Broker) -> None:
         config = (await js.stream_info("DEAD")).config
         assert (config.num_replicas, config.max_bytes) == (1, BY_STREAM["DEAD"].max_bytes)
         # Right after the first change the servers may know no peer with space: like every caller, retry.
-        await patiently(lambda: provision(js, 3), 3)
+        await retry_during_election(lambda: provision(js, 3), 3)
         assert (await js.stream_info("DEAD")).config.num_replicas == 3
 
 

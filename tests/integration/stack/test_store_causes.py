@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from sandherd.bus.storage_causes import Cause, cause_of
-from sandherd.cli.doctor.checks import DISK_REMEDY, disks
+from sandherd.cli.doctor.checks import DISK_REMEDY, check_disks
 from sandherd.cli.doctor.local_stack import check_exits
 from sandherd.client.doctor.check import CheckState
 from sandherd.concurrency import cancel_and_wait
@@ -49,7 +49,7 @@ async def test_full_disk_is_reported_by_status_doctor_logs_and_readiness(folder:
             await found.publish_until_refused()
             await found.until(lambda: bool(found.guard.problems) and watch.problem() is not None)
         (status,) = await read_status(Home(home), running_record(found.broker))
-        (doctor,) = disks(home)
+        (doctor,) = check_disks(home)
         assert not status.ready
         assert (doctor.state, doctor.remedy) == (CheckState.WRONG, DISK_REMEDY)
         logged = {line["event"]: line["problem"] for line in lines if "problem" in line}
@@ -83,7 +83,7 @@ async def test_broker_stores_again_after_exhausted_memory(folder: Path) -> None:
     """At the limit of its address space or control group it is restarted, the cause is named, and nothing is lost."""
     async with guarded_broker(folder / "h") as found:
         (keeper,) = found.keepers
-        found.broker.child.started = lambda: record(folder / "h", keeper)
+        found.broker.child.on_start = lambda: record(folder / "h", keeper)
         for limit, cause in ((limit_address_space, "out of memory"), (memory_cgroup, "perhaps by the kernel")):
             while await ended_by_another_fault(found, limit):
                 pass

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from sandherd.cli.app import build
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.stack.control import status
 from tests.engines.prometheus import RULES, promtool, rules
 from tests.integration.telemetry.conftest import ROOT, Watched
@@ -70,7 +70,7 @@ def test_inspection_commands_of_runbooks_run(watched: Watched, monkeypatch: pyte
     for words in {tuple(words) for _, words in blocks("sh")}:
         program, *rest = words
         assert program == "sandherd"
-        ended = status_of(["--home", str(watched.home), *rest])
+        ended = run_command(["--home", str(watched.home), *rest])
         assert ended == 0 or (rest[0], ended) in FOUND_WRONG, words
 
 

@@ -13,8 +13,8 @@ from event_ingest.migrator import (
     Migration,
     MigrationKind,
     MigrationRefusedError,
-    before_new_code,
     migrate,
+    migrations_before_new_code,
     read_migrations,
 )
 from event_ingest.upgrade import main, upgrade
@@ -22,7 +22,7 @@ from tests.integration.upgrades.conftest import program
 from tests.patience import PATIENCE
 from tests.releases.freezing import last_release
 
-KNOWN = before_new_code(read_migrations())
+KNOWN = migrations_before_new_code(read_migrations())
 NEXT = len(KNOWN) + 1
 BEFORE = Migration(
     NEXT,
@@ -66,7 +66,7 @@ def spoken() -> list[Any]:
 async def test_old_code_runs_on_a_schema_of_the_first_kind(empty: str, old: Path) -> None:
     """The last release's event-ingest starts, stores and replies on today's schema, and on a later one."""
     assert await migrated(empty, BEFORE, AFTER, after=False) == [
-        one.number for one in [*before_new_code(KNOWN), BEFORE]
+        one.number for one in [*migrations_before_new_code(KNOWN), BEFORE]
     ]
     outcomes, answers = await history(old, empty, spoken())
     assert set(outcomes) == {"done"}

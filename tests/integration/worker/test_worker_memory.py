@@ -23,7 +23,7 @@ ENTER = 'echo 0 >"$0/cgroup.procs" && exec "$@"'
 @pytest.fixture
 def group(sandbox: Any) -> Iterator[cgroups.ControlGroups]:
     """A control group that limits the sandbox to `LIMIT` bytes, as the process runtime creates it."""
-    groups = cgroups.find(new_name("test"))
+    groups = cgroups.open_groups(new_name("test"))
     assert groups.memory is not None, "this host lets us make no memory control group: run the tests as root"
     (own,) = {
         folder for folder in groups.make(sandbox.name, GroupLimits(LIMIT, 500)) if groups.memory in folder.parents

@@ -10,7 +10,7 @@ from sandherd.backoff import Backoff
 from sandherd.bus import provision
 from sandherd.bus.provision import ProvisionError, create_missing
 from sandherd.contracts.streams import CONSUMERS
-from sandherd.stack.cluster import patiently
+from sandherd.stack.cluster import retry_during_election
 
 Js = Any
 
@@ -64,5 +64,5 @@ async def test_repeated_store_failure_is_an_error_that_names_the_stream() -> Non
 async def test_unknown_account_at_new_leader_is_retried() -> None:
     """Each server of a newly started cluster learns of the accounts by itself."""
     js: Js = Failing(failures=2, error=ACCOUNT)
-    await patiently(lambda: create_missing(js), 3)
+    await retry_during_election(lambda: create_missing(js), 3)
     assert js.created[0] == "EVENTS"

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from sandherd.cli.app import build
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.cli.home_option import with_home
 from sandherd.stack.home import Home, ProcessRecord, StackPhase, StackRecord, ourselves, write_record
 
@@ -87,7 +87,7 @@ def test_command_line_has_exactly_the_designed_commands() -> None:
 @pytest.mark.parametrize("path", sorted(ALL), ids=" ".join)
 def test_every_help_shows_an_example(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """`--help` says what a command does and shows an example of that very command."""
-    assert status_of([*path, "--help"]) == 0
+    assert run_command([*path, "--help"]) == 0
     shown = capsys.readouterr().out
     assert ALL[path].help
     assert f"  sandherd {' '.join(path)}".rstrip() in shown
@@ -204,7 +204,7 @@ def test_every_reply_is_available_as_json(path: tuple[str, ...]) -> None:
 )
 def test_usage_error_is_status_2_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The line has the remedy, and nothing is sent."""
-    assert status_of(words) == 2
+    assert run_command(words) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.count("\n") == 1
@@ -240,14 +240,14 @@ def test_hostile_name_is_refused_before_any_request(
     """A name that could lead to another tree is refused without a connection."""
     monkeypatch.setattr("sandherd.client.herd.Herd.connect", None)
     more = {"send": ["hello"], "exec": ["ls"], "extend": ["2h"], "grant": ["a1"], "deny": ["a1"]}.get(words[-1], [])
-    assert status_of([*words, "--", name, *more]) == 2
+    assert run_command([*words, "--", name, *more]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("project", ["*", "a.b", "A"])
 def test_a_hostile_project_is_refused(project: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A hostile name of a project is refused."""
-    assert status_of(["tasks", "list", "--project", project]) == 2
+    assert run_command(["tasks", "list", "--project", project]) == 2
     assert "project" in capsys.readouterr().err
 
 
@@ -275,7 +275,7 @@ def test_a_hostile_project_is_refused(project: str, capsys: pytest.CaptureFixtur
 )
 def test_missing_broker_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One line states what to start or set, without a traceback."""
-    assert status_of(words) == 1
+    assert run_command(words) == 1
     shown = capsys.readouterr()
     assert shown.err.count("\n") == 1
     assert "sandherd up" in shown.err
@@ -285,7 +285,7 @@ def test_invalid_credential_file_is_named(tmp_path: Path, capsys: pytest.Capture
     """The error is one line with the file and the setting."""
     path = tmp_path / "x.creds"
     path.write_text("hello")
-    assert status_of(["--credentials", str(path), "tasks", "list"]) == 1
+    assert run_command(["--credentials", str(path), "tasks", "list"]) == 1
     shown = capsys.readouterr().err
     assert str(path) in shown
     assert "SANDHERD_CREDENTIALS" in shown
@@ -294,7 +294,7 @@ def test_invalid_credential_file_is_named(tmp_path: Path, capsys: pytest.Capture
 def test_start_is_quick() -> None:
     """`--help` loads neither the NATS client nor pydantic nor rich."""
     code = (
-        "import sys\nfrom sandherd.cli.exit_status import status_of\nassert status_of(['--help']) == 0\n"
+        "import sys\nfrom sandherd.cli.exit_status import run_command\nassert run_command(['--help']) == 0\n"
         "print([name for name in ('nats', 'pydantic', 'rich', 'asyncpg', 'sandherd.stack') if name in sys.modules])"
     )
     done = subprocess.run(
@@ -305,13 +305,13 @@ def test_start_is_quick() -> None:
 
 def test_missing_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     """`status` without a stack is status 1 and names the command that starts one; `down` finds nothing to end."""
-    assert status_of(["status"]) == 1
+    assert run_command(["status"]) == 1
     assert "sandherd up" in capsys.readouterr().err
-    assert status_of(["down"]) == 0
+    assert run_command(["down"]) == 0
     capsys.readouterr()
-    assert status_of(["status", "-o", "json"]) == 1
+    assert run_command(["status", "-o", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["phase"] == "stopped"
-    assert status_of(["down", "-o", "json"]) == 0
+    assert run_command(["down", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["ended"] == []
 
 
@@ -322,7 +322,7 @@ def test_remedies_have_the_home_that_was_given(
 ) -> None:
     """Without the option, their commands would start or examine another home."""
     home = tmp_path / "a home"
-    assert status_of([*(word.format(home) for word in given), *words]) == 1
+    assert run_command([*(word.format(home) for word in given), *words]) == 1
     shown = capsys.readouterr()
     text = shown.out + shown.err
     assert "`sandherd up`" not in text
@@ -343,7 +343,7 @@ def test_unsupervised_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFi
     place.make()
     killed = ProcessRecord(pid=ourselves().pid, mark="another")
     write_record(place, StackRecord(phase=StackPhase.READY, supervisor=killed, processes={"nats": ourselves()}))
-    assert status_of(["--home", str(place.path), "status"]) == 1
+    assert run_command(["--home", str(place.path), "status"]) == 1
     captured = capsys.readouterr()
     assert captured.out.startswith("unsupervised ")
     assert f"`sandherd --home {place.path} up`" in captured.err
@@ -351,7 +351,7 @@ def test_unsupervised_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFi
 
 def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureFixture[str]) -> None:
     """A relative path keeps its folders; any other becomes its last name."""
-    assert status_of(["run", "--help"]) == 0
+    assert run_command(["run", "--help"]) == 0
     captured = " ".join(capsys.readouterr().out.split())
     assert "A relative path is the target path" in captured
     assert "an absolute path, or one with `..`, is shortened to its file name" in captured

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandherd.cli import completion
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client.named_contexts import NamedContexts, contexts_file, new_context, write_contexts
 
 INSTALLED = {
@@ -26,7 +26,7 @@ def completed(shell: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: py
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
-        status_of([])
+        run_command([])
     shown = capsys.readouterr()
     assert not shown.err
     return shown.out
@@ -62,7 +62,7 @@ def test_shell_completes_names(
     async def listed(_ctx: Any, lists: list[str]) -> list[str]:
         return [*([SANDBOX] if "sandboxes" in lists else []), *([TASK] if "tasks" in lists else [])]
 
-    monkeypatch.setattr(completion, "_listed", listed)
+    monkeypatch.setattr(completion, "_request_names", listed)
     shown = completed(shell, line, monkeypatch, capsys)
     assert {name for name in (TASK, SANDBOX) if name in shown} == offered
 
@@ -97,7 +97,7 @@ def test_shell_completes_chosen_names(
     async def listed(_ctx: Any, lists: list[str]) -> list[str]:
         return [known[one] for one in lists]
 
-    monkeypatch.setattr(completion, "_listed", listed)
+    monkeypatch.setattr(completion, "_request_names", listed)
     shown = completed(shell, line, monkeypatch, capsys)
     assert offered in shown
     assert not any(name in shown for other, name in known.items() if other != kind)
@@ -123,16 +123,16 @@ def test_completion_is_installed_for_the_named_shell(
     """Whichever shell runs the command; `--show-completion` shows the same script."""
     monkeypatch.setenv("HOME", str(tmp_path))
     words = [f"--install-completion={shell}"] if joined else ["--install-completion", shell]
-    assert status_of(words) == 0
+    assert run_command(words) == 0
     file = tmp_path / INSTALLED[shell]
     assert str(file) in capsys.readouterr().out
-    assert status_of(["--show-completion", shell]) == 0
+    assert run_command(["--show-completion", shell]) == 0
     assert capsys.readouterr().out.strip() == file.read_text().strip()
 
 
 def test_completion_of_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     """It names the shells that have one."""
-    assert status_of(["--install-completion", "csh"]) == 2
+    assert run_command(["--install-completion", "csh"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert all(shell in shown.err for shell in ("csh", "bash", "zsh", "fish"))

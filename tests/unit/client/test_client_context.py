@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import HerdError
 
@@ -32,7 +32,7 @@ def test_missing_credentials_file_is_named_with_where_to_check(tmp_path: Path) -
 
 def test_missing_backup_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The folder, rather than a file in it that the user does not know."""
-    assert status_of(["--home", str(tmp_path), "restore", str(tmp_path / "nosuch")]) == 1
+    assert run_command(["--home", str(tmp_path), "restore", str(tmp_path / "nosuch")]) == 1
     assert f"{tmp_path / 'nosuch'}: no such file or folder; name the folder" in capsys.readouterr().err
 
 
@@ -116,7 +116,7 @@ def test_invalid_credential_file_names_the_remedy(tmp_path: Path) -> None:
 
 def shown(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
     """Value and source of each setting, as the command says."""
-    assert status_of([*words, "config", "show", "-o", "json"]) == 0
+    assert run_command([*words, "config", "show", "-o", "json"]) == 0
     return {one["setting"]: (one["value"], one["source"]) for one in json.loads(capsys.readouterr().out)}
 
 
@@ -155,7 +155,7 @@ def test_missing_settings_file_fails_only_commands_that_read_it(
     """The stack can still be stopped; the settings are not guessed."""
     home = a_home(tmp_path, config=str(tmp_path / "gone.yaml"))
     assert Context.resolve(home=home, environ={}).nats_url == "nats://stack:1"
-    assert status_of(["--home", str(home), "config", "show"]) == 2
+    assert run_command(["--home", str(home), "config", "show"]) == 2
     assert "gone.yaml" in (error := capsys.readouterr().err)
     assert "--config" in error
 

@@ -103,7 +103,7 @@ def test_schedules_are_no_users_of_a_project(capsys: pytest.CaptureFixture[str])
     """They are shown on a line of their own; the JSON document has both, as the service states them."""
     limit = LimitView(maximum=4, used=1, source="max_tasks")
     view = ProjectView(project="alpha", tasks=limit, sandboxes=limit, users=["ada", "schedule a", "schedule ping"])
-    console.facts(project_facts(view, {}))
+    console.print_facts(project_facts(view, {}))
     shown = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert ["users", "ada"] in shown
     assert ["schedules", "a, ping"] in shown

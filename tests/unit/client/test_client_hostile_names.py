@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from sandherd.cli.app import build
-from sandherd.cli.exit_status import MISUSED, status_of
+from sandherd.cli.exit_status import MISUSED, run_command
 from tests.unit.contracts.hostile_names import HOSTILE_NAMES
 
 FREE: Final = {
@@ -181,7 +181,7 @@ def test_hostile_name_is_refused_before_any_action(
     some = [*HARMFUL, *HOSTILE_NAMES[TESTED.index(parameter) % 10 :: 10]]
     for name in (name for name in some if is_hostile(parameter, name)):
         value = AROUND.get(parameter.declared.metavar, "{}").format(name)
-        status = status_of(typed(parameter, value))
+        status = run_command(typed(parameter, value))
         shown = capsys.readouterr()
         assert status == MISUSED, f"{name!r}: {shown.err}"
         assert shown.out == ""

@@ -32,25 +32,29 @@ OTHER = "3.13" if MINOR != "3.13" else "3.12"
 )
 def test_base_image_is_read_from_its_probe(output: str, found: BaseImage) -> None:
     """The matching Pythons, the C library and the machine are read."""
-    assert base.read(output) == found
+    assert base.parse_inspection(output) == found
 
 
 def test_python_of_this_machine_is_preferred() -> None:
     """This machine's packages are copied as installed; else the first that fits, or the same if one is downloaded."""
-    assert BaseImage((OTHER, MINOR), "gnu", "x86_64").kind().minor == MINOR
-    assert BaseImage((OTHER,), "gnu", "x86_64").kind().minor == OTHER
-    assert BaseImage((), "gnu", "x86_64").kind().minor == MINOR
+    assert BaseImage((OTHER, MINOR), "gnu", "x86_64").python_platform().minor == MINOR
+    assert BaseImage((OTHER,), "gnu", "x86_64").python_platform().minor == OTHER
+    assert BaseImage((), "gnu", "x86_64").python_platform().minor == MINOR
 
 
 def test_python_is_new_enough_for_the_agents_sdk() -> None:
     """A base whose Python is older than the SDK needs is treated as one without Python."""
     older = BaseImage(("3.11",), "gnu", "x86_64")
-    assert (older.fits("3.11"), older.fits("3.12"), BaseImage(("3.13",), "gnu", "x86_64").fits("3.12")) == (
+    assert (
+        older.has_python("3.11"),
+        older.has_python("3.12"),
+        BaseImage(("3.13",), "gnu", "x86_64").has_python("3.12"),
+    ) == (
         True,
         False,
         True,
     )
-    assert older.kind("3.12").minor in {"3.12", "3.13"}
+    assert older.python_platform("3.12").minor in {"3.12", "3.13"}
     assert "none" not in build.build_arguments(
         ImageBuildRequest(base="debian:12", tag="agents:1", harnesses=("openhands",)), older, buildx=True
     )
@@ -58,7 +62,7 @@ def test_python_is_new_enough_for_the_agents_sdk() -> None:
 
 def test_sdks_stay_where_they_are_when_a_python_is_downloaded(tmp_path: Path) -> None:
     """Beside a folder named `toolchains`, uv takes that for its own of an earlier version, and moves it."""
-    script = build_context.making(BaseImage((), "gnu", "x86_64").kind(), ("claude",), download=True)
+    script = build_context.build_script(BaseImage((), "gnu", "x86_64").python_platform(), ("claude",), download=True)
     sdk = tmp_path / SDKS.removeprefix(f"{WORKER}/") / "claude"
     sdk.mkdir(parents=True)
     (tmp_path / "bin").mkdir()
@@ -76,7 +80,9 @@ def test_sdk_with_a_file_for_another_python_is_added(tmp_path: Path) -> None:
     packages.mkdir(parents=True)
     (packages / "py2_raise.py").write_text("raise exception[0] , None , 1\n")
     (packages / "good.py").write_text("x = 1\n")
-    script = f'set -e\npython="{sys.executable}"\n' + agent_sdks.making(("openhands",)).replace(SDKS, str(tmp_path))
+    script = f'set -e\npython="{sys.executable}"\n' + agent_sdks.completion_script(("openhands",)).replace(
+        SDKS, str(tmp_path)
+    )
     subprocess.run(["sh", "-c", script], check=True, capture_output=True)
     assert list(packages.glob("__pycache__/good.*.pyc"))
 
@@ -84,7 +90,7 @@ def test_sdk_with_a_file_for_another_python_is_added(tmp_path: Path) -> None:
 def test_base_without_a_shell_is_refused() -> None:
     """The base can't be probed."""
     with pytest.raises(HerdError, match="has no shell"):
-        base.read("")
+        base.parse_inspection("")
 
 
 def test_docker_gets_build_arguments() -> None:
@@ -161,8 +167,8 @@ def test_unknown_kind_of_image_is_refused(tmp_path: Path, field: str, value: str
 def test_python_is_installed_only_on_request() -> None:
     """Uv installs it during the build; without the request nothing is downloaded."""
     kind = PythonPlatform("3.12", "gnu", "x86_64")
-    assert "uv python install --no-bin 3.12" in build_context.making(kind, download=True)
-    assert "uv" not in build_context.making(kind, download=False).split("compileall")[0]
+    assert "uv python install --no-bin 3.12" in build_context.build_script(kind, download=True)
+    assert "uv" not in build_context.build_script(kind, download=False).split("compileall")[0]
 
 
 def test_other_platform_gets_its_own_wheels(tmp_path: Path) -> None:

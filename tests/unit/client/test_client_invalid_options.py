@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.cli.invalid_options import describe_invalid_option, with_option_names
 from sandherd.cli.parse.constraints import DefaultConstraint, constraints_of
 from sandherd.cli.parse.durations import duration
@@ -92,7 +92,7 @@ def test_invalid_value_is_one_sentence_about_the_option(
 ) -> None:
     """It names the option, and the permitted range as one would type it, without the words of a validator."""
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
-    assert status_of(words) == 2
+    assert run_command(words) == 2
     shown = capsys.readouterr().err
     assert expected_text in shown
     assert shown.count("\n") == 1
@@ -153,13 +153,13 @@ def test_help_page_that_is_named_has_the_option(
 ) -> None:
     """It is that of the command, not of its group."""
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
-    assert status_of(words) == 2
+    assert run_command(words) == 2
     assert f"; see `sandherd {command} --help`" in capsys.readouterr().err
 
 
 def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
     """The remedy is to copy the name, not to choose a new one, also if the command may be called without a name."""
-    assert status_of(["tasks", "cancel", "Bad Name"]) == 2
+    assert run_command(["tasks", "cancel", "Bad Name"]) == 2
     shown = capsys.readouterr().err
     assert "task 'Bad Name' is not safe" in shown
     assert "copy it from `sandherd tasks list`" in shown
@@ -233,7 +233,7 @@ def test_durations_have_a_unit_or_are_seconds(
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
     monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
     monkeypatch.setattr("sandherd.cli.herd_session.PATIENCE", 0)
-    assert status_of(words) == 1
+    assert run_command(words) == 1
     assert "no broker" in capsys.readouterr().err
 
 

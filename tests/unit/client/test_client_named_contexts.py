@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.contracts.subjects import Principal
@@ -40,7 +40,7 @@ def credentials(folder: Path) -> Path:
 @pytest.fixture
 def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*words: str) -> tuple[int, str, str]:
-        status = status_of(words)
+        status = run_command(words)
         shown = capsys.readouterr()
         return status, shown.out, shown.err
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from sandherd.cli.exit_status import status_of
-from sandherd.cli.name_prefixes import PAGES, full_name, sandbox_of
+from sandherd.cli.exit_status import run_command
+from sandherd.cli.name_prefixes import MAX_PAGES, full_name, sandbox_of
 from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
@@ -103,7 +103,7 @@ def test_ended_tasks_are_matches_like_live_ones() -> None:
 @pytest.mark.parametrize("past", [False, True])
 def test_more_names_than_are_searched_need_the_full_name(*, past: bool) -> None:
     """A match may not be the only one."""
-    many = [TASK, *(f"task-{number}" for number in range(PAGES))]
+    many = [TASK, *(f"task-{number}" for number in range(MAX_PAGES))]
     with pytest.raises(HerdError, match="too many names to find the one"):
         found("task-01kahc", Known(live=[] if past else many, past=many if past else []))
 
@@ -157,7 +157,7 @@ def test_sandbox_in_place_of_a_task_leads_to_its_task(
             return SimpleNamespace(task=TASK)
 
     monkeypatch.setattr("sandherd.cli.herd_session.run_with_herd", lambda _ctx, work, **_: asyncio.run(work(Herd())))
-    assert [status_of(["tasks", verb, name]) for name in (SANDBOX, OTHER_SANDBOX)] == [1, 1]
+    assert [run_command(["tasks", verb, name]) for name in (SANDBOX, OTHER_SANDBOX)] == [1, 1]
     named, unknown = capsys.readouterr().err.splitlines()
     assert named == (
         f"sandherd: there is no task {SANDBOX}; it is a sandbox: name its task {TASK}, "

@@ -34,7 +34,7 @@ def test_list_of_sandboxes_has_their_tasks() -> None:
 def test_overview_has_the_reason_why_a_user_is_needed() -> None:
     """Below the row where there is no space."""
     row = ["approval", TASK, SANDBOX, TIME, "Bash: rm -rf build, which has the results of an hour"]
-    assert shown(statistics._NEEDS, row)[-1] == f"  what: {row[-1]}"  # a table's header
+    assert shown(statistics._NEEDS_HEADER, row)[-1] == f"  what: {row[-1]}"  # a table's header
 
 
 def test_check_takes_one_line_unless_it_is_long() -> None:

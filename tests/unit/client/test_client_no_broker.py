@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sandherd.bus.errors import BusError
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.cli.stopped_stack import is_stopped
 from sandherd.client.connection_failures import connection_error
 from sandherd.client.context import Context
@@ -72,7 +72,7 @@ def test_stack_that_was_stopped_is_known_as_such(
     assert is_stopped(Context.resolve(home=tmp_path, environ={})) is stopped
     assert not is_stopped(Context.resolve(home=tmp_path, nats_url=address, environ={}))
     if stopped:
-        assert status_of(["--home", str(tmp_path), "tasks", "list"]) == 1
+        assert run_command(["--home", str(tmp_path), "tasks", "list"]) == 1
         assert " up`" in capsys.readouterr().err
 
 

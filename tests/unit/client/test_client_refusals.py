@@ -12,7 +12,7 @@ import pytest
 
 from sandherd.bus.subscription_consumers import SubscriptionTerms, check_project, free_place
 from sandherd.cli.commands.subscriptions import with_commands
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client.errors import HerdError, from_contract_error, refused_command_error
 from sandherd.client.remedy_commands import REMEDY_COMMANDS
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
@@ -89,12 +89,12 @@ def test_open_of_an_unknown_name_is_that_error_and_makes_no_link(
 
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
     monkeypatch.setattr("sandherd.cli.herd_session.run_with_herd", talk)
-    statuses = [status_of(words) for words in (["open", target, "--print"], ["sandboxes", "get", target])]
+    statuses = [run_command(words) for words in (["open", target, "--print"], ["sandboxes", "get", target])]
     shown = capsys.readouterr()
     assert statuses == [1, 1]
     assert shown.err.count(f"there is no sandbox {'' if 'sbx' in target else 'or task '}{target}; ") == 2
     assert (shown.out, herd.codes) == ("", [])
-    assert status_of(["open", "--print"]) == 0
+    assert run_command(["open", "--print"]) == 0
 
 
 def _refusal(act: Callable[[], object]) -> HerdError:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.cli.parse.repository import (
     SubmodulesChoice,
     co_author,
@@ -107,9 +107,9 @@ def test_errors_name_the_option(options: dict[str, Any], option: str) -> None:
 def test_other_files_to_begin_with_are_refused() -> None:
     """A folder, an earlier task's session, and files that are too large for a spec."""
     for more in (
-        {"directory": Path(), "earlier": None, "uploads": True},
-        {"directory": None, "earlier": ResumeSource(task="task-one"), "uploads": False},
-        {"directory": None, "earlier": None, "uploads": True},
+        {"directory": Path(), "resume": None, "uploads": True},
+        {"directory": None, "resume": ResumeSource(task="task-one"), "uploads": False},
+        {"directory": None, "resume": None, "uploads": True},
     ):
         refuse_other_trees(None, **more)
         with pytest.raises(HerdError):
@@ -174,7 +174,7 @@ def test_hostile_name_of_a_branch_is_refused(command: str, capsys: pytest.Captur
         "@{-1}",
     ]
     for name in [*names, "a:b", "@{-1}", "x" * 201, "a//b", "/a", "a/", ".a"]:
-        assert status_of(["branches", command, "--", name]) == 2, name
+        assert run_command(["branches", command, "--", name]) == 2, name
         shown = capsys.readouterr()
         assert (shown.out, shown.err.count("\n")) == ("", 1)
         assert "broker" not in shown.err
@@ -182,7 +182,7 @@ def test_hostile_name_of_a_branch_is_refused(command: str, capsys: pytest.Captur
 
 def test_credential_in_a_url_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     """It is refused before a connection is made."""
-    assert status_of(["run", "x", "--repo", "https://ada:s3cretvalue@git.example.org/x", "--", "true"]) == 2
+    assert run_command(["run", "x", "--repo", "https://ada:s3cretvalue@git.example.org/x", "--", "true"]) == 2
     shown = capsys.readouterr()
     assert "credential" in shown.err
     assert "s3cretvalue" not in shown.err + shown.out

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sandherd.cli.exec_session import earlier
+from sandherd.cli.exec_session import detached_command
 from sandherd.cli.options import Format
 from sandherd.cli.session_replay import versions
 from sandherd.client.errors import HerdError
@@ -35,7 +35,7 @@ def test_killed_command_that_still_runs_was_sent_a_signal(
         return ExecState.model_validate({"exec": EXEC, **state})
 
     herd = SimpleNamespace(execution=lambda *_: SimpleNamespace(kill=kill))
-    work = earlier(SANDBOX, Format.TABLE, status=None, kill=EXEC)
+    work = detached_command(SANDBOX, Format.TABLE, status=None, kill=EXEC)
     assert asyncio.run(cast("Coroutine[Any, Any, int]", work(cast("Herd", herd)))) == 0
     assert capsys.readouterr().out == shown
 

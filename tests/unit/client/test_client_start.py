@@ -25,8 +25,8 @@ LISTS = """
 import json, sys
 from sandherd.lazy_imports import start_lean
 start_lean()
-from sandherd.cli.exit_status import status_of
-status_of(sys.argv[1:])
+from sandherd.cli.exit_status import run_command
+run_command(sys.argv[1:])
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 

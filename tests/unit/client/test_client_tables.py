@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from sandherd.cli.commands import doctor, sandboxes, schedules, stack, tasks
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.cli.options import Format
 from sandherd.cli.render import catalogue, console, overview
 from sandherd.cli.render.table import Column, cell_width, lines
@@ -121,11 +121,11 @@ def test_nothing_is_cut_without_a_terminal(header: tuple[str | Column, ...]) -> 
 def test_facts_are_wrapped_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Between words, and never in a time or a name; a pipe gets one line for each fact."""
     values = {"running": f"{NAME}, {NAME}", "next": ", ".join([TIME] * 4), "kept": QUARANTINED}
-    console.facts(values)
+    console.print_facts(values)
     assert len(capsys.readouterr().out.splitlines()) == len(values)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    console.facts(values)
+    console.print_facts(values)
     shown = capsys.readouterr().out.splitlines()
     assert [line[9:] for line in shown] == [f"{NAME},", NAME, *[f"{TIME},"] * 3, TIME, QUARANTINED]
 
@@ -158,7 +158,7 @@ def test_text_is_wrapped_at_spaces_and_addresses_anywhere() -> None:
 )
 def test_a_list_in_each_format(output: Format, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Only the names, one JSON document for each item, or a table."""
-    console.answer(output, {"items": [{"x": "a"}, {"x": "b"}], "next_cursor": None}, ("X",), [["a"], ["b"]])
+    console.print_list(output, {"items": [{"x": "a"}, {"x": "b"}], "next_cursor": None}, ("X",), [["a"], ["b"]])
     assert capsys.readouterr().out == shown
 
 
@@ -171,20 +171,22 @@ def test_times_have_a_zone() -> None:
 def test_times_in_json_are_those_of_models(capsys: pytest.CaptureFixture[str]) -> None:
     """RFC 3339 in UTC with `Z`, as in every reply of a service, whatever the zone of the value."""
     moment = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
-    console.document(Format.JSONL, {"since": moment, "items": [{"modified_at": moment.replace(microsecond=250_000)}]})
+    console.print_document(
+        Format.JSONL, {"since": moment, "items": [{"modified_at": moment.replace(microsecond=250_000)}]}
+    )
     expected = '{"since":"2026-11-20T12:00:00Z","items":[{"modified_at":"2026-11-20T12:00:00.250000Z"}]}\n'
     assert capsys.readouterr().out == expected
 
 
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` shows it and ends."""
-    assert status_of(["--version"]) == 0
+    assert run_command(["--version"]) == 0
     assert capsys.readouterr().out.startswith("sandherd 0.")
 
 
 def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
     """`version` shows what `--version` shows, as `help` does for `--help`."""
-    assert status_of(["version"]) == 0
+    assert run_command(["version"]) == 0
     assert capsys.readouterr().out.startswith("sandherd 0.")
 
 
@@ -194,23 +196,25 @@ def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> Non
 def test_help_can_be_requested_in_other_ways(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`-h` and `help` show what `--help` shows."""
     path = [word for word in words if word not in {"-h", "help"}]
-    assert status_of(words) == 0
+    assert run_command(words) == 0
     shown = capsys.readouterr().out
-    assert status_of([*path, "--help"]) == 0
+    assert run_command([*path, "--help"]) == 0
     assert shown == capsys.readouterr().out
 
 
 def test_costs_are_money_on_a_screen_and_whole_numbers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     """This includes costs in the result of a task. JSON has the stored millionths of a dollar."""
-    console.facts({"cost_micro_usd": 1_234_567_890, "result": {"cost_micro_usd": 12_345, "turns": 3}})
+    console.print_facts({"cost_micro_usd": 1_234_567_890, "result": {"cost_micro_usd": 12_345, "turns": 3}})
     assert capsys.readouterr().out == 'cost    $1,234.5679\nresult  {"cost": "$0.0123", "turns": 3}\n'
-    console.document(Format.JSONL, {"cost_micro_usd": 12_345})
+    console.print_document(Format.JSONL, {"cost_micro_usd": 12_345})
     assert capsys.readouterr().out == '{"cost_micro_usd":12345}\n'
 
 
 def test_facts_without_a_value_are_omitted(capsys: pytest.CaptureFixture[str]) -> None:
     """Empty lists and mappings are omitted, too. Numbers and truth values are always shown."""
-    console.facts({"error": None, "text": "", "depends_on": [], "labels": {}, "secret_env": frozenset(), "turns": 0})
+    console.print_facts(
+        {"error": None, "text": "", "depends_on": [], "labels": {}, "secret_env": frozenset(), "turns": 0}
+    )
     assert capsys.readouterr().out == "turns  0\n"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.cli.parse.labels import cost_group, named_or_labelled, new_labels, selector
+from sandherd.cli.parse.labels import cost_group, new_labels, required_labels, selector
 from sandherd.cli.render.durations import span
 from sandherd.cli.render.overview import work_row
 from sandherd.client import HerdError
@@ -63,7 +63,7 @@ def test_selection_is_either_by_name_or_by_label() -> None:
     assert selector(["a.example/team=web", "empty="], "batch-1")[BATCH_LABEL] == "batch-1"
     for names, labels in (([], []), (["task-1"], ["a=b"]), ([], ["a=b", "a=c"])):
         with pytest.raises(HerdError):
-            named_or_labelled(names, labels, None)
+            required_labels(names, labels, None)
     assert cost_group("label:team", ["task"]) == ("label", "team")
     with pytest.raises(HerdError, match="is not a group"):
         cost_group("label", ["task"])

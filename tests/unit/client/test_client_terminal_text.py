@@ -121,7 +121,7 @@ def test_error_is_one_line_without_controls(capsys: pytest.CaptureFixture[str]) 
 def test_markup_and_width_of_a_table_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
     """`[red]` and links are text; a replacement uses its own width."""
     rows = [["[red]x[/red]", "[link=http://a]b[/link]", "end"], ["\u202e\u202e", "\x1b]8;;http://a\x07", "end"]]
-    console.table(("ONE", "TWO", "THREE"), rows)
+    console.print_table(("ONE", "TWO", "THREE"), rows)
     lines = capsys.readouterr().out.splitlines()
     assert "[red]x[/red]" in lines[1]
     assert "[link=http://a]b[/link]" in lines[1]

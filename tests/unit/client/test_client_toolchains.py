@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.admin import toolchains
 from sandherd.cli.doctor.infrastructure import check_agent_sdks
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client.context import Context
 from sandherd.client.doctor.check import CheckState
 from sandherd.client.errors import HerdError
@@ -126,7 +126,7 @@ def test_installation_that_all_may_write_is_reported_and_replaced(
     assert "sandherd harness install claude" in (check.remedy or "")
     for name, value in (*environ.items(), ("SANDHERD_TOOLCHAINS", str(directory))):
         monkeypatch.setenv(name, value)
-    assert status_of(["harness", "install", "claude"]) == 0
+    assert run_command(["harness", "install", "claude"]) == 0
     assert (toolchains.state("claude", directory), python.read_text()) == ("installed", "made\n")
     assert stat.S_IMODE(directory.stat().st_mode) == 0o755
 
@@ -151,14 +151,14 @@ def test_harness_command_installs_and_lists(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SANDHERD_TOOLCHAINS", str(tmp_path / "toolchains"))
-    assert status_of(["harness", "install", "claude"]) == 0
-    assert status_of(["harness", "install", "claude"]) == 0
+    assert run_command(["harness", "install", "claude"]) == 0
+    assert run_command(["harness", "install", "claude"]) == 0
     stdout_text = capsys.readouterr().out
     assert "was installed" in stdout_text
     assert Path(environ["UV_LOG"]).read_text().count("--relocatable") == 1
-    assert status_of(["harness", "list"]) == 0
+    assert run_command(["harness", "list"]) == 0
     assert "absent" in capsys.readouterr().out
-    assert status_of(["harness", "install", "wizard"]) == 2
+    assert run_command(["harness", "install", "wizard"]) == 2
 
 
 def lock_with(tmp_path: Path) -> Path:

@@ -14,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from event_ingest.database import DatabaseFault, DatabaseUnavailableError, classify_error
-from event_ingest.migrator import AppliedMigrations, Migration, MigrationRefusedError, read_migrations, unapplied
+from event_ingest.migrator import (
+    AppliedMigrations,
+    Migration,
+    MigrationRefusedError,
+    read_migrations,
+    unapplied_migrations,
+)
 from event_ingest.queries import pages
 from event_ingest.queries.output import readable_text
 from event_ingest.queries.pages import fit_page
@@ -115,9 +121,11 @@ def test_gap_in_migration_numbers_is_refused(tmp_path: Path) -> None:
 def test_omitted_migration_is_refused() -> None:
     """A migration before an applied one can't be applied after it."""
     files = [Migration(1, "a", "1"), Migration(2, "b", "2")]
-    assert [migration.number for migration in unapplied(files, AppliedMigrations({1: files[0].sha256}, {}))] == [2]
+    assert [
+        migration.number for migration in unapplied_migrations(files, AppliedMigrations({1: files[0].sha256}, {}))
+    ] == [2]
     with pytest.raises(MigrationRefusedError):
-        unapplied(files, AppliedMigrations({2: files[1].sha256}, {}))
+        unapplied_migrations(files, AppliedMigrations({2: files[1].sha256}, {}))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +154,10 @@ def test_database_error_is_classified(error: Exception, fault: DatabaseFault | N
 @given(st.lists(st.text(max_size=50)), st.integers(1, 10), st.integers(0, 500))
 def test_page_is_neither_empty_nor_too_large(texts: list[str], limit: int, budget: int) -> None:
     """A page has the first rows up to the limits of rows and of bytes, but at least one row."""
-    made = asyncio.run(fit_page(texts, _chunk, limit=limit, budget=budget, available=len(texts)))
+    made = asyncio.run(fit_page(texts, _chunk, limit=limit, max_bytes=budget, available=len(texts)))
     assert made.rows == texts[: len(made.rows)]
     assert len(made.rows) <= limit
-    assert made.more is (len(made.rows) < len(texts))
+    assert made.has_more is (len(made.rows) < len(texts))
     assert bool(made.rows) is bool(texts)
     weight = sum(len(item.model_dump_json().encode()) + 1 for item in made.items)
     assert weight <= budget or len(made.items) <= 1
@@ -172,7 +180,7 @@ def test_page_of_expensive_items_lets_others_run(monkeypatch: pytest.MonkeyPatch
         return _chunk(text)
 
     async def both() -> None:
-        await asyncio.gather(other(), fit_page(texts, item, limit=20, budget=10_000, available=20))
+        await asyncio.gather(other(), fit_page(texts, item, limit=20, max_bytes=10_000, available=20))
 
     built: list[str] = []
     asyncio.run(both())

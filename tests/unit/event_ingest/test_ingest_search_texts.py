@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 import pytest
 
 from event_ingest.search_texts import (
+    included_tokens,
     phrases,
     search_marks,
     search_terms,
     searched_partitions,
     snippet_of,
     token_query,
-    wanted_tokens,
 )
 from sandherd.contracts.errors import ContractError
 
@@ -34,7 +34,7 @@ def test_a_search_is_the_words_of_its_text(text: str, query: str, wanted: list[s
     """A search may have words, alternatives, exclusions and phrases. No other character has a special meaning."""
     groups = search_terms(text)
     assert token_query(groups) == query
-    assert wanted_tokens(groups) == wanted
+    assert included_tokens(groups) == wanted
 
 
 def test_phrases_are_left_to_the_text() -> None:

@@ -7,8 +7,17 @@ from uuid import UUID
 import pytest
 
 from event_ingest.search_texts import SEARCHED_TYPES
-from event_ingest.word_segment_indexes import rest_after
-from event_ingest.word_segments import MERGED, MIN_EVENTS, WordSegment, id_at, id_ranges, indexed_until, merge, surplus
+from event_ingest.word_segment_indexes import seconds_until_check
+from event_ingest.word_segments import (
+    MERGE_SIZE,
+    MIN_EVENTS,
+    WordSegment,
+    id_at,
+    id_ranges,
+    indexed_until,
+    merge,
+    redundant_segments,
+)
 
 PART = "events_20261129"
 DAY = 1_795_910_400_000
@@ -59,9 +68,9 @@ def test_number_of_segments_and_of_merges_grows_with_the_logarithm() -> None:
         new = merge(segments, segment(place, place + 1))
         indexed += new.events
         segments.append(new)
-        useless = surplus(segments)
+        useless = redundant_segments(segments)
         segments = [one for one in segments if one not in useless]
-        assert len(segments) <= (MERGED - 1) * 5
+        assert len(segments) <= (MERGE_SIZE - 1) * 5
         assert sum(one.events for one in segments) == (place + 1) * MIN_EVENTS
     assert indexed <= 5 * 1000 * MIN_EVENTS
     assert len(merge(segments, segment(1000, 1001, 100_000_000)).name) <= 63
@@ -69,23 +78,28 @@ def test_number_of_segments_and_of_merges_grows_with_the_logarithm() -> None:
 
 
 def test_merge_that_was_interrupted_leaves_only_surplus() -> None:
-    """Segments within another segment are surplus, also those with the same ids. Segments that only overlap are not."""
+    """Segments within another segment are redundant, also those with the same ids. Overlapping ones are not."""
     whole, parts = segment(0, 4, 4), [segment(0, 1), segment(1, 3), segment(3, 4), segment(0, 4, 5)]
-    assert surplus([whole, *parts]) == [parts[3], parts[0], parts[1], parts[2]] or whole in surplus([whole, *parts])
-    assert len(surplus([whole, *parts])) == len(parts)
-    assert surplus([segment(0, 3), segment(2, 4)]) == []
-    assert surplus([whole, WordSegment("events_20261130", whole.first, whole.end, 1)]) == []
+    assert redundant_segments([whole, *parts]) == [
+        parts[3],
+        parts[0],
+        parts[1],
+        parts[2],
+    ] or whole in redundant_segments([whole, *parts])
+    assert len(redundant_segments([whole, *parts])) == len(parts)
+    assert redundant_segments([segment(0, 3), segment(2, 4)]) == []
+    assert redundant_segments([whole, WordSegment("events_20261130", whole.first, whole.end, 1)]) == []
 
 
 def test_gap_is_indexed_with_what_follows() -> None:
-    """The next segment begins at the first id that is in no segment. Segments after the gap are surplus then."""
+    """The next segment begins at the first id that is in no segment. Segments after the gap are redundant then."""
     segments = [segment(0, 1), segment(2, 3)]
     assert indexed_until(segments, id_at(DAY)) == id_at(DAY + 1)
     new = merge(segments, segment(1, 5))
     assert new == segment(1, 5)
-    assert surplus([*segments, new]) == [segments[1]]
+    assert redundant_segments([*segments, new]) == [segments[1]]
 
 
 def test_creating_segments_takes_a_tenth_of_the_time() -> None:
     """Checks are a minute apart, longer after a slow check, but at most ten minutes."""
-    assert [rest_after(work) for work in (0.1, 6, 20, 3600)] == [60, 60, 200, 600]
+    assert [seconds_until_check(work) for work in (0.1, 6, 20, 3600)] == [60, 60, 200, 600]

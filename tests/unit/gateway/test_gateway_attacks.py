@@ -86,7 +86,7 @@ async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
     sent: list[Any] = []
     messages = [{"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}]
     guard = RequestGuard(
-        inner, tokens, hosts=frozenset(), per_second=9, measured=lambda status, _: statuses.append(status)
+        inner, tokens, hosts=frozenset(), per_second=9, on_response=lambda status, _: statuses.append(status)
     )
     headers = [(b"host", b"localhost"), (b"authorization", TOKEN), (b"content-length", b"9")]
     await guard({"type": "http", "method": "POST", "path": "/api/v1/tasks", "headers": headers}, receive, send)
@@ -107,13 +107,13 @@ async def test_error_does_not_repeat_the_value() -> None:
 def test_downloads_share_a_bounded_space() -> None:
     """Downloads wait while a replica has no space for them, and no project may use all of the space."""
     space = DownloadSpace()
-    with pytest.raises(HerdError) as refused, space.reserved("p1", MAX_BYTES_OF_PROJECT + 1):
+    with pytest.raises(HerdError) as refused, space.reserve("p1", MAX_BYTES_OF_PROJECT + 1):
         pass
     assert refused.value.problem.code is Code.TOO_LARGE
     for _ in range(2):
-        with space.reserved("p1", MAX_BYTES_OF_PROJECT), space.reserved("p2", MAX_BYTES_OF_PROJECT):
+        with space.reserve("p1", MAX_BYTES_OF_PROJECT), space.reserve("p2", MAX_BYTES_OF_PROJECT):
             for project in ("p1", "p3"):
-                with pytest.raises(HerdError) as refused, space.reserved(project, 1):
+                with pytest.raises(HerdError) as refused, space.reserve(project, 1):
                     pass
                 assert refused.value.problem.code is Code.BUSY
                 assert refused.value.problem.retry_after_seconds

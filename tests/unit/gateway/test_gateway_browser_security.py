@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.access_tokens import AccessError, PresentedCredential, caller_of, credential_of, new_text
-from gateway.browser_security import COOKIE, check_origin, ended_cookie, request_credential, session_cookie
+from gateway.access_tokens import AccessError, PresentedCredential, caller_of, credential_of, new_credential_text
+from gateway.browser_security import COOKIE, check_origin, deleting_cookie, request_credential, session_cookie
 from gateway.request_guard import RequestGuard
 from sandherd.contracts.records import SharedAccessToken, TokenKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-SESSION = new_text("session", "p1")
-TOKEN = new_text("token", "p2")
+SESSION = new_credential_text("session", "p1")
+TOKEN = new_credential_text("token", "p2")
 
 
 def headers(**values: str) -> Headers:
@@ -63,7 +63,9 @@ def test_header_and_cookie_are_not_mixed() -> None:
         with pytest.raises(AccessError) as refused:
             request_credential(headers(**sent))
         assert refused.value.status == 401
-    tossed = Headers(raw=[(b"cookie", cookie.encode()), (b"cookie", f"{COOKIE}={new_text('session', 'p1')}".encode())])
+    tossed = Headers(
+        raw=[(b"cookie", cookie.encode()), (b"cookie", f"{COOKIE}={new_credential_text('session', 'p1')}".encode())]
+    )
     with pytest.raises(AccessError) as refused:
         request_credential(tossed)
     assert refused.value.status == 400
@@ -84,12 +86,12 @@ def test_record_is_valid_for_its_own_kind_only() -> None:
 
 def test_cookie_is_for_this_host_and_no_script() -> None:
     """Browsers refuse the prefix `__Host-` without these attributes."""
-    for line in (session_cookie(SESSION, 60), ended_cookie()):
+    for line in (session_cookie(SESSION, 60), deleting_cookie()):
         name, *attributes = line.split("; ")
         assert name.startswith("__Host-sandherd=")
         assert {"Path=/", "Secure", "HttpOnly", "SameSite=Lax"} <= set(attributes)
         assert not any(one.startswith("Domain") for one in attributes)
-    assert "Max-Age=0" in ended_cookie()
+    assert "Max-Age=0" in deleting_cookie()
 
 
 async def test_pages_are_public_and_have_a_strict_policy() -> None:
@@ -106,7 +108,7 @@ async def test_pages_are_public_and_have_a_strict_policy() -> None:
         if message["type"] == "http.response.start":
             got.update(status=message["status"], headers=dict(message["headers"]))
 
-    guard = RequestGuard(inner, Any, hosts=frozenset(), per_second=9, measured=lambda _status, _seconds: None)  # type: ignore[arg-type]  # not used
+    guard = RequestGuard(inner, Any, hosts=frozenset(), per_second=9, on_response=lambda _status, _seconds: None)  # type: ignore[arg-type]  # not used
     for path in ("/", "/sandboxes/sbx-1", "/sign-in", "/API/v1/tasks"):
         scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"host", b"localhost")]}
         await guard(scope, receive, send)

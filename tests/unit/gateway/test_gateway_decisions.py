@@ -104,7 +104,7 @@ def frame(sequence: int, entity: str = "sbx-1") -> EventFrame:
 
 async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> None:
     """An event that does not fit is not queued: the client is disconnected, and continues from its position."""
-    queue, overflows = FrameQueue("sbx-1", 1, maximum=2), []
+    queue, overflows = FrameQueue("sbx-1", 1, max_events=2), []
     queue.on_overflow = lambda: overflows.append(queue)
     queue.offer(frame(1, "sbx-2"))
     queue.offer(frame(2))
@@ -165,7 +165,7 @@ async def test_requests_of_one_token_are_limited() -> None:
     sent: list[Any] = []
     tokens: Any = Tokens
     guard = RequestGuard(
-        inner, tokens, hosts=frozenset(), per_second=0.6, measured=lambda status, _: statuses.append(status)
+        inner, tokens, hosts=frozenset(), per_second=0.6, on_response=lambda status, _: statuses.append(status)
     )
     for token in (b"A", b"A", b"B"):
         headers = [(b"host", b"localhost"), (b"authorization", b"Bearer shd_p1_" + token * 43)]
@@ -234,7 +234,7 @@ async def test_stream_that_begins_while_the_gateway_stops_ends() -> None:
 
         @asynccontextmanager
         async def of(self, _project: str) -> AsyncIterator[Any]:
-            yield SimpleNamespace(join=lambda entity: FrameQueue(entity, 1), clients=set(), users=1)
+            yield SimpleNamespace(join=lambda entity: FrameQueue(entity, 1), clients=set(), stream_count=1)
 
     feeds: Any = Feeds()
     unused: Any = None

@@ -110,19 +110,19 @@ def test_highest_role_of_all_groups_applies() -> None:
 
 def test_sign_in_is_bound_to_its_browser() -> None:
     """State, nonce and verifier differ for each; the state also binds the project and the page."""
-    flow = SignInFlow.begun("p1", "/tasks?state=failed.x")
+    flow = SignInFlow.begin("p1", "/tasks?state=failed.x")
     assert SignInFlow.of_cookie(flow.cookie()) == flow
-    assert len({flow.state, flow.nonce, flow.verifier, SignInFlow.begun("p1", None).state}) == 4
+    assert len({flow.state, flow.nonce, flow.verifier, SignInFlow.begin("p1", None).state}) == 4
     assert flow.matches(flow.state)
     for other in (
-        SignInFlow.begun("p1", flow.page),
+        SignInFlow.begin("p1", flow.page),
         SignInFlow(flow.secret, "p2", flow.page),
         SignInFlow(flow.secret, "p1", "/"),
     ):
         assert not flow.matches(other.state)
     for cookie in ("", "a.b.c", flow.secret, f"{flow.secret}.p1", f"{flow.secret}.p1./.x"):
         assert SignInFlow.of_cookie(cookie) is None
-    assert flow.secret not in flow.request("https://id.example/a", "c", "https://herd.example/b", ["openid"])
+    assert flow.secret not in flow.authorization_url("https://id.example/a", "c", "https://herd.example/b", ["openid"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.access_tokens import Caller, PresentedCredential, new_text
+from gateway.access_tokens import Caller, PresentedCredential, new_credential_text
 from gateway.application import application, document
 from gateway.browser_security import COOKIE
 from gateway.request_guard import RequestGuard
@@ -91,7 +91,7 @@ def guarded(inner: Any, role: AccessRole, per_second: float = 1e6) -> RequestGua
     """The guard around an application, without a broker."""
     tokens: Any = Tokens(role)
     return RequestGuard(
-        inner, lambda: tokens, hosts=frozenset(), per_second=per_second, measured=lambda _status, _time: None
+        inner, lambda: tokens, hosts=frozenset(), per_second=per_second, on_response=lambda _status, _time: None
     )
 
 
@@ -99,7 +99,7 @@ async def test_each_route_needs_its_role() -> None:
     """A lower role is refused by every route before it reads anything, and no route is missing from the table."""
     backend: Any = SimpleNamespace()
     app = application(lambda: backend)
-    headers = {"authorization": f"Bearer {new_text('token', 'p1')}"}
+    headers = {"authorization": f"Bearer {new_credential_text('token', 'p1')}"}
     checked = 0
     for method, path, operation in routes():
         if operation in SIGN_IN or (lower := LOWER.get(role_of(method, operation))) is None:
@@ -118,7 +118,7 @@ async def test_no_route_takes_the_cookie_of_another_sites_request() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     guard = guarded(inner, "operate")
-    cookie = {"cookie": f"{COOKIE}={new_text('session', 'p1')}"}
+    cookie = {"cookie": f"{COOKIE}={new_credential_text('session', 'p1')}"}
     for method, path, operation in routes():
         if operation in SIGN_IN and method == "GET":
             continue  # navigations, which use no session

@@ -34,14 +34,14 @@ async def test_client_that_takes_nothing_is_disconnected() -> None:
 
 async def test_sockets_of_a_project_are_limited_and_take_none_of_another() -> None:
     """The limit applies to each project, and to unauthenticated sockets. A socket that has ended does not count."""
-    table = SocketTable(share=1, unknown=1)
-    async with table.place("p1"), table.place("p2"), table.place(None):
+    table = SocketTable(max_of_project=1, max_pending=1)
+    async with table.count("p1"), table.count("p2"), table.count(None):
         for project in ("p1", None):
             with pytest.raises(HerdError) as refused:
-                async with table.place(project):
+                async with table.count(project):
                     pass
             assert refused.value.problem.code is Code.BUSY
-    async with table.place("p1"):
+    async with table.count("p1"):
         pass
 
 

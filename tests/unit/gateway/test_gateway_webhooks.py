@@ -106,7 +106,7 @@ def _text(**payload: Any) -> bytes:
 
 def test_delivery_is_handled_once_and_memory_is_limited() -> None:
     """A delivery is recognised by its id, else by its content; the same id of another webhook is another delivery."""
-    deliveries = RecentDeliveries(remembered=2)
+    deliveries = RecentDeliveries(max_deliveries=2)
     keys = [deliveries.key("github", name, {"x-github-delivery": one}, b"") for name in "ab" for one in "12"]
     assert len(set(keys)) == 4
     assert deliveries.key("github", "a", {}, b"1") != deliveries.key("github", "a", {}, b"2")

@@ -5,7 +5,7 @@ from functools import reduce
 from itertools import count
 from typing import Any
 
-from monitor.evaluation import first_found as _first
+from monitor.evaluation import first_finding as _first
 from monitor.facts import Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.rule import Pattern

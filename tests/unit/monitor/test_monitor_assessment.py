@@ -17,7 +17,7 @@ from monitor.assessment.assessment_request import (
     AssessmentCase,
     case_of,
 )
-from monitor.assessment.model_reply import ModelAnswer, assessed
+from monitor.assessment.model_reply import ModelAnswer, validated_assessment
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.names import derived_uuid
@@ -103,13 +103,17 @@ def test_size_of_a_case_is_limited() -> None:
 @pytest.mark.parametrize("evidence", [[], [0], [3], [1, 99], [-1]])
 def test_verdict_without_existing_evidence_is_none(evidence: list[int]) -> None:
     """A model that cites nothing, or a record that does not exist, has given no verdict; its tokens count."""
-    result = assessed(ModelAnswer(verdict="working", evidence=evidence), case(used(1, "a"), used(2, "b")), 70)
+    result = validated_assessment(
+        ModelAnswer(verdict="working", evidence=evidence), case(used(1, "a"), used(2, "b")), 70
+    )
     assert (result.verdict, result.failure, result.tokens, result.through) == (None, "no_evidence", 70, 0)
 
 
 def test_verdict_cites_events() -> None:
     """The numbers become the ids of the events that the records stand for."""
-    result = assessed(ModelAnswer(verdict="at_fault", evidence=[2, 2]), case(used(1, "a"), used(2, "b")), 70)
+    result = validated_assessment(
+        ModelAnswer(verdict="at_fault", evidence=[2, 2]), case(used(1, "a"), used(2, "b")), 70
+    )
     assert result.verdict == "at_fault"
     assert result.evidence == (UUID(str(derived_uuid(T0, 2))),)
     assert result.through == 3
@@ -117,7 +121,7 @@ def test_verdict_cites_events() -> None:
 
 def test_unsure_needs_no_evidence() -> None:
     """A verdict that the records show neither cites no evidence."""
-    assert assessed(ModelAnswer(verdict="unsure"), case(), 1).verdict == "unsure"
+    assert validated_assessment(ModelAnswer(verdict="unsure"), case(), 1).verdict == "unsure"
 
 
 def test_answer_is_closed() -> None:

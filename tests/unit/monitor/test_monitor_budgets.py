@@ -50,14 +50,15 @@ def day(found: ProjectLedger, now: datetime = T0) -> UsedByKind:
 
 def test_differences_are_charged_once() -> None:
     """A repeated summary, an older summary, and a ledger that is read again charge nothing."""
-    first = budget_ledger.charged(ProjectLedger(project="p1"), [use(UsedByKind(100, 10, 1))], T0)
-    second = budget_ledger.charged(first, [use(UsedByKind(150, 30, 2), sequence=2)], T0)
+    first = budget_ledger.with_charges(ProjectLedger(project="p1"), [use(UsedByKind(100, 10, 1))], T0)
+    second = budget_ledger.with_charges(first, [use(UsedByKind(150, 30, 2), sequence=2)], T0)
     assert day(second) == UsedByKind(150, 30, 2)
     read = ProjectLedger.model_validate_json(second.model_dump_json(exclude_defaults=True))
     assert read == second
     for again in (use(UsedByKind(150, 30, 2), sequence=2), use(UsedByKind(100, 10, 1)), use(NOTHING, sequence=3)):
-        assert budget_ledger.charged(read, [again], T0) is read
-    assert day(budget_ledger.charged(read, [use(UsedByKind(149, 31, 0), sequence=4)], T0)) == UsedByKind(150, 31, 2)
+        assert budget_ledger.with_charges(read, [again], T0) is read
+    decreased = budget_ledger.with_charges(read, [use(UsedByKind(149, 31, 0), sequence=4)], T0)
+    assert day(decreased) == UsedByKind(150, 31, 2)
 
 
 def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
@@ -67,7 +68,7 @@ def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
     times: dict[str, Any] = {"started_at": T0, "updated_at": T0}
     summary = SandboxSummary(project="p1", sandbox="sbx-1", state="finished", sequence=1, spending=usage, **times)
     assert SandboxUse.of(summary).used.tokens == MAX_WHOLE
-    book = budget_ledger.charged(ProjectLedger(project="p1"), [use(most), use(most, "sbx-2")], T0)
+    book = budget_ledger.with_charges(ProjectLedger(project="p1"), [use(most), use(most, "sbx-2")], T0)
     limited = WindowLimits(day=BudgetLimits(tokens=1), month=BudgetLimits(cost_micro_usd=1))
     for limit in budget_decisions.limits_of_windows("p1", book.hours, [limited], T0):
         assert budget_decisions.line_of(limit, {}).used == MAX_WHOLE
@@ -84,7 +85,7 @@ def test_largest_ledger_of_a_project_fits_in_a_message() -> None:
     most = UsedByKind(*[MAX_WHOLE] * 4)
     names = [f"sbx-{number:059d}" for number in range(budget_ledger.MAX_CHARGED + 100)]
     uses = [use(most, name, state="ended", sequence=MAX_WHOLE) for name in names]
-    book = budget_ledger.charged(ProjectLedger(project="p" * 63), uses, T0)
+    book = budget_ledger.with_charges(ProjectLedger(project="p" * 63), uses, T0)
     hours = dict.fromkeys(range(500_000, 500_000 + budget_ledger.STORED_HOURS), most)
     full = book.model_copy(update={"hours": hours})
     assert len(full.charged) == budget_ledger.MAX_CHARGED
@@ -99,7 +100,7 @@ def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, Use
     """The charged usage never decreases, and is the sum of the greatest total of each sandbox."""
     book, before = ProjectLedger(project="p1"), NOTHING
     for sandbox, used in found:
-        book = budget_ledger.charged(book, [use(used, sandbox)], T0)
+        book = budget_ledger.with_charges(book, [use(used, sandbox)], T0)
         assert day(book) == day(book).greatest(before)
         before = day(book)
     expected = NOTHING
@@ -113,24 +114,25 @@ def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, Use
 
 def test_windows_roll() -> None:
     """Usage of a day ago counts in the month, and usage of 31 days ago in no window."""
-    book = budget_ledger.charged(ProjectLedger(project="p1"), [use(UsedByKind(5))], T0)
+    book = budget_ledger.with_charges(ProjectLedger(project="p1"), [use(UsedByKind(5))], T0)
     later = T0 + timedelta(hours=24)
     assert day(book, later - timedelta(hours=1)).cost == 5
     assert day(book, later).cost == 0
     assert budget_ledger.used_since(book.hours, later, budget_ledger.MONTH_HOURS).cost == 5
-    after_month = budget_ledger.charged(book, [use(UsedByKind(6), sequence=2, at=32 * 86_400)], T0 + timedelta(days=32))
+    last_use = use(UsedByKind(6), sequence=2, at=32 * 86_400)
+    after_month = budget_ledger.with_charges(book, [last_use], T0 + timedelta(days=32))
     assert list(after_month.hours.values()) == [UsedByKind(1)]
 
 
 def test_ended_sandboxes_are_dropped_and_not_charged_again() -> None:
     """A day after its end the ledger no longer lists a sandbox; its summary, which is still there, charges nothing."""
     ended = use(UsedByKind(7), state="ended", sequence=40)
-    book = budget_ledger.charged(ProjectLedger(project="p1"), [ended], T0)
+    book = budget_ledger.with_charges(ProjectLedger(project="p1"), [ended], T0)
     later = T0 + timedelta(days=2)
-    dropped = budget_ledger.charged(book, [ended], later)
+    dropped = budget_ledger.with_charges(book, [ended], later)
     assert (dropped.charged, dropped.closed_through) == ({}, 40)
-    assert budget_ledger.charged(dropped, [ended], later) is dropped
-    other = budget_ledger.charged(dropped, [use(UsedByKind(1), "sbx-2", sequence=41)], later)
+    assert budget_ledger.with_charges(dropped, [ended], later) is dropped
+    other = budget_ledger.with_charges(dropped, [use(UsedByKind(1), "sbx-2", sequence=41)], later)
     assert other.charged.keys() == {"sbx-2"}
 
 
@@ -141,22 +143,22 @@ def test_sandbox_that_ends_beside_one_that_lingered_is_charged() -> None:
     """
     lingered = use(UsedByKind(7), state="ended", sequence=100)
     now = T0 + timedelta(days=2)
-    first = budget_ledger.charged(ProjectLedger(project="p1"), [lingered], now)
+    first = budget_ledger.with_charges(ProjectLedger(project="p1"), [lingered], now)
     other = use(UsedByKind(5), "sbx-2", state="ended", sequence=99, at=172_700)
-    second = budget_ledger.charged(first, [lingered, other], now + timedelta(seconds=5))
+    second = budget_ledger.with_charges(first, [lingered, other], now + timedelta(seconds=5))
     assert day(second, now).cost == 5
     later = now + timedelta(days=2)
-    closed = budget_ledger.charged(second, [lingered, other], later)
+    closed = budget_ledger.with_charges(second, [lingered, other], later)
     assert (closed.charged, closed.closed_through) == ({}, 100)
-    assert budget_ledger.charged(closed, [lingered, other], later) is closed
+    assert budget_ledger.with_charges(closed, [lingered, other], later) is closed
 
 
 def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:
     """Wall time is charged in steps of a minute, but not while the sandbox is paused."""
     working = use(UsedByKind(wall_time=10), state="running")
-    book = budget_ledger.charged(ProjectLedger(project="p1"), [working], T0)
-    assert budget_ledger.charged(book, [working], after(59)) is book
-    assert day(budget_ledger.charged(book, [working], after(60)), after(60)).wall_time == 70
+    book = budget_ledger.with_charges(ProjectLedger(project="p1"), [working], T0)
+    assert budget_ledger.with_charges(book, [working], after(59)) is book
+    assert day(budget_ledger.with_charges(book, [working], after(60)), after(60)).wall_time == 70
     assert use(UsedByKind(wall_time=10), state="paused").used_at(after(100)).wall_time == 10
 
 
@@ -187,13 +189,13 @@ def limits_of(task: TaskLedger, usual: str = "turns=100") -> dict[str, BudgetLim
 
 def test_attempts_share_one_budget_that_never_decreases() -> None:
     """The usage is the sum over all sandboxes of the task, also of sandboxes whose summaries have expired."""
-    task = budget_ledger.with_uses(
+    task = budget_ledger.with_usage(
         TaskLedger(project="p1", task="t"), [use(UsedByKind(5, turns=2)), use(UsedByKind(3), "sbx-2")], T0
     )
-    task = budget_ledger.with_uses(
+    task = budget_ledger.with_usage(
         task, [use(UsedByKind(1), "sbx-2"), use(UsedByKind(4), "sbx-3", budget=BudgetLimits(turns=9))], T0
     )
-    assert budget_ledger.used_by(task) == UsedByKind(12, turns=2)
+    assert budget_ledger.usage_of_task(task) == UsedByKind(12, turns=2)
     assert (limits_of(task)["turns"].limit, limits_of(task)["turns"].used) == (9, 2)
     assert limits_of(task)["tokens"].limit is None
 
@@ -221,14 +223,14 @@ def names(marks: Mapping[str, ReachedLimit]) -> list[tuple[str, bool]]:
 
 def test_limits_are_reached_at_four_fifths_and_all() -> None:
     """Each mark is set once. There is no warning for a limit that is exceeded at once."""
-    assert budget_decisions.marked({}, [limit(79), limit(999, None)], T0) == {}
-    warned = budget_decisions.marked({}, [limit(80)], T0)
+    assert budget_decisions.updated_marks({}, [limit(79), limit(999, None)], T0) == {}
+    warned = budget_decisions.updated_marks({}, [limit(80)], T0)
     assert names(warned) == [("warned", False)]
-    assert budget_decisions.marked(warned, [limit(99)], after(9)) is warned
-    exceeded = budget_decisions.marked(warned, [limit(100)], after(10))
+    assert budget_decisions.updated_marks(warned, [limit(99)], after(9)) is warned
+    exceeded = budget_decisions.updated_marks(warned, [limit(100)], after(10))
     assert names(exceeded) == [("exceeded", False), ("warned", True)]
     assert exceeded["day.cost.exceeded"].at == after(10)
-    assert names(budget_decisions.marked({}, [limit(500)], T0)) == [("exceeded", False), ("warned", True)]
+    assert names(budget_decisions.updated_marks({}, [limit(500)], T0)) == [("exceeded", False), ("warned", True)]
 
 
 def test_raised_limit_and_a_window_that_moves_on_clear_what_was_reached() -> None:
@@ -236,13 +238,13 @@ def test_raised_limit_and_a_window_that_moves_on_clear_what_was_reached() -> Non
 
     A limit that is no longer exceeded may be reached again.
     """
-    exceeded = budget_decisions.marked({}, [limit(100)], T0)
-    still = budget_decisions.marked(exceeded, [limit(130, 120)], after(5))
+    exceeded = budget_decisions.updated_marks({}, [limit(100)], T0)
+    still = budget_decisions.updated_marks(exceeded, [limit(130, 120)], after(5))
     assert (still["day.cost.exceeded"].at, still["day.cost.exceeded"].limit) == (T0, 120)
-    raised = budget_decisions.marked(exceeded, [limit(100, 125)], after(5))
+    raised = budget_decisions.updated_marks(exceeded, [limit(100, 125)], after(5))
     assert names(raised) == [("warned", False)]
-    assert names(budget_decisions.marked(exceeded, [limit(99)], after(5))) == [("warned", True)]
-    assert names(budget_decisions.marked(exceeded, [limit(69)], after(5))) == []
+    assert names(budget_decisions.updated_marks(exceeded, [limit(99)], after(5))) == [("warned", True)]
+    assert names(budget_decisions.updated_marks(exceeded, [limit(69)], after(5))) == []
 
 
 def test_agent_is_stopped_after_the_time_to_end_its_work() -> None:
@@ -295,7 +297,7 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
     book.change_summary("p1.sbx-1", None, 4)
     assert book.uses_of("p1") == []
-    assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 4
+    assert budget_ledger.usage_of_task(book.task("p1", "t", T0).value).turns == 4
     assert list(book.known_tasks()) == [("p1", "t")]
 
 
@@ -306,13 +308,13 @@ def test_use_of_a_task_does_not_decrease_if_the_monitor_has_lost_events() -> Non
     """
     book = BudgetState(HerdBudgets())
     book.change_summary("p1.sbx-1", summary(5, turns=40), 1)
-    charged = budget_ledger.charged(book.project("p1").value, book.uses_of("p1"), T0)
+    charged = budget_ledger.with_charges(book.project("p1").value, book.uses_of("p1"), T0)
     book.change_summary("p1.sbx-1", summary(9, turns=3), 2)
-    assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 40
+    assert budget_ledger.usage_of_task(book.task("p1", "t", T0).value).turns == 40
     restarted = BudgetState(HerdBudgets())
     restarted.change_summary("p1.sbx-1", summary(9, turns=3), 2)
     restarted.change_ledger(charged.key, charged.model_dump_json(exclude_defaults=True).encode(), 3)
-    assert budget_ledger.used_by(restarted.task("p1", "t", T0).value).turns == 40
+    assert budget_ledger.usage_of_task(restarted.task("p1", "t", T0).value).turns == 40
 
 
 async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_broker() -> None:
@@ -361,7 +363,7 @@ def test_herd_has_used_what_all_projects_have() -> None:
     """The limits of the herd come from its own ledger, else from the settings."""
     book = BudgetState(HerdBudgets.model_validate("herd.day.turns=10"))
     for name, turns in (("p1", 3), ("p2", 4)):
-        found = budget_ledger.charged(ProjectLedger(project=name), [use(UsedByKind(turns=turns))], T0)
+        found = budget_ledger.with_charges(ProjectLedger(project=name), [use(UsedByKind(turns=turns))], T0)
         book.change_ledger(f"{name}.ledger", found.model_dump_json(exclude_defaults=True).encode(), 1)
     assert [(one.used, one.limit) for one in book.limits_of_herd(T0) if one.limit] == [(7, 10)]
 

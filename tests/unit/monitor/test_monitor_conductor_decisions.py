@@ -12,7 +12,7 @@ from monitor.conductor.conductor_ledger import MAX_FILES_OF_PAIR, MAX_FINDINGS, 
 from monitor.conductor.evidence import ProjectData
 from monitor.conductor.members import TaskContext
 from monitor.conductor.policy import ConductorPolicy
-from monitor.conductor.report_handler import MAX_REPLY, fitting, report_of
+from monitor.conductor.report_handler import MAX_REPLY, fit_reports, report_of
 from sandherd.contracts.requests.monitor_report import HindranceView, MonitorReport, ProjectReport
 from sandherd.settings import Settings
 from tests.unit.monitor.conductor_scopes import NO_CONTEXT, PROJECT, World, at, edit, summary
@@ -236,9 +236,9 @@ def test_the_score_is_one_without_findings_and_falls_with_each() -> None:
 def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: Desk) -> None:
     """A project without findings has no report. Then each change is reported, the next one after a minute."""
     desk.put(summary("sbx-1"))
-    assert project_report.report_waits(desk.ledger, assessed(desk, 100)) is None
+    assert project_report.seconds_until_report(desk.ledger, assessed(desk, 100)) is None
     desk.put(*pair())
-    assert project_report.report_waits(desk.ledger, assessed(desk, 100)) == 0
+    assert project_report.seconds_until_report(desk.ledger, assessed(desk, 100)) == 0
     desk.ledger = project_report.add_report(desk.ledger, assessed(desk, 100))
     (output,) = desk.taken()
     report = json.loads(output.data)
@@ -249,10 +249,10 @@ def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: D
         1,
     )
     assert report["reasons"] == ["sbx-2 and sbx-1 edit the same file"]
-    assert project_report.report_waits(desk.ledger, assessed(desk, 110)) is None
+    assert project_report.seconds_until_report(desk.ledger, assessed(desk, 110)) is None
     desk.put(summary("sbx-2", edit("a.py", (1, 2)), began=10))
-    assert project_report.report_waits(desk.ledger, assessed(desk, 110)) == 50
-    assert project_report.report_waits(desk.ledger, assessed(desk, 160)) == 0
+    assert project_report.seconds_until_report(desk.ledger, assessed(desk, 110)) == 50
+    assert project_report.seconds_until_report(desk.ledger, assessed(desk, 160)) == 0
 
 
 def assessed(desk: Desk, seconds: float) -> Any:
@@ -335,8 +335,8 @@ def test_reports_of_all_projects_fit_in_a_reply() -> None:
         "finding_count": 30,
     }
     reports = [ProjectReport(project=f"p{number}", **known) for number in range(100)]
-    shown = fitting(reports)
-    assert fitting(reports[:2]) == reports[:2]
+    shown = fit_reports(reports)
+    assert fit_reports(reports[:2]) == reports[:2]
     assert len(MonitorReport(mode="report", projects=shown).model_dump_json()) < MAX_REPLY + 64 * 1024
     assert {(one.finding_count, one.status, bool(one.findings)) for one in shown} == {(30, "conflicted", True)}
 

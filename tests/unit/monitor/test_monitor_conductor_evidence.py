@@ -190,13 +190,13 @@ def test_the_work_of_a_change_does_not_depend_on_the_herd() -> None:
         world = World()
         for number in range(3, others):
             world.put(summary(f"sbx-{number}", edit(f"file-{number}.py"), title=f"Work on part {number}", began=number))
-        before = world.scope.index.compared
+        before = world.scope.index.comparison_count
         world.put(summary("sbx-1", edit("a.py"), title=TITLE))
         world.put(summary("sbx-2", edit("a.py"), edit("b.py"), title=TITLE, began=10))
         for _again in range(10):
             world.put(summary("sbx-2", edit("a.py"), edit("b.py"), title=TITLE, began=10))
             seen(world, "sbx-2")
-        return world.scope.index.compared - before
+        return world.scope.index.comparison_count - before
 
     assert work(30) == work(3000) == 21
 
@@ -213,7 +213,7 @@ def test_members_that_leave_are_in_no_index() -> None:
     postings = [value._members for name, value in vars(index).items() if hasattr(value, "_members")]
     assert not any(postings)
     assert not index.members
-    assert not index._alike
+    assert not index._similar_titles
 
 
 def test_ignored_files_and_plain_paths() -> None:

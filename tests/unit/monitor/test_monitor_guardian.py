@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from monitor.evaluation import first_found
+from monitor.evaluation import first_finding
 from monitor.facts import ObservedEvent
-from monitor.guardian import NextCommand, outcome, sent, steer, to_send
+from monitor.guardian import NextCommand, after_command, command_to_send, outcome, steer
 from monitor.rule_set import RuleSet
 from monitor.sandbox_state import SandboxActivity
 from monitor.state_fold import fold, step
@@ -29,7 +29,7 @@ def folded(events: Iterable[ObservedEvent], state: SandboxActivity | None = None
 
 def looping(state: SandboxActivity, rules: RuleSet) -> object:
     """The loop rule and the pattern that it finds, if any."""
-    return first_found([rule for rule in rules.guardian if rule.name == "loop"], state, state.last_sign_at)
+    return first_finding([rule for rule in rules.guardian if rule.name == "loop"], state, state.last_sign_at)
 
 
 def decided(story: Story, state: SandboxActivity, now: datetime, rules: RuleSet) -> tuple[ObservedEvent, str]:
@@ -245,12 +245,12 @@ def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, rules: Rule
     state = folded(story.loop(4))
     event, message = decided(story, state, after(0), rules)
     state = folded([event], state)
-    assert to_send(state, after(0)) is NextCommand.MESSAGE
-    state = sent(state, NextCommand.MESSAGE, after(0))
-    assert to_send(state, after(9)) is None
-    assert to_send(state, after(10)) is NextCommand.MESSAGE
+    assert command_to_send(state, after(0)) is NextCommand.MESSAGE
+    state = after_command(state, NextCommand.MESSAGE, after(0))
+    assert command_to_send(state, after(9)) is None
+    assert command_to_send(state, after(10)) is NextCommand.MESSAGE
     taken = story.seen("message.queued", 1, message_id=message, content_length=1)
-    assert to_send(folded([taken], state), after(99)) is None
+    assert command_to_send(folded([taken], state), after(99)) is None
 
 
 def test_own_event_read_again_changes_nothing(story: Story, rules: RuleSet, after: After) -> None:

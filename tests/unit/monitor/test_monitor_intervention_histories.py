@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from monitor.facts import ObservedEvent
-from monitor.guardian import NextCommand, outcome, sent, steer, to_send
+from monitor.guardian import NextCommand, after_command, command_to_send, outcome, steer
 from monitor.herd import Herd
 from monitor.intervention_ladder import STEPS, rank
 from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.sandbox_state import SandboxActivity
-from monitor.snapshot import merged, pack, unpack
+from monitor.snapshot import merge_herds, pack, unpack
 from monitor.state_fold import fold, step
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, SteeringStep
 from sandherd.contracts.names import DerivedIds
@@ -197,7 +197,7 @@ class Played:
         decision = steer(self.state, self.now, self.rules, IDS)
         if decision is not None and decision.steering is not None:
             self._decide(decision.steering)
-        needed = to_send(self.state, self.now)
+        needed = command_to_send(self.state, self.now)
         if needed is None:
             return
         steering = self.state.steering
@@ -206,7 +206,7 @@ class Played:
         self.commands[steering.correlation, needed] += 1
         self.pending.append((needed, steering))
         self.may_be_killed()
-        self.state = sent(self.state, needed, self.now)
+        self.state = after_command(self.state, needed, self.now)
 
     def _decide(self, steering: Any) -> None:
         assert self.state is not None
@@ -246,7 +246,7 @@ class Played:
         if self.random.random() < 0.5:
             [key], count = herd.live, self.random.choice([1, 3, 8, 64])
             earlier = Herd(max(0, self.read - self.random.randrange(30)))
-            herd = merged([earlier, herd], PartitionId(count, partition_of(*key, count)), self.rules)
+            herd = merge_herds([earlier, herd], PartitionId(count, partition_of(*key, count)), self.rules)
         self.read = herd.position
         [self.state] = herd.live.values()
 

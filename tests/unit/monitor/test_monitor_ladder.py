@@ -10,7 +10,7 @@ import pytest
 
 from monitor import decision_events
 from monitor.facts import ObservedEvent
-from monitor.guardian import GuardianDecision, NextCommand, next_command, outcome, sent, steer, to_send
+from monitor.guardian import GuardianDecision, NextCommand, after_command, command_to_send, next_command, outcome, steer
 from monitor.herd import Herd
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import MAX_INTERVENTIONS, SandboxActivity
@@ -201,12 +201,12 @@ def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> Non
         decision = decide(state, rules)
         if decision is not None:
             assert decision.steering is None
-            found.append((decision.pattern.count, decision.reached))
+            found.append((decision.pattern.count, decision.step))
             event = story.seen(
                 "monitor.guardian_analysed",
                 rule="loop",
                 needs_steering=False,
-                steering_type=decision.reached,
+                steering_type=decision.step,
                 pattern=decision.pattern.key,
                 pattern_began=decision.pattern.began,
             )
@@ -238,11 +238,11 @@ def test_pause_is_commanded_and_then_an_approval_is_requested(story: Story, afte
     """The approval is requested once the sandbox is paused; each command is repeated until it is carried out."""
     state = paused_by_ladder(story)
     assert next_command(state) is NextCommand.PAUSE
-    state = sent(state, NextCommand.PAUSE, after(10))
-    assert to_send(state, after(19)) is None
-    assert to_send(state, after(20)) is NextCommand.PAUSE
+    state = after_command(state, NextCommand.PAUSE, after(10))
+    assert command_to_send(state, after(19)) is None
+    assert command_to_send(state, after(20)) is NextCommand.PAUSE
     state = folded([story.seen("sandbox.paused", 21, runtime="x")], state)
-    assert to_send(state, after(21)) is NextCommand.APPROVAL
+    assert command_to_send(state, after(21)) is NextCommand.APPROVAL
     state = request_data(story, state)
     assert (next_command(state), outcome(state, LADDER), decide(state)) == (None, None, None)
 
@@ -324,10 +324,10 @@ def test_sandbox_that_can_not_be_paused_is_undelivered(story: Story) -> None:
 
 def test_agent_that_ends_before_its_pause_is_not_paused(story: Story) -> None:
     """A pause command that may be under way is cancelled before the outcome is published."""
-    state = sent(paused_by_ladder(story), NextCommand.PAUSE, story_time(story))
+    state = after_command(paused_by_ladder(story), NextCommand.PAUSE, story_time(story))
     state = folded([story.seen("agent.completed", 3)], state)
     assert (next_command(state), outcome(state, LADDER)) == (NextCommand.RESUME, None)
-    state = sent(state, NextCommand.RESUME, story_time(story))
+    state = after_command(state, NextCommand.RESUME, story_time(story))
     assert (next_command(state), outcome(state, LADDER)) == (None, "finished")
 
 
@@ -363,7 +363,7 @@ def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> N
     state = folded([story.seen("agent.file_edited", **edit), story.seen("agent.completed", 2, exit_code=0)])
     decision = decide(state)
     assert decision is not None
-    assert (decision.pattern.rule, decision.reached, decision.steering) == ("unverified_end", "observe", None)
+    assert (decision.pattern.rule, decision.step, decision.steering) == ("unverified_end", "observe", None)
 
 
 def test_finding_about_a_finished_agent_is_published_once_and_nothing_is_sent(story: Story) -> None:
@@ -374,6 +374,6 @@ def test_finding_about_a_finished_agent_is_published_once_and_nothing_is_sent(st
     found = decide(state)
     assert found is not None
     assert (found.pattern.rule, found.steering) == ("unverified_end", None)
-    data = decision_events.analysed(found)
+    data = decision_events.analysis_event(found)
     published = story.seen("monitor.guardian_analysed", 9, **data.model_dump(exclude={"type"}))
     assert decide(folded([published], state)) is None

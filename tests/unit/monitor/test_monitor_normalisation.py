@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from monitor.facts import EndedCall
-from monitor.normalisation import HEAD, TAIL, cause_digest, input_digest, normalised, result_digest, tool_label
+from monitor.normalisation import HEAD, TAIL, cause_digest, input_digest, normalised_text, result_digest, tool_label
 from monitor.polling_calls import is_poll
 from monitor.state_fold import fold
 
@@ -65,7 +65,7 @@ DIFFERENT = [
 @pytest.mark.parametrize(("one", "other"), EQUAL)
 def test_results_that_differ_by_chance_are_equal(one: str, other: str) -> None:
     """Times, durations, ids, hashes, addresses, paths and escapes are left out."""
-    assert normalised(one) == normalised(other)
+    assert normalised_text(one) == normalised_text(other)
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
@@ -143,8 +143,8 @@ def test_beginning_and_end_of_a_long_result_are_compared() -> None:
     assert result_digest(f"a{middle}b") != result_digest(f"a{middle}c")
     assert result_digest(f"a{middle}b") != result_digest(f"c{middle}b")
     for hostile in ("1" * 10**6, "a1" * 10**6, "1:11:" * 10**5, "/tmp/" * 10**5, "\x1b[" * 10**5, "jan 1 " * 10**5):
-        assert len(normalised(hostile)) <= 2 * (HEAD + TAIL)
-    assert normalised("\ud800 x") == normalised("\ud800 x")
+        assert len(normalised_text(hostile)) <= 2 * (HEAD + TAIL)
+    assert normalised_text("\ud800 x") == normalised_text("\ud800 x")
 
 
 @pytest.mark.parametrize(
@@ -231,4 +231,4 @@ def test_name_of_a_tool_in_a_message_is_a_name() -> None:
 )
 def test_what_is_not_searched_for_could_not_be_found(text: str, expected: bytes) -> None:
     """Times since 1970 are found in a result of numbers only, and digests only where letters are beside digits."""
-    assert normalised(text) == expected
+    assert normalised_text(text) == expected

@@ -93,12 +93,12 @@ def test_only_wanted_and_recent_notices_are_due() -> None:
     pending: dict[UUID, Notice] = {}
     for event in (retry(1), outcome(2, "ignored"), retry(3)):
         notices.fold(pending, event)
-    both = notices.due(pending.values(), KINDS, T0 + MAX_AGE)
+    both = notices.due_notices(pending.values(), KINDS, T0 + MAX_AGE)
     assert [notice.cause for notice in both] == [identifier(1), identifier(2), identifier(3)]
-    one = notices.due(pending.values(), {NotificationKind.INTERVENTION_FAILED}, T0)
+    one = notices.due_notices(pending.values(), {NotificationKind.INTERVENTION_FAILED}, T0)
     assert [notice.cause for notice in one] == [identifier(2)]
-    assert notices.due(pending.values(), (), T0) == []
-    assert notices.due(pending.values(), KINDS, T0 + MAX_AGE + timedelta(seconds=1)) == []
+    assert notices.due_notices(pending.values(), (), T0) == []
+    assert notices.due_notices(pending.values(), KINDS, T0 + MAX_AGE + timedelta(seconds=1)) == []
 
 
 def test_pending_notices_are_limited() -> None:

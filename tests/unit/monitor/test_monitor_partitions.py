@@ -23,7 +23,7 @@ from monitor.partition_plan import (
     table_of,
 )
 from monitor.rule_set import ALL
-from monitor.snapshot import is_due, merged, replaced, sources
+from monitor.snapshot import is_due, merge_herds, snapshot_sets, unneeded_snapshots
 from sandherd.bus.lease import Lease
 
 COUNT = 8
@@ -128,9 +128,9 @@ def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.
     assert (shares.problem(), shares.warning()) == (None, None)
     monkeypatch.setattr("monitor.partition_leases.time.monotonic", lambda: now + 3 * TTL + 1)
     assert shares.problem() == "no replica was seen to hold partition 0, 1 of 2"
-    shares.note(PartitionTable(2, {PartitionId(2, 1): "other"}))
+    shares.record_holders(PartitionTable(2, {PartitionId(2, 1): "other"}))
     assert (shares.problem(), shares.warning()) == ("no replica was seen to hold partition 0 of 2", None)
-    shares.note(PartitionTable(8, {PartitionId(8, 1): "other"}))
+    shares.record_holders(PartitionTable(8, {PartitionId(8, 1): "other"}))
     assert (shares.problem(), shares.warning()) == (None, "a replica with 8 partitions still runs, and this one has 2")
 
 
@@ -182,12 +182,12 @@ def herd_of(position: int, *names: str) -> Herd:
 def test_snapshot_with_the_fewest_unread_events_is_used() -> None:
     """Of another layout all snapshots are needed; that of a version without partitions is one of a layout."""
     own, old = PartitionId(2, 1), [PartitionId(3, number) for number in range(3)]
-    assert sources({}, own) == []
-    assert sources({UNDIVIDED: 5}, own) == [[UNDIVIDED]]
-    assert sources({own: 9, UNDIVIDED: 5}, own) == [[own], [UNDIVIDED]]
-    assert sources({own: 9, **dict.fromkeys(old, 12)}, own) == [old, [own]]
-    assert sources({own: 9, **dict.fromkeys(old[:2], 12)}, own) == [[own]]
-    assert sources({own: 9, old[0]: 8, old[1]: 50, old[2]: 50}, own) == [[own], old]
+    assert snapshot_sets({}, own) == []
+    assert snapshot_sets({UNDIVIDED: 5}, own) == [[UNDIVIDED]]
+    assert snapshot_sets({own: 9, UNDIVIDED: 5}, own) == [[own], [UNDIVIDED]]
+    assert snapshot_sets({own: 9, **dict.fromkeys(old, 12)}, own) == [old, [own]]
+    assert snapshot_sets({own: 9, **dict.fromkeys(old[:2], 12)}, own) == [[own]]
+    assert snapshot_sets({own: 9, old[0]: 8, old[1]: 50, old[2]: 50}, own) == [[own], old]
 
 
 def test_partition_begins_with_its_sandboxes_of_all_former_ones() -> None:
@@ -195,7 +195,7 @@ def test_partition_begins_with_its_sandboxes_of_all_former_ones() -> None:
     names = [f"sbx-{number}" for number in range(40)]
     parts = [herd_of(100 + one, *(name for name in names if PartitionId(3, one).has("p1", name))) for one in range(3)]
     parts[2].remove(("p1", next(iter(parts[2].live))[1]))
-    herds = [merged(parts, PartitionId(2, number), ALL) for number in range(2)]
+    herds = [merge_herds(parts, PartitionId(2, number), ALL) for number in range(2)]
     assert {herd.position for herd in herds} == {100}
     assert sorted(key[1] for herd in herds for key in (*herd.live, *herd.ended)) == sorted(names)
     for number, herd in enumerate(herds):
@@ -207,17 +207,17 @@ def test_partition_begins_with_its_sandboxes_of_all_former_ones() -> None:
 
 def test_many_events_are_saved_early_if_that_is_cheap() -> None:
     """A successor reads few events then; large snapshots are saved every 15 s, and take a small part of the CPU."""
-    assert not is_due(unsaved=0, since=60, took=0)
-    assert is_due(unsaved=1, since=15, took=0.5)
-    assert not is_due(unsaved=2999, since=14, took=0.001)
-    assert is_due(unsaved=3000, since=3, took=0.005)
-    assert not is_due(unsaved=3000, since=2, took=0.005)
-    assert not is_due(unsaved=9000, since=9, took=0.2)
+    assert not is_due(unsaved=0, seconds=60, cpu_seconds=0)
+    assert is_due(unsaved=1, seconds=15, cpu_seconds=0.5)
+    assert not is_due(unsaved=2999, seconds=14, cpu_seconds=0.001)
+    assert is_due(unsaved=3000, seconds=3, cpu_seconds=0.005)
+    assert not is_due(unsaved=3000, seconds=2, cpu_seconds=0.005)
+    assert not is_due(unsaved=9000, seconds=9, cpu_seconds=0.2)
 
 
 def test_snapshots_of_a_former_layout_are_deleted_when_all_partitions_have_their_own() -> None:
     """They stay while a partition has no snapshot yet, or only an older one."""
     old = {UNDIVIDED: 50}
-    assert replaced(old | {PartitionId(2, 0): 60}, 2) == []
-    assert replaced(old | {PartitionId(2, 0): 60, PartitionId(2, 1): 40}, 2) == []
-    assert replaced(old | {PartitionId(2, 0): 60, PartitionId(2, 1): 50}, 2) == [UNDIVIDED]
+    assert unneeded_snapshots(old | {PartitionId(2, 0): 60}, 2) == []
+    assert unneeded_snapshots(old | {PartitionId(2, 0): 60, PartitionId(2, 1): 40}, 2) == []
+    assert unneeded_snapshots(old | {PartitionId(2, 0): 60, PartitionId(2, 1): 50}, 2) == [UNDIVIDED]

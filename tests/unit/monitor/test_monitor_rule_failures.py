@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monitor.evaluation import RuleFailedError, disabled
+from monitor.evaluation import RuleFailedError, without_rule
 from monitor.facts import Facts, Observation
 from monitor.guardian import GuardianDecision, outcome, steer
 from monitor.herd import Herd
@@ -195,7 +195,7 @@ def test_nudge_of_a_rule_that_is_not_evaluated_any_more_ends_with_its_delivery(
         assert read is not None
         return [outcome(unread, folding), outcome(read, folding)]
 
-    failed = disabled(looped, RuleFailedError("loop", "decision", _raised()))
+    failed = without_rule(looped, RuleFailedError("loop", "decision", _raised()))
     assert after_both(looped, rules) == [None, None]
     assert after_both(failed, rules) == after_both(looped, without) == [None, "finished"]
 

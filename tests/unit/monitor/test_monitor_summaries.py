@@ -195,7 +195,7 @@ def test_ranges_are_the_changed_lines_without_context() -> None:
 def test_merged_ranges_cover_all_and_are_few(found: list[tuple[int, int]]) -> None:
     """Every changed line is in a range, ranges are in order and apart, and at most the maximum."""
     ranges = [(first, first + length) for first, length in found]
-    merged = file_edits.merged(ranges)
+    merged = file_edits.merge_ranges(ranges)
     assert len(merged) <= MAX_RANGES
     assert all(any(low <= first and last <= high for low, high in merged) for first, last in ranges)
     assert all(before[1] + 1 < after[0] for before, after in pairwise(merged))
@@ -229,12 +229,12 @@ def test_edits_of_a_file_are_one_with_its_count(story: Story) -> None:
 def test_edits_have_a_maximum_size(story: Story) -> None:
     """The last edits are stored; a path that is too long is left out."""
     events = [edited(story, f"{number:04}", content_sha256="00" * 32) for number in range(MAX_EDITS * 2)]
-    packed = reduce(file_edits.folded, events, b"")
+    packed = reduce(file_edits.after_edit, events, b"")
     assert len(packed) <= file_edits.MAX_BYTES
-    assert [one.path for one in file_edits.unpacked(packed)][-1] == "0399"
-    few = reduce(file_edits.folded, [edited(story, f"{number:03}") for number in range(MAX_EDITS + 5)], b"")
-    assert len(list(file_edits.unpacked(few))) == MAX_EDITS
-    assert file_edits.folded(few, edited(story, "p" * (file_edits.MAX_PATH + 1))) == few
+    assert [one.path for one in file_edits.unpack(packed)][-1] == "0399"
+    few = reduce(file_edits.after_edit, [edited(story, f"{number:03}") for number in range(MAX_EDITS + 5)], b"")
+    assert len(list(file_edits.unpack(few))) == MAX_EDITS
+    assert file_edits.after_edit(few, edited(story, "p" * (file_edits.MAX_PATH + 1))) == few
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -243,12 +243,12 @@ def test_edits_have_a_maximum_size(story: Story) -> None:
 def test_summary_is_due_after_a_change_and_not_too_often(story: Story) -> None:
     """A heartbeat is not a change."""
     herd = herd_after(story.seen("agent.started"))
-    assert [state.key for state in sandbox_summary.due(herd, {}, 0, 10)] == [KEY]
-    assert sandbox_summary.due(herd, {KEY: 0.0}, sandbox_summary.WRITE_EVERY - 0.1, 10) == []
-    assert sandbox_summary.due(herd, {KEY: 0.0}, sandbox_summary.WRITE_EVERY, 10) != []
+    assert [state.key for state in sandbox_summary.due_states(herd, {}, 0, 10)] == [KEY]
+    assert sandbox_summary.due_states(herd, {KEY: 0.0}, sandbox_summary.WRITE_EVERY - 0.1, 10) == []
+    assert sandbox_summary.due_states(herd, {KEY: 0.0}, sandbox_summary.WRITE_EVERY, 10) != []
     herd.changed.clear()
     herd.fold(replace(story.seen("agent.heartbeat"), number=9))
-    assert sandbox_summary.due(herd, {}, 0, 10) == []
+    assert sandbox_summary.due_states(herd, {}, 0, 10) == []
 
 
 @pytest.mark.parametrize("how", ["event", "record"])
@@ -263,7 +263,7 @@ def test_last_summary_of_an_ended_sandbox_is_due_until_it_is_written(story: Stor
     herd.position = story.number
     restored = unpack(*pack(herd, "1-a"), ALL)
     for one in (herd, restored):
-        (state,) = sandbox_summary.due(one, {KEY: 0.0}, 0, 10)
+        (state,) = sandbox_summary.due_states(one, {KEY: 0.0}, 0, 10)
         found = sandbox_summary.summary_of(state)
         assert (found.state, found.spending.input_tokens, found.edits) == ("ended", 4, ())
 

@@ -323,7 +323,7 @@ async def test_partition_does_not_begin_before_a_replica_of_the_stream_that_lags
     follower.add(part)
     for _ in range(20):
         await follower._read_for([part])
-    assert (begun, part.late, part.herd.position) == ([], True, 990)
+    assert (begun, part.is_late, part.herd.position) == ([], True, 990)
     stream.shown = 1000
     await follower._read_for([part])
     assert begun == [1000]

@@ -6,13 +6,13 @@ from functools import reduce
 from itertools import count
 from typing import Any
 
-from monitor.evaluation import part_of, pattern
+from monitor.evaluation import current_pattern, part_of
 from monitor.facts import Observation, ObservedEvent
 from monitor.rule_set import ALL
 from monitor.rules.rule import MAX_EVIDENCE, GuardianRule, Pattern
 from monitor.sandbox_state import SandboxActivity
 from monitor.state_fold import fold
-from monitor.tool_calls import closed
+from monitor.tool_calls import after_call_end
 from sandherd.contracts.events import EVENTS
 
 NAMES = ("loop", "cycle", "fan_out", "error_streak", "denials", "repeat_varied")
@@ -89,7 +89,7 @@ def evaluated(state: SandboxActivity, rule: str) -> Pattern | None:
         assert 0 < len(found.evidence) <= MAX_EVIDENCE
         text = one.steering_text(part_of(state, one, ALL))
         assert 40 < len(text) < 1000
-        seen = pattern(rule, state, ALL)
+        seen = current_pattern(rule, state, ALL)
         assert seen is not None
         assert seen.key == found.key
     return found
@@ -107,7 +107,11 @@ def obeyed(session: Session, rule: str, act: Callable[[], None]) -> list[bool | 
         assert before is not None
         assert state is not None
         closes = EVENTS[event.type].closes
-        call = closed(before, event, event.data, closes)[1] if closes is not None and event.data is not None else None
+        call = (
+            after_call_end(before, event, event.data, closes)[1]
+            if closes is not None and event.data is not None
+            else None
+        )
         if call is not None:
             repeated.append(one.is_repeated(found.key, part_of(state, one, ALL), Observation(event, call)))
     return repeated

@@ -25,7 +25,7 @@ async def test_failed_worker_archive_is_a_provider_fault(
     """If the process is killed, the fault is transient; without a worker it is `refused`. No failure is cached."""
     monkeypatch.setattr(worker_bundle, "_PACKER", (sys.executable, "-c", program))
     monkeypatch.setattr(worker_bundle, "_archives", {})
-    for make in (worker_bundle.packed, worker_bundle.cached_archive, worker_bundle.digest):
+    for make in (worker_bundle.pack, worker_bundle.cached_archive, worker_bundle.digest):
         with pytest.raises(ProviderError, match=expected_text) as failed:
             await make()
         assert failed.value.fault is fault

@@ -77,13 +77,21 @@ def test_key_is_shown_nowhere() -> None:
 @given(words=st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)))
 def test_argument_reaches_a_script_unchanged(words: list[str]) -> None:
     """A shell that splits the line yields the argument, whatever it contains."""
-    assert shlex.split(scripts.line("true", *words))[4:] == words
+    assert shlex.split(scripts.command_line("true", *words))[4:] == words
 
 
 @pytest.mark.parametrize("shell", ["/bin/sh", "bash"])
 @pytest.mark.parametrize(
     "script",
-    [scripts.SUPERVISE, scripts.READ_STATE, scripts.AWAIT, scripts.STOP, scripts.BOUNDED, scripts.SETUP, scripts.PLACE],
+    [
+        scripts.SUPERVISE,
+        scripts.READ_STATE,
+        scripts.AWAIT_RUN,
+        scripts.STOP,
+        scripts.RUN_COMMAND,
+        scripts.SETUP,
+        scripts.MOVE_UPLOADS,
+    ],
 )
 def test_scripts_are_valid_in_every_shell(shell: str, script: str) -> None:
     """No shell finds a mistake in a script."""
@@ -94,18 +102,18 @@ def test_scripts_are_valid_in_every_shell(shell: str, script: str) -> None:
 @pytest.mark.parametrize(
     ("output", "life"),
     [
-        ("runs 0\n", scripts.ProgramLife(0)),
-        ("runs 2\nalive\n", scripts.ProgramLife(2)),
-        ("runs 1\nended 137 1\nlast words\n", scripts.ProgramLife(1, ProgramEnd(137, True, "last words"))),
-        ("runs 1\nended x y\n", scripts.ProgramLife(1, ProgramEnd(None))),
-        ("runs 1\nlost 1\n", scripts.ProgramLife(1, ProgramEnd(None, True, "it ended without an exit status"))),
+        ("runs 0\n", scripts.DaytonaProgramState(0)),
+        ("runs 2\nalive\n", scripts.DaytonaProgramState(2)),
+        ("runs 1\nended 137 1\nlast words\n", scripts.DaytonaProgramState(1, ProgramEnd(137, True, "last words"))),
+        ("runs 1\nended x y\n", scripts.DaytonaProgramState(1, ProgramEnd(None))),
+        ("runs 1\nlost 1\n", scripts.DaytonaProgramState(1, ProgramEnd(None, True, "it ended without an exit status"))),
     ],
 )
-def test_state_of_script_is_parsed(output: str, life: scripts.ProgramLife) -> None:
+def test_state_of_script_is_parsed(output: str, life: scripts.DaytonaProgramState) -> None:
     """The script's output is parsed; any other output raises."""
-    assert scripts.life(output) == life
+    assert scripts.parse_state(output) == life
     with pytest.raises(ValueError, match="sh: not found"):
-        scripts.life("sh: not found")
+        scripts.parse_state("sh: not found")
 
 
 def test_end_of_a_program_survives_in_a_label() -> None:
@@ -187,4 +195,4 @@ def test_program_that_ends_during_a_look_has_its_exit_status(tmp_path: Path) -> 
         f"folder=$1\n{scripts.READ_STATE.replace(chr(10) + 'print_state() {', chr(10) + ends + 'print_state() {', 1)}"
     )
     done = subprocess.run(["/bin/sh", "-c", script, "sh", tmp_path], capture_output=True, text=True, check=True)
-    assert scripts.life(done.stdout) == scripts.ProgramLife(1, ProgramEnd(7, reason=""))
+    assert scripts.parse_state(done.stdout) == scripts.DaytonaProgramState(1, ProgramEnd(7, reason=""))

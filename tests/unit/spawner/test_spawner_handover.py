@@ -22,7 +22,7 @@ def test_connection_is_closed_if_its_coroutine_was_cancelled() -> None:
         handover = Handover()
         if number == 0:
             handover.abandon()
-        handover.put(near)
+        handover.add(near)
         if number == 1:
             handover.abandon()
     assert [near.fileno() < 0 for near, _ in pairs] == [True, True, False]

@@ -16,8 +16,7 @@ from sandherd.settings.kubernetes import Placement, Toleration
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, File
 from spawner.runtimes.kubernetes import manifests, network, rbac, states
-from spawner.runtimes.kubernetes.factory import kind as kind_of
-from spawner.runtimes.kubernetes.factory import sources
+from spawner.runtimes.kubernetes.factory import ingress_sources, pod_options
 from spawner.runtimes.kubernetes.manifests import PodOptions
 from spawner.runtimes.kubernetes.network import IngressRule
 from tests.doubles.kubernetes import schemas
@@ -251,7 +250,7 @@ def test_destination_must_be_valid_for_the_cluster(wrong: str) -> None:
 def test_ingress_is_limited_to_named_sources_and_ports() -> None:
     """A source is a network, or the pods of a namespace without the sandboxes of any herd."""
     named = ["10.1.0.0/16", "fd00::/8", "team", "team/app.kubernetes.io/name=web"]
-    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], entrance=IngressRule(named, [12000, 12001])))["spec"][
+    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], ingress=IngressRule(named, [12000, 12001])))["spec"][
         "ingress"
     ]
     assert rule["ports"] == [{"protocol": "TCP", "port": 12000}, {"protocol": "TCP", "port": 12001}]
@@ -271,12 +270,15 @@ def test_ingress_defaults_to_the_spawners_namespace(tmp_path: Path) -> None:
     """In a pod that is its own namespace; elsewhere that of sandboxes. `nobody` permits none."""
     own = tmp_path / "namespace"
     usual = Settings(sandbox_image="i")
-    assert sources(usual, "boxes", own) == ["boxes"]
+    assert ingress_sources(usual, "boxes", own) == ["boxes"]
     own.write_text("spawners\n")
-    assert sources(usual, "boxes", own) == ["spawners"]
-    assert sources(usual.model_copy(update={"kubernetes_ingress": frozenset({"b", "a"})}), "boxes", own) == ["a", "b"]
-    assert (kind_of(usual).closed, kind_of(usual).ports) == (False, (12000, 12001))
-    assert kind_of(usual.model_copy(update={"kubernetes_ingress": frozenset({"nobody"})})).closed
+    assert ingress_sources(usual, "boxes", own) == ["spawners"]
+    assert ingress_sources(usual.model_copy(update={"kubernetes_ingress": frozenset({"b", "a"})}), "boxes", own) == [
+        "a",
+        "b",
+    ]
+    assert (pod_options(usual).closed, pod_options(usual).ports) == (False, (12000, 12001))
+    assert pod_options(usual.model_copy(update={"kubernetes_ingress": frozenset({"nobody"})})).closed
     assert valid(network.policy("h1", "nats://10.1.2.3", []))["spec"]["ingress"] == []
 
 
@@ -289,7 +291,7 @@ def test_ingress_source_must_be_valid_for_the_cluster(wrong: str) -> None:
 
 def test_url_of_a_pod_has_its_address() -> None:
     """An IPv6 address is in brackets in a URL."""
-    assert [states.host({"status": status}) for status in ({}, {"podIP": "10.0.0.7"}, {"podIP": "fd00::7"})] == [
+    assert [states.url_host({"status": status}) for status in ({}, {"podIP": "10.0.0.7"}, {"podIP": "fd00::7"})] == [
         *(None, "10.0.0.7", "[fd00::7]")
     ]
 
@@ -316,7 +318,7 @@ def test_every_setting_reaches_the_pods() -> None:
         kubernetes_service_account="sandboxes",
         kubernetes_placements={"heavy": PLACEMENT},
     )
-    spec = valid(manifests.pod(SPEC, kind_of(settings, OWNER)))["spec"]
+    spec = valid(manifests.pod(SPEC, pod_options(settings, OWNER)))["spec"]
     (container,) = spec["containers"]
     assert (container["image"], container["imagePullPolicy"]) == ("image:1", "Always")
     assert container["resources"]["limits"]["ephemeral-storage"] == "512Mi"

@@ -162,6 +162,6 @@ def test_a_pod_that_does_not_come_to_run_says_why(
     status: dict[str, Any], fault: ProviderFault, hopeless: bool, expected_text: list[str]
 ) -> None:
     """The result also states whether it can still come to run."""
-    found = states.waiting(pod(status, None))
+    found = states.wait_reason(pod(status, None))
     assert (found.fault, found.hopeless) == (fault, hopeless)
-    assert all(word in found.why for word in expected_text), found.why
+    assert all(word in found.reason for word in expected_text), found.reason

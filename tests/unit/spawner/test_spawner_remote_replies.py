@@ -8,7 +8,7 @@ from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxState, Command, ProviderError, ProviderFault
 from spawner.runtimes.remote import replies, scripts
-from spawner.runtimes.remote.faults import fault_of, refusal, without_keys
+from spawner.runtimes.remote.faults import fault_of, mask_keys, refusal
 from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.scripts import CommandOutcome, ProgramState
 
@@ -41,7 +41,7 @@ def test_runtime_is_read_as_a_sandbox(
     fields: dict[str, Any], look: ProgramState | None, state: BoxState, alive: bool, memory: bool | None
 ) -> None:
     """The API's state of its pod and the files in it are combined."""
-    box = replies.box(runtime(**fields), look, paused_is_aside=False)
+    box = replies.box(runtime(**fields), look, paused_is_quarantined=False)
     assert (box.name, box.labels, box.state, box.alive) == ("sbx-one", {HERD: "0123456789abcdef"}, state, alive)
     assert (None if box.end is None else box.end.out_of_memory) is memory
     assert box.end is None or (box.runs >= 1 and box.end.reason)
@@ -78,11 +78,11 @@ def test_memory_is_requested_in_steps(memory: int, size: int | None) -> None:
     """The smallest sufficient size is requested; more than the largest is refused."""
     limits = SandboxLimits(memory_mb=memory)
     if size is not None:
-        assert replies.factor(limits, 1, 4) == size
-        assert replies.factor(limits, 4, 4) == max(4, size)
+        assert replies.resource_factor(limits, 1, 4) == size
+        assert replies.resource_factor(limits, 4, 4) == max(4, size)
         return
     with pytest.raises(ProviderError) as caught:
-        replies.factor(limits, 1, 4)
+        replies.resource_factor(limits, 1, 4)
     assert caught.value.fault is ProviderFault.REFUSED
 
 
@@ -128,7 +128,7 @@ def test_retry_after_is_read_in_seconds(header: str, wait: float | None) -> None
 def test_key_in_a_reply_is_redacted() -> None:
     """A key is redacted in each form of a reply."""
     for text in ("X-API-Key: ah-0123456789", '{"session_api_key": "ah-0123456789"}', "api_key=ah-0123456789"):
-        assert "ah-0123456789" not in without_keys(text)
+        assert "ah-0123456789" not in mask_keys(text)
 
 
 def test_output_of_a_command_is_limited() -> None:
@@ -136,11 +136,11 @@ def test_output_of_a_command_is_limited() -> None:
     command = Command(argv=["true"], seconds=5, max_output=4)
     outcome = CommandOutcome.read("0 6\nYWJjZA==\nZWY=\n")
     assert (outcome.out, outcome.err) == (b"abcd", b"ef")
-    ran = outcome.ran(command, 1)
-    assert (ran.code, ran.out, ran.err, ran.cut) == (0, b"abcd", b"", True)
-    assert CommandOutcome.read("124 0\n\n\n").ran(command, 1).code == 124
-    assert CommandOutcome.read("124 0\n\n\n").ran(command, 6).timed_out
-    assert CommandOutcome.read("none 0\n\n\n").ran(command, 1).timed_out
+    result = outcome.result(command, 1)
+    assert (result.code, result.out, result.err, result.cut) == (0, b"abcd", b"", True)
+    assert CommandOutcome.read("124 0\n\n\n").result(command, 1).code == 124
+    assert CommandOutcome.read("124 0\n\n\n").result(command, 6).timed_out
+    assert CommandOutcome.read("none 0\n\n\n").result(command, 1).timed_out
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_state_of_a_program_is_read_in_any_order() -> None:
 
 def test_arguments_of_a_command_are_quoted_for_the_shell() -> None:
     """Quotes, spaces and equals signs are unchanged."""
-    line = scripts.running(Command(argv=["a=b", "it's $(id)"], environment={"A": "'x y'"}), "/f")
+    line = scripts.run_command(Command(argv=["a=b", "it's $(id)"], environment={"A": "'x y'"}), "/f")
     assert "'A='\"'\"'x y'\"'\"''" in line
     assert "'it'\"'\"'s $(id)'" in line
     assert """'exec "$@"' sh a=b""" in line

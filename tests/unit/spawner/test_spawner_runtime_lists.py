@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spawner.runtimes.boxes.runtime import patiently
+from spawner.runtimes.boxes.runtime import restarting_changes
 from spawner.runtimes.contract import ObservedSandbox, RuntimeFailedError, RuntimeFault
 from spawner.sandboxes.inventory import list_runtimes
 from tests.patience import PATIENCE
@@ -47,7 +47,7 @@ async def test_watch_continues_after_an_unreadable_reply() -> None:
             raise ValueError("half a line")
         yield "sbx-1"
 
-    news = patiently(changes, 0)
+    news = restarting_changes(changes, 0)
     async with asyncio.timeout(PATIENCE):
         assert await anext(news) == "sbx-1"
     await news.aclose()  # type: ignore[attr-defined]  # it is a generator

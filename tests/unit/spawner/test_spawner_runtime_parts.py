@@ -178,7 +178,7 @@ def test_control_groups_of_version_1(tmp_path: Path) -> None:
     own = "4:memory:/mine\n8:pids:/\n0::/\n"
     (tmp_path / "memory" / "mine" / "herd").mkdir(parents=True)
     (tmp_path / "memory" / "mine" / "herd" / "memory.limit_in_bytes").touch()
-    groups = cgroups.find("herd", tmp_path, own)
+    groups = cgroups.open_groups("herd", tmp_path, own)
     assert groups.memory == tmp_path / "memory" / "mine" / "herd"
     assert groups.pids is None
     (groups.memory / "sbx-1").mkdir()
@@ -190,7 +190,7 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     """Groups are created where the kernel allows it; the limits and the count of kills have other names."""
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     (tmp_path / "mine").mkdir()
-    groups = cgroups.find("herd", tmp_path, "0::/mine\n")
+    groups = cgroups.open_groups("herd", tmp_path, "0::/mine\n")
     assert groups.memory == groups.pids == tmp_path / "mine" / "herd"
     groups.make("sbx-1", kernel_limits.for_group(SandboxLimits(memory_mb=64, processes=9)))
     folder = tmp_path / "mine" / "herd" / "sbx-1"
@@ -198,10 +198,10 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     assert (folder / "pids.max").read_text() == "9"
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
     assert groups.oom_kills("sbx-1") == 2
-    assert groups.freeze_requested("sbx-1") is None
+    assert groups.is_freeze_requested("sbx-1") is None
     for frozen in (True, False):
         groups.set_frozen("sbx-1", frozen)
-        assert groups.freeze_requested("sbx-1") is frozen
+        assert groups.is_freeze_requested("sbx-1") is frozen
 
 
 def test_names_lead_nowhere_else(tmp_path: Path) -> None:
@@ -324,10 +324,10 @@ def test_a_directory_in_place_of_a_secret_is_replaced(tmp_path: Path) -> None:
     """An agent owns the directory of its state: what it plants there does not prevent its recovery."""
     place = SandboxDirectory(tmp_path / "sbx-1")
     place.make()
-    (place.offer / "below").mkdir(parents=True)
-    place.write_secret(place.offer, "offered")
-    assert place.offer.read_text() == "offered"
-    assert [path.name for path in place.state.iterdir()] == [place.offer.name]
+    (place.previous_file / "below").mkdir(parents=True)
+    place.write_secret(place.previous_file, "offered")
+    assert place.previous_file.read_text() == "offered"
+    assert [path.name for path in place.state.iterdir()] == [place.previous_file.name]
 
 
 def test_a_box_has_the_files_with_which_its_worker_connects() -> None:

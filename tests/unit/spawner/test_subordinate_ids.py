@@ -76,7 +76,7 @@ def test_own_user_namespace_is_recognised_by_its_map(uid_map: str, found: range 
 
 def test_ids_shared_with_another_user_are_refused(tmp_path: Path) -> None:
     """The user's own entry does not count; the error names what to change."""
-    users = SandboxUsers(300_001, 1_999, tmp_path, of_user=JOE.names)
+    users = SandboxUsers(300_001, 1_999, tmp_path, subordinate_names=JOE.names)
     map_of_joe = tmp_path / "self"
     map_of_joe.mkdir()
     for name in ("uid_map", "gid_map"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sandherd.cli.doctor.local_stack import check_identity
-from sandherd.cli.exit_status import status_of
+from sandherd.cli.exit_status import run_command
 from sandherd.client.doctor.check import CheckState
 from sandherd.lost_identity import lost_identity
 from sandherd.stack import ShutdownResult
@@ -37,7 +37,7 @@ def test_command_names_the_missing_keys_and_both_ways_on(
     words: list[str], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once: nothing is started, and no keys are created. Deleting data is not the only remedy."""
-    assert status_of(["--home", str(home), *words]) == 1
+    assert run_command(["--home", str(home), *words]) == 1
     assert capsys.readouterr().err == (
         f"sandherd: {home / 'identity'} is missing: it has the herd's keys, without which nats/ can't be used; "
         "restore identity/ from a backup of this herd; or, to begin a new herd without the history of this one, "
@@ -64,5 +64,5 @@ def test_down_that_could_not_end_sandboxes_names_the_missing_keys(
         return ShutdownResult(home=home, sandboxes_left=True)
 
     monkeypatch.setattr("sandherd.stack.down", left)
-    assert status_of(["--home", str(home), "down"]) == 1
+    assert run_command(["--home", str(home), "down"]) == 1
     assert f"{home / 'identity'} is missing" in capsys.readouterr().err

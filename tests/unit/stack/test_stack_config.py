@@ -8,7 +8,7 @@ import pytest
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import CONFIG_VARIABLE, Settings
 from sandherd.stack import control, down
-from sandherd.stack.home import Home, noted_config
+from sandherd.stack.home import Home, recorded_config
 from sandherd.stack.service_processes import check_runtimes
 from sandherd.stack.stack import Stack
 
@@ -45,13 +45,13 @@ async def test_down_forgets_only_the_settings_file(tmp_path: Path) -> None:
     home = started(tmp_path, {CONFIG_VARIABLE: str(tmp_path / "herd.yaml")})
     before = json.loads(home.context.read_text())
     await down(home.path)
-    assert noted_config(home) is None
+    assert recorded_config(home) is None
     assert json.loads(home.context.read_text()) == {name: before[name] for name in before if name != "config"}
 
 
 def test_stack_without_a_settings_file_notes_none(tmp_path: Path) -> None:
     """An empty variable counts as none."""
-    assert noted_config(started(tmp_path, {CONFIG_VARIABLE: ""})) is None
+    assert recorded_config(started(tmp_path, {CONFIG_VARIABLE: ""})) is None
 
 
 async def test_unknown_runtime_is_refused_before_anything_starts(tmp_path: Path) -> None:

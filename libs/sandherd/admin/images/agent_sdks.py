@@ -19,7 +19,7 @@ from sandherd.worker_bundle import WORKER
 SDKS: Final = f"{WORKER}/toolchains"
 """The folder of the SDKs in the image."""
 _SOURCE_ONLY: Final = ("func-timeout",)
-"""Packages that the locks need and that have no wheel; they have no compiled part, so any machine can build them."""
+"""Packages in the locks that have no wheel. They have no compiled part, so any machine can build them."""
 _COMPLETE_SCRIPT: Final = """"$python" -m venv --without-pip --symlinks {folder}
 "$python" -m compileall -q --invalidation-mode unchecked-hash {folder}/lib || true
 chmod -R go+rX {folder}
@@ -28,7 +28,7 @@ chmod -R go+rX {folder}
 for another Python (func-timeout has one for Python 2)."""
 
 
-def checked(kinds: Collection[str]) -> tuple[str, ...]:
+def checked_kinds(kinds: Collection[str]) -> tuple[str, ...]:
     """These kinds of agent, each once, in alphabetical order. Raises `HerdError` for one without an SDK."""
     for kind in kinds:
         if kind not in PYTHON_OF_KIND:
@@ -53,20 +53,20 @@ def add(
     """Download the packages of each kind to the build context. Raises `HerdError`, `OSError`."""
     for kind in kinds:
         packages = folder / SDKS.lstrip("/") / kind / "lib" / f"python{platform.minor}" / "site-packages"
-        with tempfile.TemporaryDirectory(prefix=f"sandherd-{kind}-") as empty:
-            _download(kind, Path(empty) / "packages", platform, environ)
+        with tempfile.TemporaryDirectory(prefix=f"sandherd-{kind}-") as temporary:
+            _download(kind, Path(temporary) / "packages", platform, environ)
             packages.parent.mkdir(parents=True)
-            shutil.move(Path(empty) / "packages", packages)
+            shutil.move(Path(temporary) / "packages", packages)
         # Commands are not added: their first line names a Python of this machine.
         shutil.rmtree(packages / "bin", ignore_errors=True)
 
 
-def making(kinds: Collection[str]) -> str:
-    """The part for the SDKs of the script that runs during the build; `$python` is the interpreter."""
+def completion_script(kinds: Collection[str]) -> str:
+    """The part of the build's script that completes the SDKs. In it, `$python` is the interpreter."""
     return "".join(_COMPLETE_SCRIPT.format(folder=f"{SDKS}/{kind}") for kind in kinds)
 
 
-def variable(kinds: Collection[str]) -> str:
+def environment_line(kinds: Collection[str]) -> str:
     """The last line of the Dockerfile, with the folder of the SDKs for the worker; empty without SDKs."""
     return f"ENV SANDHERD_TOOLCHAINS={SDKS}\n" if kinds else ""
 

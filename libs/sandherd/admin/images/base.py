@@ -22,6 +22,7 @@ command -v git >/dev/null 2>&1 && echo git yes
 for one in /lib/ld-musl-*; do [ -e "$one" ] && echo libc musl; done
 echo machine $(uname -m)
 """
+"""A shell script that prints a line for each Python, and for git, musl and the machine of an image."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class PythonPlatform:
 
 
 _UV_PLATFORMS: Final = {"musl": "unknown-linux-musl", "gnu": "manylinux_2_28"}
+"""The names of uv for platforms, without the machine, by C library."""
 THIS_PLATFORM: Final = PythonPlatform(
     MINOR, "musl" if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "") else "gnu", platform.machine()
 )
@@ -49,26 +51,29 @@ class BaseImage:
     machine: str
     git: bool = False
 
-    def fits(self, oldest: str = MINORS[0]) -> bool:
+    def has_python(self, oldest: str = MINORS[0]) -> bool:
         """Whether the image has a Python for the worker of at least the version `oldest`, as major and minor."""
-        return bool(self._suitable(oldest))
+        return bool(self._suitable_pythons(oldest))
 
-    def kind(self, oldest: str = MINORS[0]) -> PythonPlatform:
-        """The Python to package the worker for: preferably the version that runs here; else one to download."""
-        found = self._suitable(oldest) or _since(MINORS, oldest)
-        return PythonPlatform(MINOR if MINOR in found else found[0], self.libc, self.machine)
+    def python_platform(self, oldest: str = MINORS[0]) -> PythonPlatform:
+        """The Python to package the worker for. It has the version that runs here if the image has that version.
 
-    def _suitable(self, oldest: str) -> tuple[str, ...]:
-        return _since(self.pythons, oldest)
+        If the image has no suitable Python, it is a version to download.
+        """
+        pythons = self._suitable_pythons(oldest) or _from_oldest(MINORS, oldest)
+        return PythonPlatform(MINOR if MINOR in pythons else pythons[0], self.libc, self.machine)
+
+    def _suitable_pythons(self, oldest: str) -> tuple[str, ...]:
+        return _from_oldest(self.pythons, oldest)
 
 
 def inspect_base(docker: Docker, image: str, platform: str | None) -> BaseImage:
-    """Run the image once, without a network; it is pulled if it is not local. Raises `HerdError`."""
-    chosen = ["--platform", platform] if platform else []
+    """Inspect an image, by running it once without a network. It is pulled if it is not local. Raises `HerdError`."""
+    platform_option = ["--platform", platform] if platform else []
     arguments = [
         "run",
         "--rm",
-        *chosen,
+        *platform_option,
         "--network",
         "none",
         "--user",
@@ -79,7 +84,7 @@ def inspect_base(docker: Docker, image: str, platform: str | None) -> BaseImage:
         "-c",
         _INSPECTION_SCRIPT,
     ]
-    return read(docker.read_output(*arguments, what=f"{image} can't be inspected"), image)
+    return parse_inspection(docker.read_output(*arguments, problem=f"{image} can't be inspected"), image)
 
 
 def download_options(kind: PythonPlatform) -> list[str]:
@@ -88,22 +93,22 @@ def download_options(kind: PythonPlatform) -> list[str]:
     return ["--python", sys.executable, "--python-version", kind.minor, "--python-platform", platform]
 
 
-def _since(minors: tuple[str, ...], oldest: str) -> tuple[str, ...]:
+def _from_oldest(minors: tuple[str, ...], oldest: str) -> tuple[str, ...]:
     return tuple(minor for minor in minors if MINORS.index(minor) >= MINORS.index(oldest))
 
 
-def read(output: str, image: str = "the image") -> BaseImage:
-    """Parse the output of the shell. Raises `HerdError`."""
-    found: dict[str, list[str]] = {}
+def parse_inspection(output: str, image: str = "the image") -> BaseImage:
+    """Parse the output of the inspection script. Raises `HerdError`."""
+    values: dict[str, list[str]] = {}
     for line in output.splitlines():
         kind, _, value = line.partition(" ")
-        found.setdefault(kind, []).append(value.strip())
-    if not found.get("machine"):
+        values.setdefault(kind, []).append(value.strip())
+    if not values.get("machine"):
         raise HerdError.of(
             Code.REFUSED,
             f"{image} has no shell to inspect it with",
             remedy="use a base image that is derived from Debian or Alpine",
         )
-    pythons = tuple(dict.fromkeys(minor for minor in found.get("python", []) if minor in MINORS))
-    libc = "musl" if "musl" in found.get("libc", []) else "gnu"
-    return BaseImage(pythons, libc, found["machine"][0], "git" in found)
+    pythons = tuple(dict.fromkeys(minor for minor in values.get("python", []) if minor in MINORS))
+    libc = "musl" if "musl" in values.get("libc", []) else "gnu"
+    return BaseImage(pythons, libc, values["machine"][0], "git" in values)

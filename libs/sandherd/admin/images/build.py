@@ -66,29 +66,34 @@ def build(
     request: ImageBuildRequest, environ: Mapping[str, str] = os.environ, on_step: OnStep = ignore_step
 ) -> BuiltImage:
     """Build the image; docker shows its progress on standard error. Raises `HerdError`."""
-    for what, name in (("base", request.base), ("tag", request.tag)):
-        _check(what, name)
-    agent_sdks.checked(request.harnesses)
+    for field, name in (("base", request.base), ("tag", request.tag)):
+        _check_image_name(field, name)
+    agent_sdks.checked_kinds(request.harnesses)
     check_choice("target", request.target, TARGETS)
     docker = Docker.find(environ)
     base = inspect_base(docker, request.base, request.platform)
-    fits = base.fits(request.oldest_python)
-    if not fits and not request.with_python:
+    has_python = base.has_python(request.oldest_python)
+    if not has_python and not request.with_python:
         raise _no_python(request)
     with tempfile.TemporaryDirectory(prefix="sandherd-image-") as folder:
         on_step("downloading what the worker needs")
-        kind = base.kind(request.oldest_python)
+        platform = base.python_platform(request.oldest_python)
         write(
-            Path(folder), kind, download=not fits, harnesses=request.harnesses, target=request.target, environ=environ
+            Path(folder),
+            platform,
+            download=not has_python,
+            harnesses=request.harnesses,
+            target=request.target,
+            environ=environ,
         )
         on_step("")
         docker.show(
             *build_arguments(request, base, buildx=docker.buildx),
-            what=f"{request.tag} can't be built",
+            problem=f"{request.tag} can't be built",
             folder=Path(folder),
         )
         if request.push:
-            docker.show("push", request.tag, what=f"{request.tag} can't be pushed", folder=Path(folder))
+            docker.show("push", request.tag, problem=f"{request.tag} can't be pushed", folder=Path(folder))
     on_step(f"inspecting {request.tag}")
     return _built_image(docker, request, base)
 
@@ -98,14 +103,14 @@ def build_arguments(request: ImageBuildRequest, base: BaseImage, *, buildx: bool
     return [
         *(("buildx", "build", "--progress", "plain", "--load") if buildx else ("build",)),
         *("--build-arg", f"BASE={request.base}", "--build-arg", f"WORKER={version(PROJECT)}"),
-        *(("--network", "none") if base.fits(request.oldest_python) else ()),
+        *(("--network", "none") if base.has_python(request.oldest_python) else ()),
         *(("--platform", request.platform) if request.platform else ()),
         *("--tag", request.tag, "."),
     ]
 
 
 def _no_python(request: ImageBuildRequest) -> HerdError:
-    supported = [minor for minor in MINORS if BaseImage((minor,), "", "").fits(request.oldest_python)]
+    supported = [minor for minor in MINORS if BaseImage((minor,), "", "").has_python(request.oldest_python)]
     needed_by = " and ".join(["the worker", *request.harnesses])
     return HerdError.of(
         Code.REFUSED,
@@ -116,18 +121,22 @@ def _no_python(request: ImageBuildRequest) -> HerdError:
 
 
 def _built_image(docker: Docker, request: ImageBuildRequest, base: BaseImage) -> BuiltImage:
-    identity, size = docker.read_output(*_INSPECT, request.tag, what=f"{request.tag} can't be inspected").split()
-    _, before = docker.read_output(*_INSPECT, request.base, what=f"{request.base} can't be inspected").split()
+    identity, size = docker.read_output(
+        *_INSPECT_ARGUMENTS, request.tag, problem=f"{request.tag} can't be inspected"
+    ).split()
+    _, base_size = docker.read_output(
+        *_INSPECT_ARGUMENTS, request.base, problem=f"{request.base} can't be inspected"
+    ).split()
     return BuiltImage(
         image=request.tag,
         id=identity,
         base=request.base,
-        python=base.kind(request.oldest_python).minor,
-        python_brought=not base.fits(request.oldest_python),
+        python=base.python_platform(request.oldest_python).minor,
+        python_brought=not base.has_python(request.oldest_python),
         libc=base.libc,
         machine=base.machine,
         worker=version(PROJECT),
-        layer_bytes=int(size) - int(before),
+        layer_bytes=int(size) - int(base_size),
         size_bytes=int(size),
         pushed=request.push,
         harnesses=request.harnesses,
@@ -136,16 +145,16 @@ def _built_image(docker: Docker, request: ImageBuildRequest, base: BaseImage) ->
     )
 
 
-_INSPECT = ("image", "inspect", "--format", "{{.Id}} {{.Size}}")
+_INSPECT_ARGUMENTS = ("image", "inspect", "--format", "{{.Id}} {{.Size}}")
 
 
-def _check(what: str, name: str) -> None:
+def _check_image_name(field: str, name: str) -> None:
     try:
         TypeAdapter(Image).validate_python(name)
     except ValidationError:
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"{what}: {name[:100]!r} is not an image name",
-            field=what,
+            f"{field}: {name[:100]!r} is not an image name",
+            field=field,
             remedy="write it as NAME:TAG, or with its registry as HOST/NAME:TAG",
         ) from None

@@ -13,14 +13,18 @@ from sandherd.client.errors import HerdError
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.errors import Code
 
-_LAST_LINES: Final = 6
-_UNREACHABLE: Final = re.compile(r"cannot connect to the docker daemon|dial unix", re.IGNORECASE)
+_MAX_ERROR_LINES: Final = 6
+_UNAVAILABLE: Final = re.compile(r"cannot connect to the docker daemon|dial unix", re.IGNORECASE)
+"""Matches output of docker if the Docker Engine does not respond."""
 _ACCESS_DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
-_FOREIGN: Final = re.compile(r"exec format error|does not match the specified platform", re.IGNORECASE)
+"""Matches output of docker if a registry denies access."""
+_OTHER_PLATFORM: Final = re.compile(r"exec format error|does not match the specified platform", re.IGNORECASE)
+"""Matches output of docker if this machine can't run programs of the image's platform."""
 _ABSENT: Final = re.compile(
     r"no such (image|object|host)|not found|manifest unknown|does not exist|unable to find image|dial tcp",
     re.IGNORECASE,
 )
+"""Matches output of docker if an image or its registry does not exist."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +50,17 @@ class Docker:
         )
         return cls(program, buildx_check.returncode == 0, environ)
 
-    def read_output(self, *arguments: str, what: str) -> str:
-        """The output of a command. If it fails, raises `HerdError`, whose message begins with `what`."""
-        done = subprocess.run(
+    def read_output(self, *arguments: str, problem: str) -> str:
+        """The output of a command. If it fails, raises `HerdError`, whose message begins with `problem`."""
+        process = subprocess.run(
             [self.program, *arguments], env=self.environ, capture_output=True, text=True, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        if done.returncode:
-            raise failure(what, done.stderr + done.stdout)
-        return done.stdout.strip()
+        if process.returncode:
+            raise failure(problem, process.stderr + process.stdout)
+        return process.stdout.strip()
 
-    def show(self, *arguments: str, what: str, folder: Path) -> None:
+    def show(self, *arguments: str, problem: str, folder: Path) -> None:
         """Run a command, and copy its output to standard error. If it fails, raises `HerdError` as `read_output`."""
         lines: list[str] = []
         environ = {**self.environ, "DOCKER_BUILDKIT": "1" if self.buildx else "0"}
@@ -68,19 +72,19 @@ class Docker:
                 write_text(line, end="", error=True)
                 lines.append(line)
         if process.returncode:
-            raise failure(what, "".join(lines[-_LAST_LINES:]))
+            raise failure(problem, "".join(lines[-_MAX_ERROR_LINES:]))
 
 
-def failure(what: str, output: str) -> HerdError:
-    """The error for a failed docker command, from its output. `what` begins the message."""
-    last = " / ".join(line.strip() for line in output.strip().splitlines()[-_LAST_LINES:] if line.strip())
+def failure(problem: str, output: str) -> HerdError:
+    """The error for a failed docker command, from its output. The message begins with `problem`."""
+    end_of_output = " / ".join(line.strip() for line in output.strip().splitlines()[-_MAX_ERROR_LINES:] if line.strip())
     code, remedy = Code.REFUSED, "fix what docker reports, and try again"
-    if _UNREACHABLE.search(output):
+    if _UNAVAILABLE.search(output):
         code, remedy = Code.UNAVAILABLE, "start the Docker Engine, or set DOCKER_HOST to its address"
-    elif _FOREIGN.search(output):
+    elif _OTHER_PLATFORM.search(output):
         remedy = "build on a machine of that platform, or install emulation for it (binfmt)"
     elif _ACCESS_DENIED.search(output):
         remedy = "log in with `docker login`, and check that you have permission to read the base and push the tag"
     elif _ABSENT.search(output):
         code, remedy = Code.NOT_FOUND, "check that the name is right, and that this machine reaches its registry"
-    return HerdError.of(code, f"{what}: {last}", remedy=remedy)
+    return HerdError.of(code, f"{problem}: {end_of_output}", remedy=remedy)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandherd.cli.command_templates import show_list
-from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, example, group, safe_sandbox
+from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, checked_sandbox, example, group
 from sandherd.cli.parse.durations import HALF_A_MINUTE, WaitTime
 from sandherd.cli.render.table import Column
 from sandherd.client.terminal_text import write_text
@@ -52,28 +52,28 @@ def list_approvals(  # one parameter per option
             "--sandbox",
             metavar="SANDBOX|TASK",
             help="Only for this sandbox, or for the live or last sandbox of this task.",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
         ),
     ] = None,
     state: Annotated[
         ApprovalState, typer.Option("--state", help="Only requests in this state.")
     ] = ApprovalState.PENDING,
-    every: Annotated[bool, typer.Option("--all", help="Also include decided requests.")] = False,
+    include_decided: Annotated[bool, typer.Option("--all", help="Also include decided requests.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
     """List pending approval requests, newest first, each with the full input of the tool call."""
-    wanted = None if every else state
-    decided = wanted is not ApprovalState.PENDING
-    find = partial(_find, sandbox=sandbox, state=wanted, limit=limit, cursor=cursor)
+    state_filter = None if include_decided else state
+    with_decisions = state_filter is not ApprovalState.PENDING
+    find = partial(_find, sandbox=sandbox, state=state_filter, limit=limit, cursor=cursor)
     return show_list(
         ctx,
         find,
-        lambda view: _row(view) + (_decision(view) if decided else []),
+        lambda view: _row(view) + (_decision(view) if with_decisions else []),
         key="approvals",
-        header=HEADER_ALL if decided else HEADER,
+        header=HEADER_ALL if with_decisions else HEADER,
         name=lambda row: f"{row[0]} {row[1]}",
         project=project,
         output=output,
@@ -118,18 +118,18 @@ def deny_approval(  # one parameter per option
     return _decide(ctx, sandbox, approval, False, reason=reason, by=by, timeout=timeout, project=project, output=output)
 
 
-async def _find(herd: "Herd", *, sandbox: str | None, **wanted: Any) -> Any:
+async def _find(herd: "Herd", *, sandbox: str | None, **filters: Any) -> Any:
     from sandherd.cli.name_prefixes import sandbox_of
 
     name = None if sandbox is None else await sandbox_of(herd, sandbox)
-    return await herd.approvals(sandbox=name, **wanted)
+    return await herd.approvals(sandbox=name, **filters)
 
 
 def _decide(  # noqa: PLR0913  # the options of both commands
     ctx: typer.Context,
     sandbox: str,
     approval: str,
-    granted: bool,  # noqa: FBT001  # the name of each command gives it
+    granted: bool,  # noqa: FBT001  # the name of each command states it
     *,
     reason: str | None,
     by: str | None,
@@ -140,7 +140,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.login_name import login_name
     from sandherd.cli.name_prefixes import live_sandbox_of
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client import approvals
 
     approvals.answer(
@@ -150,10 +150,10 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     async def work(herd: "Herd") -> int:
         name = await live_sandbox_of(herd, sandbox)
         command = approvals.answer(name, approval, granted=granted, reason=reason, by=by or login_name())
-        found = await approvals.send_answer(herd.connection, command, timeout)
+        answer = await approvals.send_answer(herd.connection, command, timeout)
         if output.is_json:
-            delivery = {"message": found.message, "state": found.state, "delivery_ms": found.delivery_ms}
-            document(output, {"sandbox": name, "approval_id": approval, "granted": granted} | delivery)
+            delivery = {"message": answer.message, "state": answer.state, "delivery_ms": answer.delivery_ms}
+            print_document(output, {"sandbox": name, "approval_id": approval, "granted": granted} | delivery)
         else:
             write_text(f"{approval} of {name} is {'granted' if granted else 'denied'}, delivered to the agent")
         return 0

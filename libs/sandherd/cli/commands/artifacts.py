@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.completion import all_names
-from sandherd.cli.options import Format, Output, Project, SandboxOrTask, example, group, safe_sandbox
+from sandherd.cli.options import Format, Output, Project, SandboxOrTask, checked_sandbox, example, group
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -15,7 +15,7 @@ _TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
 _ARTIFACT = "art-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 
-def _safe(name: str) -> str:
+def _checked_artifact(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "artifact")
@@ -43,7 +43,7 @@ def list_artifacts(
 )
 def get(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An artifact's name.", callback=_safe)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An artifact's name.", callback=_checked_artifact)],
     *,
     target: Annotated[
         str,
@@ -55,7 +55,7 @@ def get(
             "--of",
             metavar="SANDBOX|TASK",
             help="Search only events of this sandbox or task.",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
             autocompletion=all_names,
         ),
     ] = None,
@@ -71,6 +71,6 @@ def get(
     from sandherd.cli.herd_session import run_with_herd
 
     async def work(herd: "Herd") -> int:
-        return await artifact_output.write_one(herd, name, target, owner)
+        return await artifact_output.write_artifact(herd, name, target, owner)
 
     return run_with_herd(ctx, work, project=project)

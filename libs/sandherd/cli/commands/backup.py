@@ -1,4 +1,7 @@
-"""`sandherd backup`, `restore` and `reread`: back up, restore and read again the data of the broker. Need the keys."""
+"""`sandherd backup`, `restore` and `reread`: back up, restore and read again the data of the broker.
+
+They need the herd's keys.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 BACKUP_EXAMPLE = example("sandherd backup ./monday", "sandherd backup ./monday --identity herd/identity -o json")
 RESTORE_EXAMPLE = example("sandherd restore ./monday", "sandherd restore ./monday --identity herd/identity")
 REREAD_EXAMPLE = example("sandherd reread", "sandherd reread --identity herd/identity -o json")
-_NONE = "0 messages"
+_NO_MESSAGES = "0 messages"
 Keys = Annotated[
     Path | None,
     typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: that of the local stack]."),
@@ -50,10 +53,10 @@ def backup(
         if _is_local(context, identity):
             from sandherd.admin.stack_backup import back_up_stack
 
-            done = asyncio.run(back_up_stack(context.home, directory, **options))
+            stream_states = asyncio.run(back_up_stack(context.home, directory, **options))
         else:
-            done = asyncio.run(back_up(context, identity or context.home / "identity", directory, **options))
-    _show(output, done)
+            stream_states = asyncio.run(back_up(context, identity or context.home / "identity", directory, **options))
+    _show(output, stream_states)
     return 0
 
 
@@ -89,11 +92,11 @@ def restore(
         if _is_local(context, identity) and _has_stack(directory):
             from sandherd.admin.stack_backup import restore_stack
 
-            done = asyncio.run(restore_stack(context.home, directory, replicas, on_step=activity.step))
+            stream_states = asyncio.run(restore_stack(context.home, directory, replicas, on_step=activity.step))
         else:
             keys = identity or context.home / "identity"
-            done = asyncio.run(restore_streams(context, keys, directory, replicas, on_step=activity.step))
-    _show(output, done if output.is_json else _restored_rows(done))
+            stream_states = asyncio.run(restore_streams(context, keys, directory, replicas, on_step=activity.step))
+    _show(output, stream_states if output.is_json else _restored_rows(stream_states))
     return 0
 
 
@@ -105,11 +108,11 @@ def reread(ctx: typer.Context, *, identity: Keys = None, output: Output = Format
     import asyncio
 
     from sandherd.admin.backup import read_again
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     context = _context_of(ctx)
     count = asyncio.run(read_again(context, identity or context.home / "identity"))
-    answer(output, {"events": count}, ("EVENTS",), [(str(count),)])
+    print_list(output, {"events": count}, ("EVENTS",), [(str(count),)])
     return 0
 
 
@@ -132,12 +135,14 @@ def _context_of(ctx: typer.Context) -> "Context":
     return command_context(ctx)
 
 
-def _restored_rows(done: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _restored_rows(stream_states: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The streams and their states, with the state `empty` instead of `0 messages`."""
-    return [(name, "empty" if state == _NONE else state) for name, state in done]
+    return [(name, "empty" if state == _NO_MESSAGES else state) for name, state in stream_states]
 
 
-def _show(output: Format, done: Sequence[tuple[str, str]]) -> None:
-    from sandherd.cli.render.console import answer
+def _show(output: Format, stream_states: Sequence[tuple[str, str]]) -> None:
+    from sandherd.cli.render.console import print_list
 
-    answer(output, [{"stream": name, "state": state} for name, state in done], ("STREAM", "STATE"), done)
+    print_list(
+        output, [{"stream": name, "state": state} for name, state in stream_states], ("STREAM", "STATE"), stream_states
+    )

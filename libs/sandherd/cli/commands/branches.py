@@ -20,14 +20,14 @@ _NAME = "feature/fix-the-failing-test"
 _TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 
-def _safe(name: str | None) -> str | None:
+def _checked_branch(name: str | None) -> str | None:
     from sandherd.client.errors import validated
     from sandherd.contracts.requests import ListBranches
 
     return None if name is None else validated(ListBranches, branch=name).branch
 
 
-def _safe_task(name: str | None) -> str | None:
+def _checked_task(name: str | None) -> str | None:
     from sandherd.client.errors import checked_name
 
     return None if name is None else checked_name(name, "task")
@@ -38,7 +38,7 @@ BranchArgument = Annotated[
     typer.Argument(
         metavar="BRANCH|TASK",
         help="Name of a branch, its id or a beginning of its id (`br-` and at least 6 digits), or one of its tasks.",
-        callback=_safe,
+        callback=_checked_branch,
         autocompletion=branch_names,
     ),
 ]
@@ -65,7 +65,7 @@ def list_branches(
             "--task",
             metavar="TASK",
             help="Only the branch of this task.",
-            callback=_safe_task,
+            callback=_checked_task,
             autocompletion=task_names,
         ),
     ] = None,
@@ -174,7 +174,7 @@ def open_pull_request(  # one parameter per option
     from sandherd.cli.herd_session import run_with_herd
 
     return run_with_herd(
-        ctx, pull_request_output.open_one(branch, output, ready=ready, timeout=timeout), project=project
+        ctx, pull_request_output.open_pull_request(branch, output, ready=ready, timeout=timeout), project=project
     )
 
 

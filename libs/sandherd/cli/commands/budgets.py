@@ -1,4 +1,4 @@
-"""`sandherd budgets`: list, show, grant, set. To set the budget of a project or the herd takes an operator."""
+"""`sandherd budgets`: list, show, grant, set. Only operators set the budgets of projects and the herd."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ app = group("Budgets: list, show; grant a task more; set those of projects and t
 _TASK = "task-01k2w0p6x8e3mb1y9c4hqn5dzr"
 
 
-def _checked(name: str) -> str:
+def _checked_task(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "task")
@@ -27,7 +27,9 @@ def _checked_project(name: str | None) -> str | None:
     return None if name is None else checked_name(name, "project")
 
 
-Task = Annotated[str, typer.Argument(metavar="TASK", help="The task.", callback=_checked, autocompletion=task_names)]
+Task = Annotated[
+    str, typer.Argument(metavar="TASK", help="The task.", callback=_checked_task, autocompletion=task_names)
+]
 
 
 @app.command("list", epilog=example("sandherd budgets list", "sandherd budgets list -o json"))
@@ -146,7 +148,7 @@ def _no_limit() -> Exception:
 
 def _show(budget_list: "BudgetList", output: Format) -> int:
     from sandherd.cli.render.budgets import HEADER, rows
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
-    answer(output, budget_list, HEADER, rows(budget_list.budgets), name=lambda row: str(row[1]))
+    print_list(output, budget_list, HEADER, rows(budget_list.budgets), name=lambda row: str(row[1]))
     return 0

@@ -25,15 +25,15 @@ def show_config(ctx: typer.Context, project: Project = None, output: Output = Fo
     The source is parameter, environment, yaml (the settings file, which is in the first line), context (of the stack or
     a named one), or default.
     """
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
-    rows = _effective(ctx, project)
+    rows = _setting_rows(ctx, project)
     document = [dict(zip(("setting", "variable", "value", "source"), row, strict=True)) for row in rows]
-    answer(output, document, HEADER, rows)
+    print_list(output, document, HEADER, rows)
     return 0
 
 
-def _effective(ctx: typer.Context, project: str | None) -> list[Row]:
+def _setting_rows(ctx: typer.Context, project: str | None) -> list[Row]:
     """A row `(setting, variable, value, source)` for each setting, after one for the settings file. Secrets are masked.
 
     Raises `HerdError` for an invalid value.
@@ -42,15 +42,22 @@ def _effective(ctx: typer.Context, project: str | None) -> list[Row]:
     from sandherd.client.context import FROM_CONTEXT, find_settings
     from sandherd.settings import CONFIG_VARIABLE
 
-    place = ctx.find_object(HerdLocation) or HerdLocation()
-    options = {"nats_url": place.nats_url, "credentials": place.credentials, "home": place.home, "project": project}
-    found = find_settings(options, os.environ, place.config)
+    location = ctx.find_object(HerdLocation) or HerdLocation()
+    options = {
+        "nats_url": location.nats_url,
+        "credentials": location.credentials,
+        "home": location.home,
+        "project": project,
+    }
+    settings = find_settings(options, os.environ, location.config)
     context = command_context(ctx, project=project)
-    known = {"nats_url": context.nats_url, "credentials": str(context.credentials), "project": context.project}
-    rows: list[Row] = [("config", CONFIG_VARIABLE, str(found.config or ""), found.config_source)]
-    for name, variable, value, source in found.loaded.rows():
-        by_context = name in known and context.sources[name].startswith(FROM_CONTEXT)
+    context_values = {"nats_url": context.nats_url, "credentials": str(context.credentials), "project": context.project}
+    rows: list[Row] = [("config", CONFIG_VARIABLE, str(settings.config or ""), settings.config_source)]
+    for name, variable, value, source in settings.loaded.rows():
+        is_from_context = name in context_values and context.sources[name].startswith(FROM_CONTEXT)
         rows.append(
-            (name, variable, known[name], context.sources[name]) if by_context else (name, variable, value, str(source))
+            (name, variable, context_values[name], context.sources[name])
+            if is_from_context
+            else (name, variable, value, str(source))
         )
     return rows

@@ -17,7 +17,7 @@ HEADER = ("CONTEXT", "CURRENT", "URL", "PROJECT", "CREDENTIALS")
 _ADD = "sandherd context add prod --url tls://herd.example.org:4222 --credentials ./prod.creds --project web --use"
 
 
-def _safe_context(name: str) -> str:
+def _checked_context(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "context")
@@ -25,23 +25,26 @@ def _safe_context(name: str) -> str:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="The context's name.", callback=_safe_context, autocompletion=context_names),
+    typer.Argument(metavar="NAME", help="The context's name.", callback=_checked_context, autocompletion=context_names),
 ]
 
 
 @app.command("list", epilog=example("sandherd context list", "sandherd context list -o json"))
 def list_contexts(output: Output = Format.TABLE) -> int:
     """List the contexts, and show which one is current."""
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.client.named_contexts import contexts_file, read_contexts
 
-    known = read_contexts(contexts_file())
-    found = [_facts(name, context, current=name == known.current) for name, context in sorted(known.contexts.items())]
-    rows = [
-        (one["context"], "yes" if one["current"] else "", one["nats_url"], one.get("project"), one["credentials"])
-        for one in found
+    named_contexts = read_contexts(contexts_file())
+    documents = [
+        _facts(name, context, current=name == named_contexts.current)
+        for name, context in sorted(named_contexts.contexts.items())
     ]
-    answer(output, {"contexts": found, "current": known.current}, HEADER, rows)
+    rows = [
+        (item["context"], "yes" if item["current"] else "", item["nats_url"], item.get("project"), item["credentials"])
+        for item in documents
+    ]
+    print_list(output, {"contexts": documents, "current": named_contexts.current}, HEADER, rows)
     return 0
 
 
@@ -49,19 +52,24 @@ def list_contexts(output: Output = Format.TABLE) -> int:
 def show_context(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """Show the herd that commands use with these options and this environment, and the source of each value."""
     from sandherd.cli.herd_session import command_context
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
     from sandherd.client.named_contexts import LOCAL
 
-    found = command_context(ctx)
-    values = {"nats_url": found.nats_url, "project": found.project, "credentials": found.credentials, "ca": found.ca}
-    shown = {name: str(value) for name, value in values.items() if value is not None}
+    context = command_context(ctx)
+    values = {
+        "nats_url": context.nats_url,
+        "project": context.project,
+        "credentials": context.credentials,
+        "ca": context.ca,
+    }
+    texts = {name: str(value) for name, value in values.items() if value is not None}
     if output.is_json:
-        document(output, {"context": found.name or LOCAL, **shown, "sources": dict(found.sources)})
+        print_document(output, {"context": context.name or LOCAL, **texts, "sources": dict(context.sources)})
     elif output is Format.NAME:
-        write_text(found.name or LOCAL)
+        write_text(context.name or LOCAL)
     else:
-        sources = {name: f"{value}  ({found.sources.get(name, 'context')})" for name, value in shown.items()}
-        facts({"context": found.name or LOCAL, **sources})
+        sources = {name: f"{value}  ({context.sources.get(name, 'context')})" for name, value in texts.items()}
+        print_facts({"context": context.name or LOCAL, **sources})
     return 0
 
 
@@ -97,10 +105,10 @@ def add_context(  # noqa: PLR0913  # one parameter per option
     """
     from sandherd.cli.context_changes import add
 
-    place = ctx.find_object(HerdLocation) or HerdLocation()
+    location = ctx.find_object(HerdLocation) or HerdLocation()
     return add(
         name,
-        (url or place.nats_url, credentials or place.credentials, project, ca),
+        (url or location.nats_url, credentials or location.credentials, project, ca),
         output,
         replace=replace,
         use=use,
@@ -124,7 +132,7 @@ def remove_context(name: Name, output: Output = Format.TABLE) -> int:
     """Remove a context. Its herd and its credential are not changed."""
     from sandherd.cli.context_changes import change
 
-    return change(name, output, lambda known: known.remove(name), f"context {name} is removed")
+    return change(name, output, lambda contexts: contexts.remove(name), f"context {name} is removed")
 
 
 def _facts(name: str, context: "NamedContext", *, current: bool) -> dict[str, object]:

@@ -60,7 +60,7 @@ def create_credential(
     """
     from sandherd.cli.herd_session import command_context
     from sandherd.cli.parse.units import seconds
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
     from sandherd.safe_home import check_home
 
     context = command_context(ctx, project=project)
@@ -69,12 +69,14 @@ def create_credential(
     path = file or context.home / "creds" / f"{_default_name(role, context)}.creds"
     if not replace:
         _check_new(path)
-    made = _mint(context, role, path, identity or context.home / "identity", seconds(life, "--life") if life else None)
-    known = {"role": role.value, "project": made.project, "file": str(path), "expires_at": made.expires_at}
+    credential = _mint(
+        context, role, path, identity or context.home / "identity", seconds(life, "--life") if life else None
+    )
+    facts = {"role": role.value, "project": credential.project, "file": str(path), "expires_at": credential.expires_at}
     if output.is_json:
-        document(output, known)
+        print_document(output, facts)
     else:
-        facts(known)
+        print_facts(facts)
     return 0
 
 
@@ -97,17 +99,22 @@ def revoke_credential(
 
     from sandherd.admin.revocation import revoke_user
     from sandherd.cli.herd_session import command_context
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
     context = command_context(ctx)
-    who = asyncio.run(revoke_user(context.nats_url, identity or context.home / "identity", file, wait))
-    known = {"name": who.name, "role": who.principal.value, "project": who.project, "public_key": who.public_key}
+    revoked = asyncio.run(revoke_user(context.nats_url, identity or context.home / "identity", file, wait))
+    facts = {
+        "name": revoked.name,
+        "role": revoked.principal.value,
+        "project": revoked.project,
+        "public_key": revoked.public_key,
+    }
     if output.is_json:
-        document(output, known)
+        print_document(output, facts)
     else:
-        facts(known)
+        print_facts(facts)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`sandherd dead`: dead letters, which are messages that could not be handled. A project may read its own."""
+"""`sandherd dead`: dead letters, which are messages that could not be handled. Clients read those of their project."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +16,14 @@ app = group("Dead letters: list, show; for operators also requeue.", "sandherd d
 HEADER = ("NUMBER", "PROJECT", "SERVICE", "REASON", "SUBJECT", "BYTES", "SINCE", "WHY")
 
 
-def _safe_service(name: str | None) -> str | None:
+def _checked_service(name: str | None) -> str | None:
     from sandherd.client.errors import checked_name
 
     return None if name is None else checked_name(name, "service")
 
 
 Service = Annotated[
-    str | None, typer.Option("--service", metavar="NAME", help="Only from this service.", callback=_safe_service)
+    str | None, typer.Option("--service", metavar="NAME", help="Only from this service.", callback=_checked_service)
 ]
 Number = Annotated[
     int, typer.Argument(metavar="NUMBER", help="Number of the dead letter, as shown by `dead list`.", min=1)
@@ -42,7 +42,8 @@ def list_dead(
 ) -> int:
     """List dead letters, newest first.
 
-    Without --project, they are of all projects of the credential: a client's credential is for one project.
+    Without --project, it lists those of all projects that the credential permits. A client's credential is for one
+    project.
     """
     return show_list(
         ctx,
@@ -60,15 +61,17 @@ def list_dead(
 def show_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show one dead letter, with its payload."""
     from sandherd.cli.herd_session import run_as_operator
-    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.render.console import print_document, print_facts
 
     async def work(herd: "Herd") -> int:
         letter = await herd.dead_letter(number)
         if output.is_json:
-            document(output, letter)
+            print_document(output, letter)
             return 0
         reason = letter.reason
-        facts(dict(letter) | {"reason": reason.code, "field": reason.field, "why": reason.message, "payload": None})
+        print_facts(
+            dict(letter) | {"reason": reason.code, "field": reason.field, "why": reason.message, "payload": None}
+        )
         write_text(f"\n{letter.payload or ''}")
         return 0
 
@@ -79,19 +82,19 @@ def show_dead(ctx: typer.Context, number: Number, project: Project = None, outpu
 def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """Make the service retry a dead letter. If that succeeds, the dead letter is deleted."""
     from sandherd.cli.herd_session import run_as_operator
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.cli.stderr import print_error
 
     async def work(herd: "Herd") -> int:
-        found = await herd.requeue(number)
+        result = await herd.requeue(number)
         if output.is_json:
-            document(output, found)
-        elif found.outcome == "done":
+            print_document(output, result)
+        elif result.outcome == "done":
             write_text(f"dead letter {number} is handled")
-        if found.outcome == "done":
+        if result.outcome == "done":
             return 0
         print_error(
-            f"dead letter {number}: {found.outcome}, {found.detail}; read it with `sandherd dead show {number}`"
+            f"dead letter {number}: {result.outcome}, {result.detail}; read it with `sandherd dead show {number}`"
         )
         return 1
 

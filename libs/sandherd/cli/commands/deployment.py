@@ -10,8 +10,8 @@ from sandherd.cli.parse.durations import ONE_MINUTE, Wait
 
 app = group("Keys and credentials of a deployment: init, push.", "sandherd identity init ./identity")
 PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
-_SHOWN = {"kept": "unchanged"}
-"""The words in tables for states with another word in JSON."""
+_STATE_TEXTS = {"kept": "unchanged"}
+"""The texts in tables of states that have another text in JSON."""
 Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port of the broker for clients.")]
 WebsocketPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for WebSocket clients.")]
 MonitorPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for the broker's own metrics.")]
@@ -56,16 +56,16 @@ def init_identity(
 
     from sandherd.admin.deployment import creating
     from sandherd.bus.identity.deployment import Deployment, Ports
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.client.errors import checked_name
 
     projects = [checked_name(name, "project") for name in project or ["default"]]
     ports = Ports(nats=port, websocket=websocket_port, monitor=monitor_port)
     with creating(directory):
-        made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
-    document = [{"path": str(directory / folder), "state": str(state)} for folder, state in made.items()]
-    rows = [(str(directory / folder), _SHOWN.get(state, str(state))) for folder, state in made.items()]
-    answer(output, document, ("PATH", "STATE"), rows)
+        states = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
+    document = [{"path": str(directory / folder), "state": str(state)} for folder, state in states.items()]
+    rows = [(str(directory / folder), _STATE_TEXTS.get(state, str(state))) for folder, state in states.items()]
+    print_list(output, document, ("PATH", "STATE"), rows)
     return 0
 
 
@@ -81,12 +81,12 @@ def push_identity(
 
     from sandherd.admin.deployment import push_accounts
     from sandherd.cli.herd_session import command_context
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
     names = asyncio.run(push_accounts(command_context(ctx).nats_url, directory, wait))
-    answer(output, [{"account": name} for name in names], ("ACCOUNT",), [(name,) for name in names])
+    print_list(output, [{"account": name} for name in names], ("ACCOUNT",), [(name,) for name in names])
     return 0
 
 
@@ -115,14 +115,14 @@ def provision(
 
     from sandherd.admin.deployment import access_of, access_with_keys, set_up
     from sandherd.cli.herd_session import command_context
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
     context = command_context(ctx)
     access = access_with_keys(identity) if identity else access_of(context.credentials, datetime.now(UTC))
-    done = asyncio.run(set_up(context, access, replicas, wait))
-    document = [{"thing": one.thing, "state": str(one.did)} for one in done]
-    rows = [(one.thing, _SHOWN.get(one.did, str(one.did))) for one in done]
-    answer(output, document, ("THING", "STATE"), rows)
+    changes = asyncio.run(set_up(context, access, replicas, wait))
+    document = [{"thing": change.thing, "state": str(change.did)} for change in changes]
+    rows = [(change.thing, _STATE_TEXTS.get(change.did, str(change.did))) for change in changes]
+    print_list(output, document, ("THING", "STATE"), rows)
     return 0

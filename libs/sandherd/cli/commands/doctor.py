@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
 HEADER = (Column("CHECK", whole=True), "STATE", Column("FOUND", spills=True), Column("REMEDY", below=True))
-_SHOWN = {"look": "warning", "wrong": "error"}
-_SHOWN_NAMES = {"unsaid": "unpublished events"}
-"""The names in the table for checks with another name in JSON."""
+_STATE_TEXTS = {"look": "warning", "wrong": "error"}
+"""The texts in the table of states that have another text in JSON."""
+_CHECK_NAMES = {"unsaid": "unpublished events"}
+"""The names in the table of checks that have another name in JSON."""
 
 
 def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """Check the herd, and name a remedy for each problem.
 
     Checks the credential, the broker (each server, if there are several), the clock, the services, their consumers,
-    lag, and events that could not be published. The exit status is 1 if a check has state error (JSON: wrong).
+    lag, and events that could not be published. The exit status is 1 if a check has the state error (JSON: wrong).
     """
     import asyncio
     from dataclasses import replace
@@ -32,7 +33,7 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
 
     from sandherd.cli.herd_session import command_context
     from sandherd.cli.home_option import with_home
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.cli.status_line import StatusLine
     from sandherd.client.doctor.check import CheckState
     from sandherd.telemetry import logs
@@ -43,11 +44,14 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     home = (ctx.find_object(HerdLocation) or HerdLocation()).home
     checks = [replace(c, remedy=with_home(c.remedy, home)) if c.remedy else c for c in checks]
     document = [{"check": c.name, "state": c.state, "found": c.found, "remedy": c.remedy} for c in checks]
-    answer(
+    print_list(
         output,
         document,
         HEADER,
-        [[_SHOWN_NAMES.get(c.name, c.name), _SHOWN.get(c.state, c.state), c.found, c.remedy or ""] for c in checks],
+        [
+            [_CHECK_NAMES.get(c.name, c.name), _STATE_TEXTS.get(c.state, c.state), c.found, c.remedy or ""]
+            for c in checks
+        ],
     )
     return 1 if any(check.state is CheckState.WRONG for check in checks) else 0
 

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.completion import all_names
-from sandherd.cli.options import Follow, Format, NamelessOutput, Output, Project, SandboxOrTask, example, safe_sandbox
+from sandherd.cli.options import (
+    Follow,
+    Format,
+    NamelessOutput,
+    Output,
+    Project,
+    SandboxOrTask,
+    checked_sandbox,
+    example,
+)
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -57,12 +66,12 @@ def events(  # one parameter per option
     from sandherd.cli.parse.event_filter import event_filter
     from sandherd.cli.render import history
 
-    wanted = event_filter(name, kinds or [], since)
+    filters = event_filter(name, kinds or [], since)
     show = history.follow_events if follow else history.show_events
 
     async def work(herd: "Herd") -> int:
-        full = replace(wanted, name=await full_name(herd, wanted.name, wanted.kind))
-        return await show(herd, full, output)
+        resolved = replace(filters, name=await full_name(herd, filters.name, filters.kind))
+        return await show(herd, resolved, output)
 
     return run_with_herd(ctx, work, project=project)
 
@@ -75,10 +84,10 @@ def trajectory(
     The timeline has each step with its time and duration, and edits with their diffs. Heartbeats are only counted.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.name_prefixes import sandbox_named
+    from sandherd.cli.name_prefixes import with_sandbox
     from sandherd.cli.render import history
 
-    show = sandbox_named(sandbox, lambda herd, name: history.trajectory(herd, name, output))
+    show = with_sandbox(sandbox, lambda herd, name: history.trajectory(herd, name, output))
     return run_with_herd(ctx, show, project=project)
 
 
@@ -93,10 +102,10 @@ def logs(
 ) -> int:
     """Show the terminal output of a sandbox, or of the live or last attempt of a task. As JSON, one chunk per line."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.name_prefixes import sandbox_named
+    from sandherd.cli.name_prefixes import with_sandbox
     from sandherd.cli.render import history
 
-    show = sandbox_named(sandbox, lambda herd, name: history.show_output(herd, name, output, follow=follow, raw=raw))
+    show = with_sandbox(sandbox, lambda herd, name: history.show_output(herd, name, output, follow=follow, raw=raw))
     return run_with_herd(ctx, show, project=project)
 
 
@@ -107,7 +116,7 @@ def audit(
         typer.Argument(
             metavar="[SANDBOX|TASK]",
             help="One sandbox, or a task with all its sandboxes [default: all].",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
             autocompletion=all_names,
         ),
     ] = None,

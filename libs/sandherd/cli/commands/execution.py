@@ -72,7 +72,9 @@ def exec_(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.herd_session import run_with_herd
 
     if status is not None or kill is not None:
-        return run_with_herd(ctx, exec_session.earlier(sandbox, output, status=status, kill=kill), project=project)
+        return run_with_herd(
+            ctx, exec_session.detached_command(sandbox, output, status=status, kill=kill), project=project
+        )
     if terminal:
         from sandherd.cli import terminal_session
 
@@ -114,8 +116,8 @@ def cp(
 
     if stream_copy.is_stream(source, target):
         return stream_copy.copy(lambda work: run_with_herd(ctx, work, project=project), source, target, output)
-    of_task = task_results.copy(source, target, output, recursive=recursive, with_git=with_git)
-    work = of_task or file_copy.copy(source, target, output, recursive=recursive, with_git=with_git)
+    task_copy = task_results.copy(source, target, output, recursive=recursive, with_git=with_git)
+    work = task_copy or file_copy.copy(source, target, output, recursive=recursive, with_git=with_git)
     return run_with_herd(ctx, work, project=project)
 
 
@@ -186,7 +188,7 @@ def agent_server(
     """
     from sandherd.cli.agent_server import show
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.name_prefixes import sandbox_named
+    from sandherd.cli.name_prefixes import with_sandbox
 
-    shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, key=key))
-    return run_with_herd(ctx, shown, project=project)
+    work = with_sandbox(sandbox, lambda herd, name: show(herd, name, output, key=key))
+    return run_with_herd(ctx, work, project=project)

@@ -29,7 +29,7 @@ def install_harness(
     They are installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS. Every later sandbox uses them.
     """
     from sandherd.admin.toolchains import PYTHON_OF_KIND, install, is_installed, lock_of
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.cli.status_line import StatusLine
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
@@ -45,13 +45,13 @@ def install_harness(
     rows = []
     for number, kind in enumerate(kinds, 1):
         lock = lock_of(kind)
-        present = is_installed(kind, directory, lock) and not again
+        is_current = is_installed(kind, directory, lock) and not again
         python = directory / kind / "bin" / "python"
-        if not present:
+        if not is_current:
             with StatusLine(f"downloading and installing {kind} ({number} of {len(kinds)})"):
                 python = install(kind, directory, lock)
-        rows.append((kind, "was installed" if present else "installed", str(python)))
-    answer(output, _document(rows), HEADER, rows)
+        rows.append((kind, "was installed" if is_current else "installed", str(python)))
+    print_list(output, _document(rows), HEADER, rows)
     return 0
 
 
@@ -63,19 +63,19 @@ def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     changed it; `harness install` replaces it.
     """
     from sandherd.admin.toolchains import PYTHON_OF_KIND, state
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     directory = _directory(ctx)
     rows = [(kind, state(kind, directory), str(directory / kind / "bin" / "python")) for kind in PYTHON_OF_KIND]
-    answer(output, _document(rows), HEADER, rows)
+    print_list(output, _document(rows), HEADER, rows)
     return 0
 
 
 def _directory(ctx: typer.Context) -> Path:
     from sandherd.cli.herd_session import command_context
 
-    here = command_context(ctx)
-    return here.toolchains or here.home / "toolchains"
+    context = command_context(ctx)
+    return context.toolchains or context.home / "toolchains"
 
 
 def _checked_directory(ctx: typer.Context) -> Path:

@@ -30,7 +30,7 @@ def _checked_entity(name: str | None) -> str | None:
     return name if name is None else checked_name(name, "in")
 
 
-class TextOf(StrEnum):
+class SearchedText(StrEnum):
     """The kind of text that is searched."""
 
     MESSAGE = "message"
@@ -39,7 +39,7 @@ class TextOf(StrEnum):
     OUTPUT = "output"
 
 
-class StatisticBy(StrEnum):
+class StatisticsGroup(StrEnum):
     """The group by which statistics are added up."""
 
     TASK = "task"
@@ -77,7 +77,7 @@ def overview(
 def stats(
     ctx: typer.Context,
     *,
-    by: Annotated[StatisticBy, typer.Option("--by", help="Group by which to add up.")] = StatisticBy.TASK,
+    by: Annotated[StatisticsGroup, typer.Option("--by", help="Group by which to add up.")] = StatisticsGroup.TASK,
     since: Annotated[
         str,
         typer.Option("--since", metavar="WHEN", help="Only events since this time: 10m, 2h or 7d ago, or ISO 8601."),
@@ -117,14 +117,14 @@ def transcript(
     As JSON, one entry per line. `sandherd events` has all events.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.name_prefixes import sandbox_named
+    from sandherd.cli.name_prefixes import with_sandbox
     from sandherd.cli.render import transcript as rendering
 
-    async def act(herd: "Herd", name: str) -> int:
+    async def show(herd: "Herd", name: str) -> int:
         await rendering.show(herd.transcript(name, thoughts=thoughts, results=results), output)
         return 0
 
-    return run_with_herd(ctx, sandbox_named(sandbox, act), project=project)
+    return run_with_herd(ctx, with_sandbox(sandbox, show), project=project)
 
 
 def compare(
@@ -158,7 +158,7 @@ def search(
     ],
     *,
     kinds: Annotated[
-        list[TextOf] | None, typer.Option("--kind", help="Only messages, commands, diffs or output; repeatable.")
+        list[SearchedText] | None, typer.Option("--kind", help="Only messages, commands, diffs or output; repeatable.")
     ] = None,
     within: Annotated[
         str | None,
@@ -192,8 +192,8 @@ def search(
 
     async def work(herd: "Herd") -> int:
         scope: dict[str, Any] = {} if within is None else {kind_of(within): await full_name(herd, within)}
-        found = herd.search(text, limit=limit, kinds=[kind.value for kind in kinds or []], since=start, **scope)
-        show_hits([hit async for hit in found], output)
+        hits = herd.search(text, limit=limit, kinds=[kind.value for kind in kinds or []], since=start, **scope)
+        show_hits([hit async for hit in hits], output)
         return 0
 
     return run_with_herd(ctx, work, project=project)

@@ -63,7 +63,7 @@ def build_image(
     The new image has the user, the variables and the command of the base image. The `docker` command builds it.
     """
     from sandherd.admin.images.build import ImageBuildRequest, build
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
     from sandherd.cli.status_line import StatusLine
     from sandherd.cli.stderr import print_error
 
@@ -82,7 +82,7 @@ def build_image(
     if not built.git:
         print_error(f"{built.image} has no git: tasks with a repository fail in it; install git in {built.base}")
     row = (built.image, built.python, *sizes, "yes" if built.pushed else "no")
-    answer(output, asdict(built), HEADER, [row])
+    print_list(output, asdict(built), HEADER, [row])
     return 0
 
 
@@ -110,12 +110,12 @@ def write_context(
     Pass BASE and WORKER as build arguments.
     """
     from sandherd.admin.images.build_context import write_new
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     kind = write_new(folder, minor=python, libc=libc, machine=machine, harnesses=tuple(harnesses or ()), target=target)
     row = (str(folder), kind.minor, kind.libc, kind.machine)
-    answer(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT, [row])
+    print_list(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT_HEADER, [row])
     return 0
 
 
-_CONTEXT = ("FOLDER", "PYTHON", "LIBC", "MACHINE")
+_CONTEXT_HEADER = ("FOLDER", "PYTHON", "LIBC", "MACHINE")

@@ -74,12 +74,12 @@ def costs(
     from sandherd.cli.parse.times import moment
     from sandherd.cli.render.overview import show_costs
 
-    group, key = cost_group(by, [one.value for one in CostGroup])
+    group, key = cost_group(by, [member.value for member in CostGroup])
     labels, start = selector(label or [], batch), moment(since, datetime.now(UTC))
 
     async def work(herd: "Herd") -> int:
-        found = await herd.costs(by=group, label=key, labels=labels, since=start, limit=limit)
-        show_costs(found, by, output)
+        usage = await herd.costs(by=group, label=key, labels=labels, since=start, limit=limit)
+        show_costs(usage, by, output)
         return 0
 
     return run_with_herd(ctx, work, project=project)

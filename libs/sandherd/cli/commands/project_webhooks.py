@@ -16,13 +16,13 @@ HEADER = ("NAME", "URL", "TYPES", "STATE", "POSITION", "WAITING", "DROPPED", "DE
 _FROM = "First event: new events, the oldest event, a stream sequence, or a time: 2h or 7d ago, or ISO 8601."
 
 
-def _checked(name: str) -> str:
+def _checked_name(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "name", remedy="see the existing ones with `sandherd webhooks list`")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A webhook's name.", callback=_checked)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A webhook's name.", callback=_checked_name)]
 
 
 def create_webhook(  # noqa: PLR0913  # one parameter for each option
@@ -51,13 +51,13 @@ def create_webhook(  # noqa: PLR0913  # one parameter for each option
     from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
 
-    types, begins = event_types(kinds or []), start_position(start)
-    about = [entity_name(one) for one in entities or []]
+    types, position = event_types(kinds or []), start_position(start)
+    about = [entity_name(entity) for entity in entities or []]
     credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> "WebhookWithSecret":
-        return await herd.create_webhook(name, url, types=types, start=begins, entities=about, by=by)
+        return await herd.create_webhook(name, url, types=types, start=position, entities=about, by=by)
 
     return show_change(ctx, work, lambda new: new.secret, project=project, output=output, create=create)
 
@@ -69,11 +69,11 @@ def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = 
     events that were deleted from the stream before they could be sent.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
-        found = await herd.webhooks()
-        answer(output, found, HEADER, [_row(one) for one in found.webhooks])
+        webhooks = await herd.webhooks()
+        print_list(output, webhooks, HEADER, [_row(webhook) for webhook in webhooks.webhooks])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -87,16 +87,16 @@ def show_webhook(ctx: typer.Context, name: Name, project: Project = None, output
 def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Send a signed document of the type `webhook.test` once. The exit status is 1 if it is not accepted."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.terminal_text import write_text
 
     async def work(herd: "Herd") -> int:
-        found: WebhookTested = await herd.test_webhook(name)
+        test: WebhookTested = await herd.test_webhook(name)
         if output.is_json:
-            document(output, found)
+            print_document(output, test)
         else:
-            write_text(f"{'accepted' if found.accepted else 'not accepted'}: {found.reason}")
-        return 0 if found.accepted else 1
+            write_text(f"{'accepted' if test.accepted else 'not accepted'}: {test.reason}")
+        return 0 if test.accepted else 1
 
     return run_with_herd(ctx, work, project=project)
 
@@ -120,10 +120,10 @@ def replay_webhook(
     output: Output = Format.TABLE,
 ) -> int:
     """Resume a disabled webhook; with --from or --dead-letters, also send events again."""
-    begins = None if start is None else start_position(start)
+    position = None if start is None else start_position(start)
 
     async def work(herd: "Herd") -> "Webhook":
-        return await herd.replay_webhook(name, start=begins, dead_letters=dead)
+        return await herd.replay_webhook(name, start=position, dead_letters=dead)
 
     def description(webhook: "Webhook") -> str:
         return f"webhook {webhook.name} continues after {webhook.position}, with {webhook.waiting} waiting"
@@ -136,7 +136,7 @@ def delete_webhook(ctx: typer.Context, name: Name, project: Project = None, outp
     return show_change(
         ctx,
         lambda herd: herd.delete_webhook(name),
-        lambda found: f"webhook {found.name} is deleted",
+        lambda webhook: f"webhook {webhook.name} is deleted",
         project=project,
         output=output,
     )
@@ -144,14 +144,14 @@ def delete_webhook(ctx: typer.Context, name: Name, project: Project = None, outp
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module to the group `webhooks`."""
-    one = "sandherd webhooks create alerts https://example.com/events --type task.failed --type approval"
-    app.command("create", epilog=example(one))(create_webhook)
+    create_example = "sandherd webhooks create alerts https://example.com/events --type task.failed --type approval"
+    app.command("create", epilog=example(create_example))(create_webhook)
     app.command("list", epilog=example("sandherd webhooks list", "sandherd webhooks list -o json"))(list_webhooks)
     app.command("show", epilog=example("sandherd webhooks show alerts"))(show_webhook)
     app.command("test", epilog=example("sandherd webhooks test alerts"))(try_webhook)
     app.command("rotate", epilog=example("sandherd webhooks rotate alerts"))(rotate_secret)
-    again = "sandherd webhooks replay alerts --from 2h", "sandherd webhooks replay alerts --dead-letters"
-    app.command("replay", epilog=example(*again))(replay_webhook)
+    replay_examples = "sandherd webhooks replay alerts --from 2h", "sandherd webhooks replay alerts --dead-letters"
+    app.command("replay", epilog=example(*replay_examples))(replay_webhook)
     app.command("delete", epilog=example("sandherd webhooks delete alerts"))(delete_webhook)
 
 

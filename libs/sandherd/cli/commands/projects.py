@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 app = group("Projects: list, show; create or change limits and defaults.", "sandherd projects list")
 
 
-def _checked(name: str) -> str:
+def _checked_project(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "project")
 
 
-def _checked_kind(kind: str | None) -> str | None:
+def _checked_harness(kind: str | None) -> str | None:
     from sandherd.client.errors import checked_name
 
     return None if kind is None else checked_name(kind, "harness")
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The project.", callback=_checked, autocompletion=project_names)
+    str, typer.Argument(metavar="NAME", help="The project.", callback=_checked_project, autocompletion=project_names)
 ]
 Tasks = Annotated[int | None, typer.Option("--tasks", metavar="N", help="Maximum number of running tasks.", min=0)]
 Sandboxes = Annotated[
@@ -51,7 +51,7 @@ Harness = Annotated[
         "--harness",
         metavar="KIND",
         help="Kind of agent for tasks that name neither a kind nor a program.",
-        callback=_checked_kind,
+        callback=_checked_harness,
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", metavar="TEXT", help="Model for tasks that name no model.")]
@@ -95,12 +95,12 @@ def list_projects(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 def show_project(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> int:
     """Show a project: its limits with their sources, its defaults, its present use, its cost, its users.
 
-    Users have submitted a current task or have set a secret. Their clients have given their names.
+    Its users are those who have submitted a current task or set a secret. The names are those that their clients sent.
     """
     from sandherd.cli.herd_session import run_as_operator
-    from sandherd.cli.render.projects import show_project as shown
+    from sandherd.cli.render.projects import show_project as show_work
 
-    return run_as_operator(ctx, shown(name, output), project=name)
+    return run_as_operator(ctx, show_work(name, output), project=name)
 
 
 @app.command(
@@ -142,8 +142,8 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest,
                                     submodules=submodules, lfs=lfs, git_proxy=git_proxy)  # fmt: skip
     constraints = constraints_of(forbid_path, forbid_command, permit)
-    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
+    options = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**options, "constraints": constraints, "max_intervention": max_intervention}
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -191,8 +191,8 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest,
                                     submodules=submodules, lfs=lfs, git_proxy=git_proxy)  # fmt: skip
     constraints = constraints_of(forbid_path, forbid_command, permit)
-    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
+    options = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**options, "constraints": constraints, "max_intervention": max_intervention}
     values = _values({"tasks": tasks, "sandboxes": sandboxes}, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()
@@ -215,14 +215,14 @@ def _values(
 
     timeout = None if attempt_timeout is None else seconds(attempt_timeout, "--attempt-timeout")
     sizes = {"memory_mb": memory_of(memory), "attempt_seconds": timeout}
-    return {"limits": _set_values(limits), "defaults": _set_values({**defaults, **sizes})}
+    return {"limits": _without_none(limits), "defaults": _without_none({**defaults, **sizes})}
 
 
-def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _change(ctx: typer.Context, name: str, output: Format, done: str, **values: Any) -> int:
+def _change(ctx: typer.Context, name: str, output: Format, change: str, **values: Any) -> int:
     from sandherd.cli.command_templates import show_change
     from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
@@ -234,7 +234,7 @@ def _change(ctx: typer.Context, name: str, output: Format, done: str, **values: 
 
     async def work(herd: "Herd") -> "ProjectView":
         nonlocal existed
-        if done != "created":
+        if change != "created":
             return await herd.set_project(by=by, **values)
         existed = (await herd.project_view()).created_at is not None
         return await herd.create_project(by=by, **values)
@@ -242,7 +242,7 @@ def _change(ctx: typer.Context, name: str, output: Format, done: str, **values: 
     return show_change(
         ctx,
         work,
-        lambda view: f"project {view.project} {'already exists, unchanged' if existed else f'is {done}'}",
+        lambda view: f"project {view.project} {'already exists, unchanged' if existed else f'is {change}'}",
         project=name,
         output=output,
         create=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.completion import all_names, project_names
-from sandherd.cli.options import Format, NamelessOutput, Project, example, group, safe_sandbox
+from sandherd.cli.options import Format, NamelessOutput, Project, checked_sandbox, example, group
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -124,7 +124,7 @@ def archives(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
     from sandherd.cli.render.retention import show_archives
 
     async def work(herd: "Herd") -> int:
-        show_archives([one async for one in herd.history_archives()], output)
+        show_archives([day async for day in herd.history_archives()], output)
         return 0
 
     return run_as_operator(ctx, work)
@@ -161,12 +161,12 @@ def restore(
     """Load a day from the archive into the history, and wait until it is complete.
 
     The digests of its files are verified first. Events that are in the history already are not loaded twice. If this
-    command is interrupted, event-ingest continues to restore the day. The exit status is 1 if that is not possible.
+    command is interrupted, event-ingest continues to restore the day. The exit status is 1 if this is not possible.
     """
     from datetime import date
 
     from sandherd.cli.herd_session import command_context, run_as_operator
-    from sandherd.cli.history_restore import wait_restored
+    from sandherd.cli.history_restore import wait_until_restored
     from sandherd.cli.render.retention import show_restore
     from sandherd.client.context import holder
 
@@ -175,7 +175,7 @@ def restore(
 
     async def work(herd: "Herd") -> int:
         requested = await herd.restore_history(date.fromisoformat(day), days=days, by=by)
-        return show_restore(await wait_restored(herd, requested), output)
+        return show_restore(await wait_until_restored(herd, requested), output)
 
     return run_as_operator(ctx, work, project=project, create=True)
 
@@ -188,7 +188,7 @@ def verify(
         typer.Argument(
             metavar="[SANDBOX]",
             help="One sandbox, with its task [default: all of the project].",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
             autocompletion=all_names,
         ),
     ] = None,

@@ -237,9 +237,9 @@ def run(  # noqa: PLR0913  # one parameter per option
     )
     if text is None:
         raise typer.BadParameter("describe the task, or name a program after `--`", param_hint="TASK")
-    earlier = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
+    resumed_task = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     inline, work = split(file or [], directory)
-    refuse_other_trees(repository, directory, earlier, uploads=bool(work), no_repo=no_repo)
+    refuse_other_trees(repository, directory, resumed_task, uploads=bool(work), no_repo=no_repo)
     task = spec(
         text,
         harness=harness_of(harness, argv or [], model, ask=ask or [], deny=deny or [], fields=set_ or []),
@@ -248,8 +248,8 @@ def run(  # noqa: PLR0913  # one parameter per option
         profile=profile,
         files=inline,
         env=env or [],
-        secret=secret_env or [],
-        named=secret or [],
+        secret_env=secret_env or [],
+        secret_references=secret or [],
         agent_server={} if agent_server else None,
         linger=linger,
         priority=priority,
@@ -281,16 +281,16 @@ def run(  # noqa: PLR0913  # one parameter per option
     )
     limits = limits_of(memory, cores)
     local = repository is not None and repository.is_local
-    if (taken := ctx.find_object(RunCapture)) is not None:
-        others = {"name": name, "resume": earlier, "dir": work, "project": project, "create": create}
+    if (capture := ctx.find_object(RunCapture)) is not None:
+        others = {"name": name, "resume": resumed_task, "dir": work, "project": project, "create": create}
         default = repository is not None and repository.is_default
-        named = {"repo PATH (name its URL)": local, "base, --ticket and others without --repo": default}
-        return taken.take(task, limits, **others, **named)
-    begins = _repository_to_upload(repository) or work
+        unsupported = {"repo PATH (name its URL)": local, "base, --ticket and others without --repo": default}
+        return capture.store(task, limits, **others, **unsupported)
+    uploads = _repository_to_upload(repository) or work
     return run_with_herd(
         ctx,
         lambda herd: task_submission.run(
-            herd, task, output, name=name, follow=follow, limits=limits, earlier=earlier, work=begins
+            herd, task, output, name=name, follow=follow, limits=limits, resume=resumed_task, uploads=uploads
         ),
         project=project,
         create=create,

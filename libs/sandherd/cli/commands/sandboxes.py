@@ -134,11 +134,11 @@ def sandbox_logs(
     It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows the output of the agent.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.name_prefixes import sandbox_named
+    from sandherd.cli.name_prefixes import with_sandbox
     from sandherd.cli.runtime_log import show
 
-    shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
-    return run_with_herd(ctx, shown, project=project)
+    show_log = with_sandbox(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
+    return run_with_herd(ctx, show_log, project=project)
 
 
 @app.command("create", epilog=example("sandherd sandboxes create --ttl 2h", "sandherd sandboxes create --no-wait"))
@@ -180,9 +180,9 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
             ttl=ttl,
             files=file or [],
             env=env or [],
-            secret=secret_env or [],
-            named=secret or [],
-            server=agent_server,
+            secret_env=secret_env or [],
+            secret_references=secret or [],
+            agent_server=agent_server,
         )
     except InvalidFieldError as error:
         return _refuse(ctx, error, ttl, project)
@@ -217,9 +217,9 @@ def pause_sandbox(
     Its time to live and the time limits of its task keep running.
     """
     from sandherd.cli.command_templates import show_change
-    from sandherd.cli.name_prefixes import live_sandbox_named
+    from sandherd.cli.name_prefixes import with_live_sandbox
 
-    pause = live_sandbox_named(sandbox, lambda herd, name: herd.pause(name, reason=reason))
+    pause = with_live_sandbox(sandbox, lambda herd, name: herd.pause(name, reason=reason))
     return show_change(ctx, pause, _state_text("paused"), project=project, output=output)
 
 
@@ -229,9 +229,9 @@ def resume_sandbox(
 ) -> int:
     """Resume a paused sandbox, and wait until it runs."""
     from sandherd.cli.command_templates import show_change
-    from sandherd.cli.name_prefixes import live_sandbox_named
+    from sandherd.cli.name_prefixes import with_live_sandbox
 
-    resume = live_sandbox_named(sandbox, lambda herd, name: herd.resume(name))
+    resume = with_live_sandbox(sandbox, lambda herd, name: herd.resume(name))
     return show_change(ctx, resume, _state_text("running"), project=project, output=output)
 
 
@@ -245,24 +245,26 @@ def extend_sandbox(
 ) -> int:
     """Set the expiry of a sandbox to this time from now, unless it expires later anyway."""
     from sandherd.cli.command_templates import show_change
-    from sandherd.cli.name_prefixes import live_sandbox_named
+    from sandherd.cli.name_prefixes import with_live_sandbox
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import cell
 
-    longer = seconds(by, "TIME")
+    lifetime_seconds = seconds(by, "TIME")
 
     async def extend(herd: "Herd", name: str) -> "SandboxView":
         from sandherd.client.errors import InvalidFieldError
         from sandherd.client.tasks.preflight import lifetime_error
 
         try:
-            return await herd.extend(name, longer)
+            return await herd.extend(name, lifetime_seconds)
         except InvalidFieldError:  # the contract's limit is higher than that of this herd
-            raise lifetime_error(longer, (await herd.catalogue()).max_ttl_seconds, "seconds", "TIME") from None
+            raise lifetime_error(
+                lifetime_seconds, (await herd.catalogue()).max_ttl_seconds, "seconds", "TIME"
+            ) from None
 
     return show_change(
         ctx,
-        live_sandbox_named(sandbox, extend),
+        with_live_sandbox(sandbox, extend),
         lambda view: f"{view.sandbox} may live until {cell(view.expires_at)}",
         project=project,
         output=output,

@@ -39,7 +39,7 @@ class OverlapPolicy(StrEnum):
     BUFFER_ONE = "buffer_one"
 
 
-def _checked(name: str) -> str:
+def _checked_schedule(name: str) -> str:
     from sandherd.client.schedules import checked_schedule_name
 
     return checked_schedule_name(name)
@@ -50,7 +50,7 @@ Name = Annotated[
     typer.Argument(
         metavar="NAME",
         help="Up to 40 lower-case letters, digits and dashes.",
-        callback=_checked,
+        callback=_checked_schedule,
         autocompletion=schedule_names,
     ),
 ]
@@ -105,34 +105,34 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.scheduled_task import scheduled_task
     from sandherd.client.context import holder
 
-    wanted, window = scheduled_task(source), seconds(catch_up, "--catch-up")
+    task, catch_up_seconds = scheduled_task(source), seconds(catch_up, "--catch-up")
     credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> "ScheduleView":
         return await herd.create_schedule(
             name,
-            await wanted.spec(herd),
+            await task.spec(herd),
             cron=cron,
             time_zone=time_zone,
             overlap=overlap.value,
-            catch_up_seconds=window,
+            catch_up_seconds=catch_up_seconds,
             replace=replace,
             by=by,
         )
 
-    return show_change(ctx, work, _next, project=project, output=output, create=create)
+    return show_change(ctx, work, _next_time_text, project=project, output=output, create=create)
 
 
 @app.command("list", epilog=example("sandherd schedules list", "sandherd schedules list -o json"))
 def list_schedules(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's schedules, with their next due time and the outcome of the last due time."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
-        found = await herd.schedules()
-        answer(output, found, HEADER, [_row(one) for one in found.schedules])
+        schedules = await herd.schedules()
+        print_list(output, schedules, HEADER, [_row(view) for view in schedules.schedules])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -142,17 +142,17 @@ def list_schedules(ctx: typer.Context, project: Project = None, output: Output =
 def show_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show a schedule: its policies, next due times, unfinished tasks, and the outcomes of the last due times."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.terminal_text import write_text
 
     async def work(herd: "Herd") -> int:
-        found = await herd.schedule(name)
+        schedule = await herd.schedule(name)
         if output.is_json:
-            document(output, found)
+            print_document(output, schedule)
         elif output is Format.NAME:
-            write_text(found.name)
+            write_text(schedule.name)
         else:
-            _show(found, wide=output is Format.WIDE)
+            _show(schedule, wide=output is Format.WIDE)
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -161,20 +161,20 @@ def show_schedule(ctx: typer.Context, name: Name, project: Project = None, outpu
 @app.command("pause", epilog=example("sandherd schedules pause nightly"))
 def pause_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Pause a schedule: it starts no tasks until it is resumed. Running tasks are not affected."""
-    return show_change(ctx, lambda herd: herd.pause_schedule(name), _next, project=project, output=output)
+    return show_change(ctx, lambda herd: herd.pause_schedule(name), _next_time_text, project=project, output=output)
 
 
 @app.command("resume", epilog=example("sandherd schedules resume nightly"))
 def resume_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Resume a paused schedule. Due times while it was paused are not caught up."""
-    return show_change(ctx, lambda herd: herd.resume_schedule(name), _next, project=project, output=output)
+    return show_change(ctx, lambda herd: herd.resume_schedule(name), _next_time_text, project=project, output=output)
 
 
 @app.command("trigger", epilog=example("sandherd schedules trigger nightly"))
 def trigger_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Start a task of a schedule now, and print its name. The overlap policy and a pause are ignored."""
     return show_change(
-        ctx, lambda herd: herd.trigger_schedule(name), lambda found: str(found.task), project=project, output=output
+        ctx, lambda herd: herd.trigger_schedule(name), lambda view: str(view.task), project=project, output=output
     )
 
 
@@ -184,13 +184,13 @@ def delete_schedule(ctx: typer.Context, name: Name, project: Project = None, out
     return show_change(
         ctx,
         lambda herd: herd.delete_schedule(name),
-        lambda found: f"schedule {found.name} is deleted",
+        lambda view: f"schedule {view.name} is deleted",
         project=project,
         output=output,
     )
 
 
-def _next(view: "ScheduleView") -> str:
+def _next_time_text(view: "ScheduleView") -> str:
     from sandherd.cli.render.console import cell
 
     if view.paused:
@@ -200,23 +200,23 @@ def _next(view: "ScheduleView") -> str:
 
 def _row(view: "ScheduleView") -> list[object]:
     last = f"{view.runs[0].outcome} {view.runs[0].task or ''}".strip() if view.runs else None
-    following = view.next_times[0] if view.next_times else None
+    next_time = view.next_times[0] if view.next_times else None
     text = " ".join(view.text.split())
     paused = "yes" if view.paused else "no"
-    return [view.name, view.cron, view.time_zone, paused, following, last, ", ".join(view.running) or None, text]
+    return [view.name, view.cron, view.time_zone, paused, next_time, last, ", ".join(view.running) or None, text]
 
 
 def _show(view: "ScheduleView", *, wide: bool) -> None:
-    from sandherd.cli.render.console import cell, facts, table
+    from sandherd.cli.render.console import cell, print_facts, print_table
     from sandherd.client.terminal_text import write_text
     from sandherd.contracts.durations import duration_text
 
     omitted = {"next_times", "running", "runs", "task", "catch_up_seconds"}
-    shown = {name.replace("_", " "): value for name, value in dict(view).items() if name not in omitted}
-    shown |= {"catch up": f"within {duration_text(view.catch_up_seconds)} of the due time"}
-    facts(shown | {"next": ", ".join(map(cell, view.next_times)), "running": ", ".join(view.running)})
+    facts = {name.replace("_", " "): value for name, value in dict(view).items() if name not in omitted}
+    facts |= {"catch up": f"within {duration_text(view.catch_up_seconds)} of the due time"}
+    print_facts(facts | {"next": ", ".join(map(cell, view.next_times)), "running": ", ".join(view.running)})
     write_text()
-    table(RUN_HEADER, _run_rows(view.runs), wide=wide)
+    print_table(RUN_HEADER, _run_rows(view.runs), wide=wide)
 
 
 def _run_rows(runs: "Sequence[ScheduleRun]") -> list[list[object]]:

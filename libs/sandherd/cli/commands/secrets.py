@@ -16,7 +16,7 @@ app = group("Named secrets of a project: set, list, delete.", "sandherd secrets 
 HEADER = ("NAME", "CREATED", "UPDATED", "BY", "TASKS", "READABLE")
 
 
-def _checked(name: str) -> str:
+def _checked_secret(name: str) -> str:
     from sandherd.client.named_secrets import checked_secret_name
 
     return checked_secret_name(name)
@@ -24,7 +24,9 @@ def _checked(name: str) -> str:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Letters, digits, _ and -.", callback=_checked, autocompletion=secret_names),
+    typer.Argument(
+        metavar="NAME", help="Letters, digits, _ and -.", callback=_checked_secret, autocompletion=secret_names
+    ),
 ]
 
 
@@ -75,11 +77,11 @@ def list_secrets(ctx: typer.Context, project: Project = None, output: Output = F
     TASKS is the number of unfinished tasks that use the secret. A secret that is not READABLE has to be set again.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
-        found = await herd.secrets()
-        answer(output, found, HEADER, [_row(one) for one in found.secrets])
+        secrets = await herd.secrets()
+        print_list(output, secrets, HEADER, [_row(view) for view in secrets.secrets])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -104,7 +106,7 @@ def delete_secret(
     return show_change(
         ctx,
         lambda herd: herd.delete_secret(name, force=force),
-        lambda found: f"secret {found.name} is deleted",
+        lambda view: f"secret {view.name} is deleted",
         project=project,
         output=output,
     )

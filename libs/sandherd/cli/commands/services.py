@@ -10,7 +10,7 @@ from sandherd.cli.options import Follow, Format, NamelessOutput, example, group
 app = group("Services of the local stack: logs.", "sandherd services logs spawner")
 
 
-def _safe_service(name: str) -> str:
+def _checked_service(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "service")
@@ -25,7 +25,7 @@ def logs(
             metavar="NAME",
             help="A part of `sandherd status`: spawner, event-ingest, monitor, message-relay, gateway, nats, postgres; "
             "also supervisor.",
-            callback=_safe_service,
+            callback=_checked_service,
             autocompletion=part_names,
         ),
     ],
@@ -53,5 +53,5 @@ def logs(
     try:
         local_stack()
     except HerdError as error:  # only the client is installed
-        raise service_logs.elsewhere(error.problem.message) from None
+        raise service_logs.no_logs_error(error.problem.message) from None
     return asyncio.run(service_logs.show(command_context(ctx), service, output, follow=follow, lines=lines))

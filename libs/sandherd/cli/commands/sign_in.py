@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import typer
 
 from sandherd.cli.commands.tokens import Role, checked_role
-from sandherd.cli.options import Format, NamelessOutput, Project, example, safe_sandbox
+from sandherd.cli.options import Format, NamelessOutput, Project, checked_sandbox, example
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def open_(  # one parameter per option
         typer.Argument(
             metavar="SANDBOX|TASK",
             help="Open the page of this sandbox, or of this task's sandbox [default: the page of the herd].",
-            callback=safe_sandbox,
+            callback=checked_sandbox,
         ),
     ] = None,
     *,
@@ -51,7 +51,7 @@ def open_(  # one parameter per option
     """
     from sandherd.cli.herd_session import command_context, run_with_herd
     from sandherd.cli.name_prefixes import sandbox_view
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
     from sandherd.client.terminal_text import write_text
 
     context = command_context(ctx, project=project)
@@ -61,7 +61,7 @@ def open_(  # one parameter per option
         new = await herd.create_code(checked_role(role), user=_user(context))
         link = f"{_address(context, url or new.view.url)}/sign-in#{urlencode({'code': new.text, 'next': page})}"
         if output.is_json:
-            document(output, {"url": link, "expires_at": new.view.expires_at})
+            print_document(output, {"url": link, "expires_at": new.view.expires_at})
         elif show or not _open_browser(context.home, link):
             write_text(link)
         return 0
@@ -73,15 +73,15 @@ def _address(context: "Context", url: str | None) -> str:
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
-    found = url or _local_address(context)
-    if found is None or not found.startswith(("http://", "https://")):
+    address = url or _local_address(context)
+    if address is None or not address.startswith(("http://", "https://")):
         raise HerdError.of(
             Code.INVALID_FIELD,
             "the address of the gateway is unknown",
             field="url",
             remedy="name it with --url, or set SANDHERD_GATEWAY_URL",
         )
-    return found.removesuffix("/").removesuffix("/api/v1")
+    return address.removesuffix("/").removesuffix("/api/v1")
 
 
 def _local_address(context: "Context") -> str | None:

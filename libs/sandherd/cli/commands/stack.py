@@ -35,13 +35,13 @@ def up(
 
     Running parts are not restarted. With three nats-servers, each stores all data, and one of them may fail.
     """
-    place = local_stack()
+    module = local_stack()
 
     def work(home: "Path", on_step: "OnStep") -> Any:
-        return place.stack.up(home, wait=wait, config=place.config_of(ctx), nats=nats, on_step=on_step)
+        return module.stack.up(home, wait=wait, config=module.config_of(ctx), nats=nats, on_step=on_step)
 
-    shown = partial(_show, output=output, complete=wait, named=_home_of(ctx))
-    return int(place.on_stack(ctx, work, shown, activity="starting the supervisor"))
+    show_result = partial(_show, output=output, complete=wait, home_option=_home_option(ctx))
+    return int(module.on_stack(ctx, work, show_result, activity="starting the supervisor"))
 
 
 def down(ctx: typer.Context, output: Output = Format.TABLE) -> int:
@@ -50,12 +50,12 @@ def down(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     Running agents are stopped, and their tasks fail (`stopped`). Stored data is available again after the next
     `sandherd up`, which also starts the pending tasks.
     """
-    place = local_stack()
+    module = local_stack()
 
     def work(home: "Path", on_step: "OnStep") -> Any:
-        return place.stack.down(home, on_step=on_step)
+        return module.stack.down(home, on_step=on_step)
 
-    return int(place.on_stack(ctx, work, partial(_show_end, output=output), activity="stopping the stack"))
+    return int(module.on_stack(ctx, work, partial(_show_shutdown, output=output), activity="stopping the stack"))
 
 
 def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
@@ -63,19 +63,19 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 
     The exit status is 1 if a part is not ready.
     """
-    place = local_stack()
+    module = local_stack()
 
     def show(stack_status: "StackStatus") -> int:
-        approvals = place.pending_approvals(ctx) if stack_status.ready else None
-        return _show(stack_status, output, complete=True, approvals=approvals, named=_home_of(ctx))
+        approvals = module.pending_approvals(ctx) if stack_status.ready else None
+        return _show(stack_status, output, complete=True, approvals=approvals, home_option=_home_option(ctx))
 
-    return int(place.on_stack(ctx, lambda home, _: place.stack.status(home), show, activity="checking each part"))
+    return int(module.on_stack(ctx, lambda home, _: module.stack.status(home), show, activity="checking each part"))
 
 
 def local_stack() -> Any:
     """The module `cli.local_stack`. Raises `HerdError` if only the client is installed."""
     try:
-        from sandherd.cli import local_stack as place
+        from sandherd.cli import local_stack as module
     except ModuleNotFoundError as error:
         from sandherd.client.errors import HerdError
         from sandherd.contracts.errors import Code
@@ -85,10 +85,10 @@ def local_stack() -> Any:
             f"the stack is not installed here ({error.name} is missing)",
             remedy="install it with `pip install 'sandherd[stack]'`",
         ) from None
-    return place
+    return module
 
 
-def _home_of(ctx: typer.Context) -> "Path | None":
+def _home_option(ctx: typer.Context) -> "Path | None":
     """The home that the command line names, or None."""
     return (ctx.find_object(HerdLocation) or HerdLocation()).home
 
@@ -99,16 +99,16 @@ def _show(
     *,
     complete: bool,
     approvals: int | None = None,
-    named: "Path | None" = None,
+    home_option: "Path | None" = None,
 ) -> int:
     from sandherd.cli.home_option import with_home
     from sandherd.cli.local_stack import plain_status
-    from sandherd.cli.render.console import document, table
+    from sandherd.cli.render.console import print_document, print_table
     from sandherd.cli.stderr import print_error
 
     if output.is_json:
         pending = {} if approvals is None else {"pending_approvals": approvals}
-        document(output, plain_status(stack_status) | pending)
+        print_document(output, plain_status(stack_status) | pending)
     elif output is Format.NAME:
         for part in stack_status.parts:
             write_text(part.name)
@@ -120,23 +120,23 @@ def _show(
         if stack_status.api_url is not None and stack_status.parts:
             write_text(f"HTTP API  {stack_status.api_url}")
         if stack_status.parts:
-            table(HEADER, [_row(part) for part in stack_status.parts])
+            print_table(HEADER, [_row(part) for part in stack_status.parts])
         if approvals:
             write_text(
                 f"agents wait for an answer to {pluralize(approvals, 'approval')}; see `sandherd approvals list`"
             )
     if stack_status.ready or not complete:
         return 0
-    print_error(with_home(_problem(stack_status), named))
+    print_error(with_home(_problem(stack_status), home_option))
     return 1
 
 
-def _show_end(shutdown_result: "ShutdownResult", output: Format) -> int:
-    from sandherd.cli.render.console import document
+def _show_shutdown(shutdown_result: "ShutdownResult", output: Format) -> int:
+    from sandherd.cli.render.console import print_document
     from sandherd.cli.stderr import print_error
 
     if output.is_json:
-        document(
+        print_document(
             output,
             {
                 "home": str(shutdown_result.home),
@@ -184,5 +184,5 @@ def _problem(stack_status: "StackStatus") -> str:
     if stack_status.phase == "unsupervised":
         return "the supervisor of the stack was killed; `sandherd up` starts a new one, and agents keep running"
     not_ready = [part.name for part in stack_status.parts if not part.ready]
-    what = f"{', '.join(not_ready)} not ready" if not_ready else f"the stack is {stack_status.phase}"
-    return f"{what}; see the logs in {stack_status.home / 'logs'}, and check with `sandherd doctor`"
+    problem = f"{', '.join(not_ready)} not ready" if not_ready else f"the stack is {stack_status.phase}"
+    return f"{problem}; see the logs in {stack_status.home / 'logs'}, and check with `sandherd doctor`"

@@ -22,7 +22,7 @@ _COMMANDS: Final = {
     "refused": "with `sandherd subscriptions list`, then `sandherd subscriptions delete`",
 }
 """Commands for the remedies of refusals, by code. The service does not name commands, as it has other clients."""
-_IN_PLACE: Final = {
+_REMEDY_PHRASES: Final = {
     "set `update` to change it": "change it with --update",
     "delete it first": "delete it first (`sandherd subscriptions delete`)",
 }
@@ -30,13 +30,13 @@ _IN_PLACE: Final = {
 HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "LAST READ", "SINCE")
 
 
-def _safe(name: str) -> str:
+def _checked_name(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A subscription's name.", callback=_safe)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A subscription's name.", callback=_checked_name)]
 
 
 @app.command(
@@ -84,11 +84,13 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
     The program receives events with a subscriber's credential and acknowledges each one; unacknowledged events are
     redelivered. To create the same subscription again changes nothing, and keeps its position.
     """
-    wanted, begins = event_types(kinds or []), start_position(start)
+    event_type_filter, position = event_types(kinds or []), start_position(start)
     about = [entity_name(entity) for entity in entities or []]
 
     def subscribe(herd: "Herd") -> "Awaitable[Subscription]":
-        return with_commands(herd.subscribe(name, types=wanted, start=begins, entities=about, update=update))
+        return with_commands(
+            herd.subscribe(name, types=event_type_filter, start=position, entities=about, update=update)
+        )
 
     return show_one(ctx, subscribe, project=project, output=output, create=create)
 
@@ -101,11 +103,11 @@ def list_subscriptions(ctx: typer.Context, project: Project = None, output: Outp
     of the broker. NOT ACKNOWLEDGED includes events that a reader has returned: the next reader gets them first.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
-        found = await herd.subscriptions()
-        answer(output, found, HEADER, [_row(one) for one in found.subscriptions])
+        subscriptions = await herd.subscriptions()
+        print_list(output, subscriptions, HEADER, [_row(subscription) for subscription in subscriptions.subscriptions])
         return 0
 
     return run_with_herd(ctx, work, project=project)
@@ -115,15 +117,15 @@ def list_subscriptions(ctx: typer.Context, project: Project = None, output: Outp
 def delete_subscription(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Delete a subscription and its position."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import document
+    from sandherd.cli.render.console import print_document
 
     async def work(herd: "Herd") -> int:
-        found = await with_commands(herd.unsubscribe(name))
+        result = await with_commands(herd.unsubscribe(name))
         if output.is_json:
-            document(output, found)
+            print_document(output, result)
         else:
             write_text(
-                f"subscription {name} is deleted; {pluralize(found.waiting, 'event was', 'events were')} waiting"
+                f"subscription {name} is deleted; {pluralize(result.waiting, 'event was', 'events were')} waiting"
             )
         return 0
 
@@ -141,7 +143,7 @@ async def with_commands(reply: "Awaitable[Any]") -> Any:
         if problem.remedy is None:
             raise
         remedy = problem.remedy
-        for phrase, command in _IN_PLACE.items():
+        for phrase, command in _REMEDY_PHRASES.items():
             remedy = remedy.replace(phrase, command)
         if problem.code in _COMMANDS:
             remedy = f"{remedy} ({_COMMANDS[problem.code]})"
@@ -151,7 +153,7 @@ async def with_commands(reply: "Awaitable[Any]") -> Any:
 def _row(subscription: "Subscription") -> list[object]:
     types = ", ".join(subscription.types) or "all"
     types += f" about {', '.join(subscription.entities)}" if subscription.entities else ""
-    read = (
+    last_read = (
         "now"
         if subscription.is_read
         else None
@@ -164,6 +166,6 @@ def _row(subscription: "Subscription") -> list[object]:
         types,
         subscription.waiting,
         subscription.unacknowledged,
-        read,
+        last_read,
         subscription.created_at,
     ]

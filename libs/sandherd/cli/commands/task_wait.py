@@ -15,7 +15,7 @@ WAIT_EXAMPLE = example(
 )
 
 
-def _checked(names: list[str] | None) -> list[str] | None:
+def _checked_tasks(names: list[str] | None) -> list[str] | None:
     from sandherd.client.errors import checked_name
 
     return None if names is None else [checked_name(name, "task") for name in names]
@@ -28,7 +28,7 @@ def wait_tasks(
         typer.Argument(
             metavar="[TASK]…",
             help="Names of tasks, or their unique beginnings.",
-            callback=_checked,
+            callback=_checked_tasks,
             autocompletion=task_names,
         ),
     ] = None,
@@ -46,8 +46,8 @@ def wait_tasks(
     status is 0 if all tasks are completed, and 1 if one failed, was cancelled, or has not ended within --timeout.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.parse.labels import named_or_labelled
+    from sandherd.cli.parse.labels import required_labels
     from sandherd.cli.task_batches import wait_until_ended
 
-    labels = named_or_labelled(tasks or [], label or [], batch)
+    labels = required_labels(tasks or [], label or [], batch)
     return run_with_herd(ctx, wait_until_ended(tasks or [], labels, output, waiting_seconds(timeout)), project=project)

@@ -184,14 +184,14 @@ def cancel_task(
 
     The exit status is 1 if a task could not be cancelled. It is 0 if all tasks of a label or batch have ended before.
     """
-    from sandherd.cli.parse.labels import named_or_labelled
+    from sandherd.cli.parse.labels import required_labels
 
-    wanted = named_or_labelled([task] if task else [], label or [], batch)
+    labels = required_labels([task] if task else [], label or [], batch)
     if task is None:
         from sandherd.cli.herd_session import run_with_herd
         from sandherd.cli.task_batches import cancel_all
 
-        return run_with_herd(ctx, cancel_all(wanted, reason, output), project=project)
+        return run_with_herd(ctx, cancel_all(labels, reason, output), project=project)
     return send_command(
         ctx,
         lambda herd, name: herd.task(name),
@@ -243,7 +243,7 @@ def _row(task: "TaskView") -> list[object]:
 
     text, attempt = " ".join(task.text.split()), attempt_number(task)
     # For an ended task only the number of attempts is shown: it has no next attempt.
-    shown = attempt if task.state in TASK_ENDED else f"{attempt}/{task.max_attempts}"
+    attempts = attempt if task.state in TASK_ENDED else f"{attempt}/{task.max_attempts}"
     name, batch = task.labels.get(NAME_LABEL), task.labels.get(BATCH_LABEL)
-    named, times = [task.task, task.state, name], [task.priority, shown, task.sandbox, task.submitted_at]
-    return [*named, *times, task.waits_for, batch, text]
+    names, times = [task.task, task.state, name], [task.priority, attempts, task.sandbox, task.submitted_at]
+    return [*names, *times, task.waits_for, batch, text]

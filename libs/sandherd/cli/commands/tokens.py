@@ -18,13 +18,13 @@ HEADER = ("NAME", "KIND", "ROLE", "CREATED", "EXPIRES", "BY")
 _DEFAULT_LIFETIME = DefaultDuration(90 * 86_400)
 
 
-def _checked(name: str) -> str:
+def _checked_token(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "token")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.", callback=_checked)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.", callback=_checked_token)]
 
 
 def checked_role(value: str) -> "AccessRole":
@@ -82,11 +82,11 @@ def create_token(  # one parameter per option
 def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's access tokens and the sessions of browsers, without their texts."""
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.render.console import answer
+    from sandherd.cli.render.console import print_list
 
     async def work(herd: "Herd") -> int:
-        found = await herd.tokens()
-        answer(output, found, HEADER, [_row(one) for one in found.tokens])
+        tokens = await herd.tokens()
+        print_list(output, tokens, HEADER, [_row(view) for view in tokens.tokens])
         return 0
 
     return run_with_herd(ctx, work, project=project)

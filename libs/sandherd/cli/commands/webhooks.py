@@ -22,7 +22,7 @@ app = group(
 add_to(app)
 
 
-def _safe(name: str) -> str:
+def _checked_name(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
@@ -44,7 +44,7 @@ def secret(*, output: NamelessOutput = Format.TABLE) -> int:
     if output.is_json:
         from sandherd.cli.render import console
 
-        console.document(output, {"secret": created})
+        console.print_document(output, {"secret": created})
     else:
         write_text(created)
     return 0
@@ -57,7 +57,7 @@ def secret(*, output: NamelessOutput = Format.TABLE) -> int:
 def deliver(  # noqa: PLR0913  # one parameter for each option
     ctx: typer.Context,
     subscription: Annotated[
-        str, typer.Argument(metavar="NAME", callback=_safe, help="The durable subscription to deliver.")
+        str, typer.Argument(metavar="NAME", callback=_checked_name, help="The durable subscription to deliver.")
     ],
     url: Annotated[str, typer.Argument(metavar="URL", help="Address of the receiver, with https.")],
     *,
@@ -115,7 +115,7 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
 
     sender = Sender(checked_url(url, private=private), private=private)
     read_secrets(secret_file)
-    report = (lambda text: console.line({"problem": text})) if output.is_json else print_error
+    report = (lambda text: console.print_line({"problem": text})) if output.is_json else print_error
     limits = DeliveryLimits(timedelta(seconds=age), timedelta(seconds=failing))
 
     async def work(herd: "Herd") -> int:

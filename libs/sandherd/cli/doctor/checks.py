@@ -17,7 +17,7 @@ from sandherd.bus.health import WARNING_PREFIX
 from sandherd.bus.identity import Bearer
 from sandherd.bus.storage_causes import measure_home, shortages
 from sandherd.cli.doctor.infrastructure import check_agent_sdks
-from sandherd.cli.doctor.local_stack import check_exits, check_identity, check_processes, is_of_stack
+from sandherd.cli.doctor.local_stack import check_exits, check_identity, check_processes, is_local_stack
 from sandherd.cli.doctor.remedies import with_commands
 from sandherd.client.context import Context, holder
 from sandherd.client.doctor.check import Check, CheckState
@@ -26,37 +26,40 @@ from sandherd.client.doctor.services import MAX_SKEW, STREAM_REMEDY, ServiceRepo
 from sandherd.client.errors import STATUS_REMEDY, HerdError
 from sandherd.client.herd import Herd
 
-HTTP_SECONDS: Final = 2.0
-SOON: Final = timedelta(hours=1)
+_HTTP_TIMEOUT_SECONDS: Final = 2.0
+_EXPIRY_WARNING: Final = timedelta(hours=1)
+"""A credential that expires earlier than this is a warning."""
 DISK_REMEDY: Final = "free space on that file system or enlarge it; the herd continues by itself within 30 s"
 
 
 async def examine(context: Context, now: datetime) -> list[Check]:
     """Run every check that is possible from this machine."""
-    found = [credential(context, now), *check_agent_sdks(context)]
+    checks = [check_current_credential(context, now), *check_agent_sdks(context)]
     replied: set[str] = set()
-    found += [check async for check in _on_the_broker(context, now, replied)]
+    checks += [check async for check in _check_over_broker(context, now, replied)]
     # A service that does not reply over the broker may still report the reason over HTTP.
     silent = sorted(context.services.keys() - replied)
-    found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in silent))
+    checks += await asyncio.gather(
+        *(_check_service_over_http(f"{name} by HTTP", context.services[name]) for name in silent)
+    )
     if not replied:
-        found.append(await _clock(context))
-    found += disks(context.home) + _of_stack(context) + check_unpublished(context.home)
-    local = is_of_stack(context)
+        checks.append(await _check_clock(context))
+    checks += check_disks(context.home) + _check_stack(context) + check_unpublished(context.home)
+    local = is_local_stack(context)
     return [
-        replace(check, remedy=with_commands(check.remedy, local=local)) if check.remedy else check for check in found
+        replace(check, remedy=with_commands(check.remedy, local=local)) if check.remedy else check for check in checks
     ]
 
 
-def _of_stack(context: Context) -> list[Check]:
-    """The checks of the local stack: of its keys, and of each process that does not run or has ended unexpectedly."""
-    found = [*check_identity(context.home), *(check_processes(context.home) if is_of_stack(context) else [])]
-    named = {check.name for check in found}
-    return found + [check for check in check_exits(context.home) if check.name not in named]
+def _check_stack(context: Context) -> list[Check]:
+    """The failed checks of the local stack: of its keys, and of processes that do not run or have lacked a resource."""
+    checks = [*check_identity(context.home), *(check_processes(context.home) if is_local_stack(context) else [])]
+    checked_names = {check.name for check in checks}
+    return checks + [check for check in check_exits(context.home) if check.name not in checked_names]
 
 
-def credential(context: Context, now: datetime) -> Check:
-    """Checks the credential: its holder and its expiry."""
+def check_current_credential(context: Context, now: datetime) -> Check:
+    """Whether the credential of this context can be read, is valid, and does not expire within an hour."""
     if context.credentials is None:
         return Check(
             "credential",
@@ -80,9 +83,9 @@ def check_credential(bearer: Bearer, path: Path, now: datetime) -> Check:
         return Check(
             "credential", CheckState.WRONG, f"{name}, expired at {bearer.expires_at:%Y-%m-%d %H:%M} UTC", remedy
         )
-    state = CheckState.WARNING if bearer.expires_at - now < SOON else CheckState.RIGHT
-    found = f"{name}, until {bearer.expires_at:%Y-%m-%d %H:%M} UTC"
-    return Check("credential", state, found, remedy if state is CheckState.WARNING else None)
+    state = CheckState.WARNING if bearer.expires_at - now < _EXPIRY_WARNING else CheckState.RIGHT
+    text = f"{name}, until {bearer.expires_at:%Y-%m-%d %H:%M} UTC"
+    return Check("credential", state, text, remedy if state is CheckState.WARNING else None)
 
 
 def check_service(name: str, address: str, body: str, *, ready: bool) -> Check:
@@ -97,25 +100,25 @@ def check_service(name: str, address: str, body: str, *, ready: bool) -> Check:
 
 def check_skew(skew: timedelta) -> Check:
     """Whether the clocks of this machine and of a service agree. HTTP dates have a resolution of one second."""
-    found = f"differs from the clock of the services by {abs(skew.total_seconds()):.0f} s"
+    text = f"differs from the clock of the services by {abs(skew.total_seconds()):.0f} s"
     if abs(skew) <= timedelta(seconds=1):
         return Check("clock", CheckState.RIGHT, "agrees with the clock of the services to the second")
     if abs(skew) > MAX_SKEW:
-        return Check("clock", CheckState.WRONG, found, "set the clock of this machine")
-    return Check("clock", CheckState.RIGHT, found)
+        return Check("clock", CheckState.WRONG, text, "set the clock of this machine")
+    return Check("clock", CheckState.RIGHT, text)
 
 
-def disks(home: Path) -> list[Check]:
+def check_disks(home: Path) -> list[Check]:
     """Checks of the free space on the file systems of a local stack. Empty if no stack has its home here."""
     if not (home / "sandboxes").is_dir():
         return []
     try:
-        short = shortages(measure_home(home))
+        problems = shortages(measure_home(home))
     except OSError as error:
         return [Check("disk", CheckState.UNKNOWN, f"{home}: {error.strerror}")]
-    if not short:
+    if not problems:
         return [Check("disk", CheckState.RIGHT, f"free space and inodes below {home}")]
-    return [Check("disk", CheckState.WRONG, found, DISK_REMEDY) for found in short]
+    return [Check("disk", CheckState.WRONG, problem, DISK_REMEDY) for problem in problems]
 
 
 def check_unpublished(home: Path) -> list[Check]:
@@ -129,37 +132,37 @@ def check_unpublished(home: Path) -> list[Check]:
         return [Check("unsaid", CheckState.UNKNOWN, f"{quarantine}: {error.strerror}")]
     if not count:
         return [Check("unsaid", CheckState.RIGHT, "no unpublished events")]
-    found = f"{count} ended sandbox{'es' if count > 1 else ''} with unpublished events, in {quarantine}"
+    text = f"{count} ended sandbox{'es' if count > 1 else ''} with unpublished events, in {quarantine}"
     remedy = "retried every 10 minutes; see the end of run/*/log in each folder; deleting a folder discards its events"
-    return [Check("unsaid", CheckState.WARNING, found, remedy)]
+    return [Check("unsaid", CheckState.WARNING, text, remedy)]
 
 
-async def _on_the_broker(context: Context, now: datetime, replied: set[str]) -> AsyncIterator[Check]:
+async def _check_over_broker(context: Context, now: datetime, replied: set[str]) -> AsyncIterator[Check]:
     """Run the checks over the broker. Adds the names of services that reply to `replied`."""
     try:
         async with Herd.connect(context, patience=2) as herd:
             yield await check_broker(herd, context.nats_url)
-            answers = await request_reports(herd.connection)
-            replied |= {name for name, answer in answers.items() if isinstance(answer, ServiceReport)}
-            for check in await check_herd(herd, answers, now):
+            reports = await request_reports(herd.connection)
+            replied |= {name for name, report in reports.items() if isinstance(report, ServiceReport)}
+            for check in await check_herd(herd, reports, now):
                 yield check
     except HerdError as error:
         yield Check("broker", CheckState.WRONG, error.problem.message, error.problem.remedy)
 
 
-async def _service(name: str, address: str) -> Check:
-    """The check of a service by its report over HTTP about its connection, consumers and dependencies."""
+async def _check_service_over_http(name: str, address: str) -> Check:
+    """The check of a service by the report that it sends over HTTP about its connection, consumers and dependencies."""
     try:
-        status, body, _ = await asyncio.to_thread(_get, address)
+        status, body, _ = await asyncio.to_thread(_request_readiness, address)
     except (OSError, http.client.HTTPException) as error:
         return Check(name, CheckState.WRONG, f"{address} does not respond ({type(error).__name__})", STATUS_REMEDY)
     return check_service(name, address, body, ready=status == http.client.OK)
 
 
-async def _clock(context: Context) -> Check:
+async def _check_clock(context: Context) -> Check:
     for address in context.services.values():
         try:
-            _, _, date = await asyncio.to_thread(_get, address)
+            _, _, date = await asyncio.to_thread(_request_readiness, address)
             if date is not None:
                 return check_skew(datetime.now(UTC) - date)
         except (OSError, http.client.HTTPException, ValueError):
@@ -167,15 +170,15 @@ async def _clock(context: Context) -> Check:
     return Check("clock", CheckState.UNKNOWN, "no HTTP address of a service is known to compare with")
 
 
-def _get(address: str) -> tuple[int, str, datetime | None]:
+def _request_readiness(address: str) -> tuple[int, str, datetime | None]:
     """Request `/readyz`. Returns the status, the text in one line, and the service's time."""
-    place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=HTTP_SECONDS)
+    url = urlsplit(address)
+    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=_HTTP_TIMEOUT_SECONDS)
     try:
         connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        date = answer.getheader("Date")
-        text = " ".join(answer.read(4096).decode(errors="replace").split())
-        return answer.status, text, parsedate_to_datetime(date) if date else None
+        response = connection.getresponse()
+        date = response.getheader("Date")
+        text = " ".join(response.read(4096).decode(errors="replace").split())
+        return response.status, text, parsedate_to_datetime(date) if date else None
     finally:
         connection.close()

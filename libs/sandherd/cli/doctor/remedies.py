@@ -4,13 +4,13 @@ from typing import Final
 
 from sandherd.client.remedy_commands import with_command
 
-_STATUS: Final = "`sandherd status`, `docker compose ps` or `kubectl get pods`"
+_STATUS_COMMANDS: Final = "`sandherd status`, `docker compose ps` or `kubectl get pods`"
 COMMANDS: Final = {
     "apply the migrations of this version": "`sandherd-event-ingest migrate`",
     "audit the history": "`sandherd audit`",
     "check that Postgres runs": "for a local stack `sandherd status`",
-    "check that each service runs": _STATUS,
-    "check that it runs": _STATUS,
+    "check that each service runs": _STATUS_COMMANDS,
+    "check that it runs": _STATUS_COMMANDS,
     "create a new credential": "`sandherd identity init`",
     "list the lost tasks": "`sandherd tasks list --past`",
     "provision the herd": "`sandherd provision`, with `--identity` if the herd's keys are elsewhere; "
@@ -18,7 +18,7 @@ COMMANDS: Final = {
     "set the clock": "as with `timedatectl set-ntp true`",
 }
 """Commands by a phrase in the remedies of checks."""
-_LOCAL: Final = {
+_LOCAL_COMMANDS: Final = {
     "check that Postgres runs": "`sandherd status`",
     "check that each service runs": "`sandherd status`",
     "check that it runs": "`sandherd status`",
@@ -29,8 +29,8 @@ _LOCAL: Final = {
 
 def with_commands(remedy: str, *, local: bool = False) -> str:
     """The remedy, with the command in parentheses after its phrase. `local` selects those for a local stack. Pure."""
-    known = next((phrase for phrase in COMMANDS if phrase in remedy), None)
-    if known is None:
+    phrase = next((text for text in COMMANDS if text in remedy), None)
+    if phrase is None:
         return with_command(remedy)
-    command = _LOCAL.get(known, COMMANDS[known]) if local else COMMANDS[known]
-    return remedy.replace(known, f"{known} ({command})", 1)
+    command = _LOCAL_COMMANDS.get(phrase, COMMANDS[phrase]) if local else COMMANDS[phrase]
+    return remedy.replace(phrase, f"{phrase} ({command})", 1)

@@ -42,5 +42,5 @@ def constraints_of(
     paths: list[str] | None, commands: list[str] | None, permitted: list[DefaultConstraint] | None
 ) -> dict[str, Any] | None:
     """The constraints from these options, as a field of a task spec; None if no option is given."""
-    found = {"paths": paths, "commands": commands, "permitted": permitted}
-    return {name: value for name, value in found.items() if value} or None
+    constraints = {"paths": paths, "commands": commands, "permitted": permitted}
+    return {name: value for name, value in constraints.items() if value} or None

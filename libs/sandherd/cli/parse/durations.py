@@ -8,7 +8,7 @@ import typer
 from sandherd.contracts.durations import duration_text
 
 _DURATION: Final = re.compile(r"^(\d{1,9}(?:\.\d{1,3})?)([smhd]?)$")
-_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_UNIT_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MIN_SECONDS: Final = 0.1
 
 
@@ -28,20 +28,20 @@ def duration(value: str | float) -> float:
     """Seconds from `0.5`, `90`, `90s` or `10m`. Typer also calls this with defaults, which are numbers."""
     if isinstance(value, float):
         return value
-    found = _DURATION.match(str(value))
-    if found is None:
+    match = _DURATION.match(str(value))
+    if match is None:
         raise typer.BadParameter("it has to be a duration: use 90s, 10m or 2h")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def _wait_time(value: str | float) -> float:
-    found = duration(value)
-    if found < _MIN_SECONDS:
+    seconds = duration(value)
+    if seconds < _MIN_SECONDS:
         raise typer.BadParameter(f"it has to be at least {_MIN_SECONDS:g}s")
-    return found
+    return seconds
 
 
-def _whole(value: str | float) -> int:
+def _whole_seconds(value: str | float) -> int:
     return int(duration(value))
 
 
@@ -58,6 +58,6 @@ Linger = Annotated[
         "--linger",
         metavar="TIME",
         help="Keep the sandbox this long after the task, for messages: 90s, 10m.",
-        parser=_whole,
+        parser=_whole_seconds,
     ),
 ]

@@ -37,23 +37,26 @@ def event_filter(name: str, kinds: Sequence[str], since: str | None) -> EventFil
 
 
 def types(names: Sequence[str]) -> list[str]:
-    """The named event types: `agent.tool_use`, or a whole domain as `agent`, `agent.` or `agent.*`."""
-    found: dict[str, None] = {}
+    """The event types of these names: a name is a type, `agent.tool_use`, or a domain, `agent`, `agent.` or `agent.*`.
+
+    Raises `HerdError` for an unknown name, or too many types.
+    """
+    selected: dict[str, None] = {}
     for name in names:
-        found |= dict.fromkeys(_matching_types(name))
-    if len(found) > MAX_TYPES:
+        selected |= dict.fromkeys(_matching_types(name))
+    if len(selected) > MAX_TYPES:
         raise HerdError.of(Code.INVALID_FIELD, "too many event types", field="type", remedy="name fewer of them")
-    return list(found)
+    return list(selected)
 
 
 def _matching_types(name: str) -> list[str]:
     if name in EVENTS:
         return [name]
     domain = name.removesuffix("*").removesuffix(".")
-    found = [known for known in EVENTS if known.startswith(f"{domain}.")]
-    if found:
-        return found
-    domains = {known.partition(".")[0]: None for known in EVENTS}
+    matches = [event_type for event_type in EVENTS if event_type.startswith(f"{domain}.")]
+    if matches:
+        return matches
+    domains = {event_type.partition(".")[0]: None for event_type in EVENTS}
     close = get_close_matches(name, [*domains, *EVENTS], n=1)
     remedy = (
         f"did you mean {close[0]}?"

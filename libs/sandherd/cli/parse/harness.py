@@ -48,18 +48,18 @@ def _check_fields(kind: str, values: Mapping[str, Any]) -> None:
         )
 
 
-def _approvals(fields: Any, ask: Sequence[str], deny: Sequence[str]) -> dict[str, Any] | None:
-    """The approvals of `--ask` and `--deny`, merged into `--set approvals=…`; None without these two options."""
+def _approvals(approvals: Any, ask: Sequence[str], deny: Sequence[str]) -> dict[str, Any] | None:
+    """The approvals of `--ask` and `--deny`, merged into those of `--set approvals=…`; None without them."""
     verdicts = dict.fromkeys(ask, "ask") | dict.fromkeys(deny, "deny")
     if not verdicts:
         return None
-    rest = fields if isinstance(fields, dict) else {}
-    return {**rest, "tools": {**rest.get("tools", {}), **verdicts}}
+    other_fields = approvals if isinstance(approvals, dict) else {}
+    return {**other_fields, "tools": {**other_fields.get("tools", {}), **verdicts}}
 
 
 def _fields(assignments: Sequence[str]) -> dict[str, Any]:
     """The fields from `FIELD=VALUE`. A value that is not valid JSON is a text. Raises `HerdError` without a `=`."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for item in assignments:
         name, equals, value = item.partition("=")
         if not equals:
@@ -67,7 +67,7 @@ def _fields(assignments: Sequence[str]) -> dict[str, Any]:
                 Code.INVALID_FIELD, f"--set {item[:60]!r} has no value", field="set", remedy="write it as FIELD=VALUE"
             )
         try:
-            found[name] = json.loads(value)
+            fields[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            fields[name] = value
+    return fields

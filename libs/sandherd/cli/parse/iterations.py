@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-_DOLLAR: Final = 1_000_000
+_MICRO_USD_PER_DOLLAR: Final = 1_000_000
 
 Until = Annotated[
     str | None,
@@ -60,16 +60,18 @@ def continuous(
     limits = {
         "completion_signal": until_said,
         "max_iterations": iterations,
-        "max_cost_micro_usd": None if cost is None else round(cost * _DOLLAR),
+        "max_cost_micro_usd": None if cost is None else round(cost * _MICRO_USD_PER_DOLLAR),
         "max_duration_seconds": None if duration is None else seconds(duration, "--max-duration"),
         "max_consecutive_errors": errors,
     }
-    found = (
-        {"validation": _options_set(validation), **_options_set(limits)} if until is not None else _options_set(limits)
+    fields = (
+        {"validation": _without_none(validation), **_without_none(limits)}
+        if until is not None
+        else _without_none(limits)
     )
-    if (found or check_timeout is not None) and until is None and until_said is None:
+    if (fields or check_timeout is not None) and until is None and until_said is None:
         raise _no_end_condition()
-    return found or None
+    return fields or None
 
 
 def _no_end_condition() -> Exception:
@@ -80,5 +82,5 @@ def _no_end_condition() -> Exception:
     return HerdError.of(Code.INVALID_FIELD, "iterations need an end condition", field="continuous", remedy=remedy)
 
 
-def _options_set(options: dict[str, Any]) -> dict[str, Any]:
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}

@@ -14,23 +14,25 @@ _VALUE: Final = re.compile(LABEL_VALUE_PATTERN)
 
 def labels(items: Sequence[str]) -> dict[str, str]:
     """Labels from `key=value`. Raises `HerdError` for an invalid label, and if a key has two values."""
-    found: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
-            raise _wrong(f"--label {item[:80]!r} is not a label", "write it as KEY=VALUE, as Kubernetes does: team=web")
-        if found.setdefault(key, value) != value:
-            raise _wrong(f"label {key} has two values", "give only one value")
-    return found
+            raise _invalid_label(
+                f"--label {item[:80]!r} is not a label", "write it as KEY=VALUE, as Kubernetes does: team=web"
+            )
+        if parsed.setdefault(key, value) != value:
+            raise _invalid_label(f"label {key} has two values", "give only one value")
+    return parsed
 
 
 def new_labels(items: Sequence[str]) -> dict[str, str]:
     """Labels of a new task, from `key=value`. Raises `HerdError` as `labels` does, and also for a reserved key."""
-    found = labels(items)
-    reserved = [key for key in found if key.startswith(RESERVED_PREFIX)]
+    parsed = labels(items)
+    reserved = [key for key in parsed if key.startswith(RESERVED_PREFIX)]
     if reserved:
-        raise _wrong(f"label {reserved[0]} is reserved", f"use a key without {RESERVED_PREFIX}")
-    return found
+        raise _invalid_label(f"label {reserved[0]} is reserved", f"use a key without {RESERVED_PREFIX}")
+    return parsed
 
 
 def selector(items: Sequence[str], batch: str | None) -> dict[str, str]:
@@ -38,18 +40,18 @@ def selector(items: Sequence[str], batch: str | None) -> dict[str, str]:
     return labels([*items, *([] if batch is None else [f"{BATCH_LABEL}={checked_name(batch, 'batch')}"])])
 
 
-def named_or_labelled(names: Sequence[str], items: Sequence[str], batch: str | None) -> dict[str, str]:
-    """The labels that tasks must have; empty if `names` are given. Raises `HerdError` if both are given, or neither."""
-    found = selector(items, batch)
-    if bool(names) == bool(found):
-        both = "tasks are both named and selected by labels"
+def required_labels(names: Sequence[str], items: Sequence[str], batch: str | None) -> dict[str, str]:
+    """The labels that tasks must have; empty if `names` has tasks. Raises `HerdError` for both, and for neither."""
+    selected = selector(items, batch)
+    if bool(names) == bool(selected):
+        problem = "tasks are both named and selected by labels"
         raise HerdError.of(
             Code.INVALID_FIELD,
-            both if names else "no tasks are selected",
+            problem if names else "no tasks are selected",
             field="task",
             remedy="name tasks, or select them with --label or --batch",
         )
-    return found
+    return selected
 
 
 def cost_group(by: str, groups: Sequence[str]) -> tuple[Any, str | None]:
@@ -63,5 +65,5 @@ def cost_group(by: str, groups: Sequence[str]) -> tuple[Any, str | None]:
     return by, None
 
 
-def _wrong(message: str, remedy: str) -> HerdError:
+def _invalid_label(message: str, remedy: str) -> HerdError:
     return HerdError.of(Code.INVALID_FIELD, message, field="label", remedy=remedy)

@@ -22,7 +22,7 @@ class SubmodulesChoice(StrEnum):
     RECURSIVE = "recursive"
 
     @property
-    def wanted(self) -> "Submodules":
+    def field_value(self) -> "Submodules":
         """The value for the field `submodules` of a repository."""
         return "recursive" if self is SubmodulesChoice.RECURSIVE else self is SubmodulesChoice.TRUE
 
@@ -115,6 +115,7 @@ WithCoAuthor = Annotated[
     ),
 ]
 _OPTIONS: Final = {"url": "--repo", "path": "--repo", "base": "--base", "branch": "--branch", "ticket": "--ticket"}
+"""The options that set the fields of a repository."""
 
 
 def repository_source(  # noqa: PLR0913  # one parameter per option
@@ -139,21 +140,21 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     from sandherd.client.errors import HerdError, validated
     from sandherd.client.repositories.source import RepositorySource, url_or_path
 
-    others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
-    others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
-    others |= {"--submodules": submodules, "--lfs": lfs, "--git-proxy": git_proxy is not None}
-    if repo is None and not any(others.values()):
+    other_options = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
+    other_options |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
+    other_options |= {"--submodules": submodules, "--lfs": lfs, "--git-proxy": git_proxy is not None}
+    if repo is None and not any(other_options.values()):
         return None
     if lfs and repo is not None and "path" in url_or_path(repo):
-        raise _wrong("--lfs fetches objects from a forge", "name the repository by its URL")
+        raise _invalid_option("--lfs fetches objects from a forge", "name the repository by its URL")
     if git_proxy and repo is not None and "path" in url_or_path(repo):
-        raise _wrong("--git-proxy is for a repository at a forge", "name the repository by its URL")
+        raise _invalid_option("--git-proxy is for a repository at a forge", "name the repository by its URL")
     if join and (branch or not ticket):
-        raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
-    wanted = {"open": pull_request, "merge": merge}
-    options: dict[str, Any] = {"pull_request": {name: value for name, value in wanted.items() if value} or None}
+        raise _invalid_option("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
+    policies = {"open": pull_request, "merge": merge}
+    options: dict[str, Any] = {"pull_request": {name: value for name, value in policies.items() if value} or None}
     options |= {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
-    options |= {"submodules": submodules is not None and submodules.wanted, "lfs": lfs}
+    options |= {"submodules": submodules is not None and submodules.field_value, "lfs": lfs}
     options["git_proxy"] = git_proxy
     try:
         return validated(
@@ -168,9 +169,9 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
         raise HerdError(error.problem.model_copy(update={"message": message})) from None
 
 
-def co_author(wanted: bool, repo: str | None) -> "CoAuthor | None":  # noqa: FBT001  # the option's value
-    """The git user of a local repository, or else of the current folder; None unless `wanted`. Raises `HerdError`."""
-    if not wanted:
+def co_author(is_requested: bool, repo: str | None) -> "CoAuthor | None":  # noqa: FBT001  # the option's value
+    """The git user of a local repository, or of the current folder; None unless `is_requested`. Raises `HerdError`."""
+    if not is_requested:
         return None
     import asyncio
 
@@ -198,22 +199,22 @@ def project_repository(
     from sandherd.client.errors import validated
     from sandherd.contracts.repositories import ProjectRepository
 
-    named = repository_source(
+    source = repository_source(
         repo, base=base, ticket=None, branch=None, join=False, no_push=no_push, no_commit_rest=no_commit_rest,
         submodules=submodules, lfs=lfs, git_proxy=git_proxy,
     )  # fmt: skip
-    if named is None:
+    if source is None:
         return None
     if repo is None:
-        raise _wrong("--base, --lfs and similar options need a repository", "name it with --repo")
-    if named.is_local:
-        raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
-    same = {name: getattr(named, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}
-    return validated(ProjectRepository, **same, push=not no_push, git_proxy=bool(git_proxy))
+        raise _invalid_option("--base, --lfs and similar options need a repository", "name it with --repo")
+    if source.is_local:
+        raise _invalid_option("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
+    fields = {name: getattr(source, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}
+    return validated(ProjectRepository, **fields, push=not no_push, git_proxy=bool(git_proxy))
 
 
 def refuse_other_trees(
-    repository: "RepositorySource | None", directory: Path | None, earlier: "ResumeSource | None", *, uploads: bool,
+    repository: "RepositorySource | None", directory: Path | None, resume: "ResumeSource | None", *, uploads: bool,
     no_repo: bool = False,
 ) -> None:  # fmt: skip
     """Raise `HerdError` if options name another source of files than the repository.
@@ -223,22 +224,22 @@ def refuse_other_trees(
     if repository is None:
         return
     if no_repo:
-        raise _wrong("--repo and --no-repo exclude each other", "omit one of them")
+        raise _invalid_option("--repo and --no-repo exclude each other", "omit one of them")
     if directory is not None:
-        raise _wrong("--repo and --dir both name the files that the task begins with", "omit one of them")
-    if earlier is not None:
-        raise _wrong(
+        raise _invalid_option("--repo and --dir both name the files that the task begins with", "omit one of them")
+    if resume is not None:
+        raise _invalid_option(
             "a resumed task begins with the files of the earlier task, and not with a repository",
             "omit --resume, or continue the branch of the earlier task with --repo and --branch",
         )
     if uploads:
-        raise _wrong(
+        raise _invalid_option(
             "files for a repository's work tree have to be UTF-8 texts of at most 128 KiB in total",
             "commit larger files to the repository",
         )
 
 
-def _wrong(message: str, remedy: str) -> Exception:
+def _invalid_option(message: str, remedy: str) -> Exception:
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 

@@ -28,8 +28,8 @@ async def retry_with_secrets(herd: Herd, task: str, values: Mapping[str, str]) -
 
 def missing_secrets(view: TaskView, now: datetime) -> list[str]:
     """Names of the secret variables whose values a retry needs because they are not stored."""
-    stored = view.secrets_until is not None and now < view.secrets_until
-    return [] if stored or view.state not in _RETRYABLE else list(view.secret_env)
+    is_stored = view.secrets_until is not None and now < view.secrets_until
+    return [] if is_stored or view.state not in _RETRYABLE else list(view.secret_env)
 
 
 async def read_value(name: str, file: Path | None) -> str:
@@ -42,7 +42,7 @@ async def read_value(name: str, file: Path | None) -> str:
         return await asyncio.to_thread(read_hidden, f"Value of {name}")
     source = "standard input" if file is None or str(file) == "-" else str(file)
     try:
-        data = await asyncio.to_thread(_read, file)
+        data = await asyncio.to_thread(_read_bytes, file)
         text = data.decode().removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise _invalid(f"{source}: {error.strerror or 'cannot be read'}", "name a file that can be read") from None
@@ -55,7 +55,7 @@ async def read_value(name: str, file: Path | None) -> str:
     return text
 
 
-def _read(file: Path | None) -> bytes:
+def _read_bytes(file: Path | None) -> bytes:
     """Read the longest permitted value, a line break, and one more byte, which shows that a value is too long."""
     limit = MAX_SECRET_BYTES + len("\r\n") + 1
     if file is None or str(file) == "-":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from datetime import datetime
 
-_BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
+_NAMED_POSITIONS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
 
 
 def start_position(text: str) -> "Literal['new', 'all'] | int | datetime":
@@ -17,13 +17,13 @@ def start_position(text: str) -> "Literal['new', 'all'] | int | datetime":
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
-    if text in _BEGINNINGS:
-        return _BEGINNINGS[text]
+    if text in _NAMED_POSITIONS:
+        return _NAMED_POSITIONS[text]
     if text.isascii() and text.isdigit() and int(text):
         return int(text)
     try:
-        if (at := moment(text, datetime.now(UTC))) is not None:
-            return at
+        if (time := moment(text, datetime.now(UTC))) is not None:
+            return time
     except HerdError:
         pass  # the error below names this option
     raise HerdError.of(

@@ -24,8 +24,8 @@ def spec(  # noqa: PLR0913  # one parameter per option
     harness: Mapping[str, Any],
     files: Sequence[Path],
     env: Sequence[str],
-    secret: Sequence[str],
-    named: Sequence[str] = (),
+    secret_env: Sequence[str],
+    secret_references: Sequence[str] = (),
     linger: int,
     deadline: str | None = None,
     attempt_timeout: str | None = None,
@@ -38,14 +38,14 @@ def spec(  # noqa: PLR0913  # one parameter per option
 
     Raises `HerdError` naming the invalid field.
     """
-    secrets = secret_variables(secret, os.environ)
+    secrets = secret_variables(secret_env, os.environ)
     return validated(
         TaskSpec,
         text=text,
         harness=harness,
         env=variables(env, os.environ) | secrets,
         secret_env=frozenset(secrets),
-        secrets=references(named),
+        secrets=references(secret_references),
         files=read_files(files),
         linger_seconds=linger,
         deadline=None if deadline is None else future_time(deadline, "--deadline", datetime.now(UTC)),
@@ -58,7 +58,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
 
 def variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables from `K=V`, or from `K` with its value in `environ`. Raises `HerdError` for an unset or invalid `K`."""
-    found = {}
+    values = {}
     for item in items:
         name, equals, value = item.partition("=")
         _check_variable(name)
@@ -69,15 +69,15 @@ def variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str
                 field="env",
                 remedy="write it as NAME=VALUE",
             )
-        found[name] = value if equals else environ[name]
-    return found
+        values[name] = value if equals else environ[name]
+    return values
 
 
 def secret_variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Like `variables`, for secrets. Raises `HerdError` also for a value that is too short to be redacted."""
-    found = variables(items, environ)
-    check_secret_values(found)
-    return found
+    values = variables(items, environ)
+    check_secret_values(values)
+    return values
 
 
 def _check_variable(name: str, remedy: str | None = None) -> None:
@@ -95,30 +95,30 @@ def references(items: Sequence[str]) -> dict[str, str]:
 
     Raises `HerdError` for an invalid variable.
     """
-    found = {}
+    names = {}
     for item in items:
         variable, equals, name = item.partition("=")
         _check_variable(variable, None if equals else f"write `--secret VARIABLE={item[:60]}`")
-        found[variable] = name if equals else variable
-    return found
+        names[variable] = name if equals else variable
+    return names
 
 
 def read_files(paths: Sequence[Path]) -> dict[str, str]:
     """The files of a task, by their names in the work tree. Raises `HerdError` for files that can't be submitted."""
-    found: dict[str, str] = {}
-    left = MAX_FILES_BYTES
+    files: dict[str, str] = {}
+    remaining_bytes = MAX_FILES_BYTES
     for path in paths:
         name = name_in_tree(path)
-        if name in found:
+        if name in files:
             raise HerdError.of(
                 Code.INVALID_FIELD,
                 f"two files are named {name}",
                 field="files",
                 remedy="give one of them another name",
             )
-        found[name] = _text(path, left - len(name))
-        left -= len(name) + len(found[name].encode())
-    return found
+        files[name] = _text(path, remaining_bytes - len(name))
+        remaining_bytes -= len(name) + len(files[name].encode())
+    return files
 
 
 def name_in_tree(path: Path) -> str:

@@ -8,13 +8,14 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
 _AGO: Final = re.compile(r"^(\d{1,6})([smhd])$")
+"""Matches a duration."""
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def moment(text: str | None, now: datetime) -> datetime | None:
+def moment(text: str | None, now: datetime, option: str = "--since") -> datetime | None:
     """A time from a duration before `now` (`90s`, `10m`, `2h`, `7d`), or from ISO 8601; None without a text.
 
-    ISO 8601 without an offset is local time. Raises `HerdError`.
+    ISO 8601 without an offset is local time. Raises `HerdError` naming the option.
     """
     if text is None:
         return None
@@ -26,7 +27,7 @@ def moment(text: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"--since {text[:40]!r} is not a time",
-            field="since",
+            f"{option} {text[:40]!r} is not a time",
+            field=option.removeprefix("--"),
             remedy="use 90s, 10m, 2h, 7d or 2026-11-20T12:00",
         ) from None

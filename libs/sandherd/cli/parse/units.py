@@ -7,32 +7,32 @@ from typing import Final
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
-_SPAN: Final = re.compile(r"^(\d{1,9})([smhd]?)$")
-_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"^(\d{1,9})([smhd]?)$")
+_UNIT_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE: Final = re.compile(r"^(\d{1,6}(?:\.\d{1,3})?)\s*([mg])(?:i?b)?$", re.IGNORECASE)
 _MIB: Final = {"m": 1, "g": 1024}
 
 
 def seconds(text: str, option: str) -> int:
     """A duration in seconds: `90`, `90s`, `10m`, `2h`, `7d`. Raises `HerdError` naming the option."""
-    found = _SPAN.match(text)
-    if found is None or not int(found[1]):
-        raise _wrong(option, text, "not a duration", "use 90s, 10m, 2h or 7d")
-    return int(found[1]) * _SECONDS[found[2]]
+    match = _DURATION.match(text)
+    if match is None or not int(match[1]):
+        raise _invalid_option(option, text, "not a duration", "use 90s, 10m, 2h or 7d")
+    return int(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def future_time(text: str, option: str, now: datetime) -> datetime:
     """A future time: a duration from now, or ISO 8601, which is local time without an offset. Raises `HerdError`."""
-    if _SPAN.match(text):
+    if _DURATION.match(text):
         return now + timedelta(seconds=seconds(text, option))
     try:
-        found = datetime.fromisoformat(text)
-        found = found if found.tzinfo else found.astimezone()
-        moment = found.astimezone(UTC)
+        time = datetime.fromisoformat(text)
+        time = time if time.tzinfo else time.astimezone()
+        moment = time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise _wrong(option, text, "not a time", "use 2h, or 2026-11-20T12:00") from None
+        raise _invalid_option(option, text, "not a time", "use 2h, or 2026-11-20T12:00") from None
     if moment <= now:
-        message = f"{option} {found.isoformat(' ', 'seconds')} is in the past"
+        message = f"{option} {time.isoformat(' ', 'seconds')} is in the past"
         remedy = "use a later time, or a duration from now, such as 2h"
         raise HerdError.of(Code.INVALID_FIELD, message, field=option.removeprefix("--"), remedy=remedy)
     return moment
@@ -42,18 +42,18 @@ def memory_of(text: str | None) -> int | None:
     """An amount of memory in MiB: `512m`, `4g`, `1.5g`. Raises `HerdError`."""
     if text is None:
         return None
-    found = _SIZE.match(text)
-    if found is None:
-        raise _wrong("--memory", text, "not an amount of memory", "use 512m or 4g")
-    return int(float(found[1]) * _MIB[found[2].lower()])
+    match = _SIZE.match(text)
+    if match is None:
+        raise _invalid_option("--memory", text, "not an amount of memory", "use 512m or 4g")
+    return int(float(match[1]) * _MIB[match[2].lower()])
 
 
 def limits_of(memory: str | None, cores: float | None) -> dict[str, float]:
-    """The given limits, by their fields in `SandboxLimits`. Raises `HerdError`."""
+    """The limits from these options, by their fields in `SandboxLimits`. Raises `HerdError`."""
     limits = {"memory_mb": memory_of(memory), "cores": cores}
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-def _wrong(option: str, text: str, what: str, remedy: str) -> HerdError:
+def _invalid_option(option: str, text: str, problem: str, remedy: str) -> HerdError:
     field = option.removeprefix("--")
-    return HerdError.of(Code.INVALID_FIELD, f"{option} {text[:40]!r} is {what}", field=field, remedy=remedy)
+    return HerdError.of(Code.INVALID_FIELD, f"{option} {text[:40]!r} is {problem}", field=field, remedy=remedy)

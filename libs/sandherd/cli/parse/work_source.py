@@ -21,38 +21,38 @@ def split(files: Sequence[Path], folder: Path | None) -> tuple[list[Path], WorkS
         raise HerdError.of(Code.INVALID_FIELD, f"--dir {folder} {problem}", field="dir", remedy=remedy)
     if folder is None and _are_small_texts(files):
         return list(files), WorkSource()
-    named: dict[str, Path] = {}
+    files_by_name: dict[str, Path] = {}
     for path in files:
         name = name_in_tree(path)
-        if name in named:
+        if name in files_by_name:
             raise HerdError.of(
                 Code.INVALID_FIELD,
                 f"two files are named {name}",
                 field="files",
                 remedy="give one of them another name",
             )
-        named[name] = path
-    return [], WorkSource(folder, named)
+        files_by_name[name] = path
+    return [], WorkSource(folder, files_by_name)
 
 
 def _are_small_texts(files: Sequence[Path]) -> bool:
     """Whether all files are UTF-8 text and together small enough for the spec.
 
-    True if one can't be read: the function that builds the spec reports the error. A pipe or a terminal is not read,
-    because its content can be read only once: it counts as text.
+    True if a file can't be read, because the function that builds the spec reports that error. True also for a pipe or
+    a terminal, because its content can be read only once.
     """
-    left = MAX_FILES_BYTES
+    remaining_bytes = MAX_FILES_BYTES
     for path in files:
         if path.exists() and not path.is_file():
             return True
-        left -= len(name_in_tree(path).encode())
+        remaining_bytes -= len(name_in_tree(path).encode())
         try:
             with path.open("rb") as file:
-                content = file.read(max(0, left) + 1)
+                content = file.read(max(0, remaining_bytes) + 1)
             content.decode()
         except OSError:
             return True
         except UnicodeDecodeError:
             return False
-        left -= len(content)
-    return left >= 0
+        remaining_bytes -= len(content)
+    return remaining_bytes >= 0

@@ -1,4 +1,4 @@
-"""Describes branches: as rows of a list, as facts, and by the next steps of a user."""
+"""Describes branches: as rows of a list, as facts, and with the commands that a user can run next."""
 
 import shlex
 from typing import TYPE_CHECKING, Any, Final
@@ -24,12 +24,13 @@ HEADER: Final = (
     Column("ID", 3),
 )
 OPEN: Final = "open"
-_SHOWN_CHECKS: Final = 5
-_COMMIT_LETTERS: Final = 12
-_LEFT_OUT: Final = frozenset({"diff", "bundle", "commits", "files_changed", "additions", "deletions", "approve"}) | {
-    "pull_request"
-}
-_SHOWN_PATHS: Final = 5
+"""The state of a pull request that is neither merged nor closed."""
+_MAX_CHECKS: Final = 5
+_SHORT_COMMIT_LENGTH: Final = 12
+_OMITTED_FIELDS: Final = frozenset(
+    {"diff", "bundle", "commits", "files_changed", "additions", "deletions", "approve"}
+) | {"pull_request"}
+_MAX_PATHS: Final = 5
 
 
 def row(view: "BranchView") -> list[object]:
@@ -37,47 +38,47 @@ def row(view: "BranchView") -> list[object]:
     task = view.tasks[-1] if view.tasks else None
     lines = f"+{view.additions} −{view.deletions}"
     return [
-        view.branch, view.state, lines, _pushed(view), pull_request(view), view.problem, view.updated_at, task,
+        view.branch, view.state, lines, _pushed_cell(view), pull_request(view), view.problem, view.updated_at, task,
         view.repository, view.id,
     ]  # fmt: skip
 
 
 def facts_of(view: "BranchView") -> dict[str, Any]:
     """The facts of a branch, by their labels."""
-    known = {name: value for name, value in view if name not in _LEFT_OUT}
+    facts = {name: value for name, value in view if name not in _OMITTED_FIELDS}
     return (
-        known | {"changes": changes(view), "to_approve": view.approve or None} | pull_request_facts(view.pull_request)
+        facts | {"changes": changes(view), "to_approve": view.approve or None} | pull_request_facts(view.pull_request)
     )
 
 
 def pull_request(view: "BranchView") -> str | None:
     """The number and the state of the pull request; without one, whether it is pending or has a problem."""
-    shown = view.pull_request
-    if shown is None:
+    request = view.pull_request
+    if request is None:
         return "problem" if view.pull_request_problem else "pending" if view.pull_request_waits else None
-    return f"#{shown.number} {_state(shown)}"
+    return f"#{request.number} {_pull_request_state(request)}"
 
 
-def _state(shown: "PullRequestView") -> str:
-    if shown.state != OPEN:
-        return shown.state
-    if shown.queued:
+def _pull_request_state(request: "PullRequestView") -> str:
+    if request.state != OPEN:
+        return request.state
+    if request.queued:
         return "queued"
-    blocked = shown.obstacle if shown.mergeable == "no" else None
-    return "draft" if shown.draft else f"{OPEN}: {blocked}" if blocked else OPEN
+    blocked = request.obstacle if request.mergeable == "no" else None
+    return "draft" if request.draft else f"{OPEN}: {blocked}" if blocked else OPEN
 
 
-def pull_request_facts(shown: "PullRequestView | None") -> dict[str, Any]:
+def pull_request_facts(request: "PullRequestView | None") -> dict[str, Any]:
     """The facts of a pull request, by their labels; empty if there is none."""
-    if shown is None:
+    if request is None:
         return {}
-    checks = ", ".join((*shown.failed_checks, *shown.pending_checks)[:_SHOWN_CHECKS])
+    checks = ", ".join((*request.failed_checks, *request.pending_checks)[:_MAX_CHECKS])
     return {
-        "pull_request": f"{shown.url} ({_state(shown)})",
-        "into": shown.base or None,
-        "checks": f"{shown.checks}: {checks}" if checks else shown.checks,
-        "reviews": shown.reviews,
-        "mergeable": shown.mergeable,
+        "pull_request": f"{request.url} ({_pull_request_state(request)})",
+        "into": request.base or None,
+        "checks": f"{request.checks}: {checks}" if checks else request.checks,
+        "reviews": request.reviews,
+        "mergeable": request.mergeable,
     }
 
 
@@ -91,7 +92,7 @@ def changes(view: "BranchView") -> str:
 
 def summary(view: "BranchView") -> str:
     """The branch, its commit and the size of its changes, in one line."""
-    return f"{view.branch} at {view.commit[:_COMMIT_LETTERS]}: {changes(view)}"
+    return f"{view.branch} at {view.commit[:_SHORT_COMMIT_LENGTH]}: {changes(view)}"
 
 
 def next_steps(view: "BranchView") -> list[str]:
@@ -111,22 +112,22 @@ def next_steps(view: "BranchView") -> list[str]:
 
 def paths_to_approve(view: "BranchView") -> str:
     """The first paths that need approval, in one line."""
-    more = len(view.approve) - _SHOWN_PATHS
-    return ", ".join(view.approve[:_SHOWN_PATHS]) + (f" and {more} more" if more > 0 else "")
+    more = len(view.approve) - _MAX_PATHS
+    return ", ".join(view.approve[:_MAX_PATHS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _push_steps(view: "BranchView", name: str) -> list[str]:
     if view.pushed_commit == view.commit:
         renamed = f" as {view.pushed_branch}" if view.pushed_branch else ""
-        return [f"pushed to {view.repository}{renamed}", *_pull_request_steps(view, name), *_approval(view, name)]
+        return [f"pushed to {view.repository}{renamed}", *_pull_request_steps(view, name), *_approval_steps(view, name)]
     if view.approve:
-        return _approval(view, name)
+        return _approval_steps(view, name)
     if view.pushing:
         return [f"not pushed yet; see `sandherd branches show {name}`"]
     return [f"not pushed; push it with `sandherd branches push {name}`"]
 
 
-def _approval(view: "BranchView", name: str) -> list[str]:
+def _approval_steps(view: "BranchView", name: str) -> list[str]:
     """Lines with the paths that need approval for a push or a merge, and the commands to approve them."""
     if not view.approve:
         return []
@@ -141,10 +142,10 @@ def _pull_request_steps(view: "BranchView", name: str) -> list[str]:
     lines = [f"pull request: {view.pull_request_problem}"] if view.pull_request_problem else []
     if view.pull_request is None:
         return [*lines, f"open a pull request with `sandherd branches pr {name}`"]
-    return [f"pull request {view.pull_request.url} is {_state(view.pull_request)}", *lines]
+    return [f"pull request {view.pull_request.url} is {_pull_request_state(view.pull_request)}", *lines]
 
 
-def _pushed(view: "BranchView") -> str:
+def _pushed_cell(view: "BranchView") -> str:
     if view.local:
         return "-"
     if view.pushed_commit == view.commit:

@@ -14,7 +14,7 @@ from sandherd.plurals import pluralize
 HEADER: Final = ("SCOPE", "NAME", "WINDOW", "BUDGET", "USED", "LIMIT", "SHARE", Column("GRANTED", 1), "STATE")
 _SCALES: Final = ((1_000_000_000, "b"), (1_000_000, "m"), (1000, "k"))
 """Units of numbers of tokens, as users type them."""
-_FIRST_SCALED: Final = 10_000
+_MIN_SCALED_TOKENS: Final = 10_000
 """The smallest number of tokens that is shown with a unit."""
 
 
@@ -27,12 +27,13 @@ def _row(line: BudgetLine) -> Sequence[object]:
     def text(amount: int | None) -> str | None:
         return None if amount is None else amount_in_table(line.budget, amount)
 
-    used = f"{text(line.used)}{'' if line.metered else '+'}" if line.used or line.metered else UNMETERED
+    # A `+` means that more was used, because not every harness reports its usage.
+    used_text = f"{text(line.used)}{'' if line.metered else '+'}" if line.used or line.metered else UNMETERED
     state = "exceeded" if line.exceeded_at else "warned" if line.warned_at else None
     share = None if line.share is None else f"{line.share:.0%}{'' if line.metered else '+'}"
     granted = text(line.granted) if line.granted else None
     name = line.task or line.project or "herd"
-    return (line.scope, name, line.window, line.budget, used, text(line.limit), share, granted, state)
+    return (line.scope, name, line.window, line.budget, used_text, text(line.limit), share, granted, state)
 
 
 def amount_in_table(kind: BudgetKind, amount: int) -> str:
@@ -46,7 +47,7 @@ def amount_in_table(kind: BudgetKind, amount: int) -> str:
 
 def _scaled(number: int) -> str:
     """A number rounded to four digits, in the largest unit that is not larger than the number."""
-    if number < _FIRST_SCALED:
+    if number < _MIN_SCALED_TOKENS:
         return str(number)
     unit, letter = next((unit, letter) for unit, letter in _SCALES if number >= unit)
     return f"{round(number / unit, 0 if number >= 1000 * unit else 1):,.12g}{letter}"

@@ -41,40 +41,43 @@ REACHABLE: Final[Mapping[str, str]] = {
 
 async def show(herd: Herd, output: Format) -> int:
     """Request the catalogue, and show it."""
-    found = await herd.catalogue()
+    catalogue = await herd.catalogue()
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, catalogue)
     elif output is Format.NAME:
-        for one in found.runtimes:
-            write_text(one.runtime)
+        for view in catalogue.runtimes:
+            write_text(view.runtime)
     else:
-        print_catalogue(found, wide=output is Format.WIDE)
+        print_catalogue(catalogue, wide=output is Format.WIDE)
     return 0
 
 
 def print_catalogue(catalogue: Catalogue, *, wide: bool = False) -> None:
     """Print the catalogue as tables and lines."""
-    console.table(RUNTIMES, [_row(one) for one in catalogue.runtimes], wide=wide)
-    for one in catalogue.runtimes:
-        if one.plugin:
-            write_text(f"\n{one.runtime}: a plugin, from {one.plugin}")
-        for gap in one.gaps:
-            write_text(f"\n{one.runtime}: {gap}")
+    console.print_table(RUNTIMES, [_row(view) for view in catalogue.runtimes], wide=wide)
+    for view in catalogue.runtimes:
+        if view.plugin:
+            write_text(f"\n{view.runtime}: a plugin, from {view.plugin}")
+        for gap in view.gaps:
+            write_text(f"\n{view.runtime}: {gap}")
     if catalogue.profiles:
         write_text()
-        kinds = sorted(catalogue.profiles.items())
-        console.table(
+        profiles = sorted(catalogue.profiles.items())
+        console.print_table(
             PROFILES,
-            [[name, one.runtime, _network(one), one.warm, _limits(one.limits)] for name, one in kinds],
+            [
+                [name, profile.runtime, _network_mode(profile), profile.warm, _limits_text(profile.limits)]
+                for name, profile in profiles
+            ],
             wide=wide,
         )
     write_text()
-    console.facts(
+    console.print_facts(
         {
-            **{f"network {mode}": REACHABLE[mode] for mode in _modes(catalogue)},
+            **{f"network {mode}": REACHABLE[mode] for mode in _network_modes(catalogue)},
             "harnesses": ", ".join(catalogue.harnesses),
-            "default limits": _limits(catalogue.defaults),
-            "maximum limits": _limits(catalogue.caps),
+            "default limits": _limits_text(catalogue.defaults),
+            "maximum limits": _limits_text(catalogue.caps),
             "maximum attempts": catalogue.max_attempts,
             "maximum time to live": duration_text(catalogue.max_ttl_seconds),
             "maximum file size": binary_size(catalogue.max_file_bytes),
@@ -83,31 +86,33 @@ def print_catalogue(catalogue: Catalogue, *, wide: bool = False) -> None:
 
 
 def _row(runtime: RuntimeView) -> list[object]:
-    held = [runtime.memory, runtime.cores, runtime.processes, runtime.disk or None]
-    isolation = [runtime.isolation, runtime.host_uid or None]
-    reached = [runtime.ports, runtime.network or None]
+    resources = [runtime.memory, runtime.cores, runtime.processes, runtime.disk or None]
+    isolation_cells = [runtime.isolation, runtime.host_uid or None]
+    network_cells = [runtime.ports, runtime.network or None]
     return [
         runtime.runtime,
         runtime.default,
-        *isolation,
+        *isolation_cells,
         runtime.can_pause,
-        *held,
-        *reached,
+        *resources,
+        *network_cells,
         runtime.worker_start or None,
         runtime.limit,
     ]
 
 
-def _network(profile: Profile) -> str | None:
+def _network_mode(profile: Profile) -> str | None:
     return profile.network.mode if profile.network else None
 
 
-def _modes(catalogue: Catalogue) -> list[str]:
-    used = {one.network for one in catalogue.runtimes} | {_network(one) for one in catalogue.profiles.values()}
-    return [mode for mode in REACHABLE if mode in used]
+def _network_modes(catalogue: Catalogue) -> list[str]:
+    used_modes = {view.network for view in catalogue.runtimes} | {
+        _network_mode(view) for view in catalogue.profiles.values()
+    }
+    return [mode for mode in REACHABLE if mode in used_modes]
 
 
-def _limits(limits: SandboxLimits | None) -> str | None:
+def _limits_text(limits: SandboxLimits | None) -> str | None:
     if limits is None:
         return None
     cores = "" if limits.cores is None else f"{limits.cores:g} {'core' if limits.cores == 1 else 'cores'}, "

@@ -19,35 +19,46 @@ from sandherd.contracts.requests import (
     SearchHit,
 )
 
-VERSIONS: Final = ("FILE", "VERSION", "CHANGE", "LINES", "TURN", Column("TIME", 2), Column("SHA-256", 1, cut=True))
-_TOTALS: Final = ("", "FIRST", "SECOND")
+VERSIONS_HEADER: Final = (
+    "FILE",
+    "VERSION",
+    "CHANGE",
+    "LINES",
+    "TURN",
+    Column("TIME", 2),
+    Column("SHA-256", 1, cut=True),
+)
+_TOTALS_HEADER: Final = ("", "FIRST", "SECOND")
 SideT = TypeVar("SideT")
 
 
 def show_comparison(comparison: Comparison, output: Format) -> None:
     """Show two sandboxes side by side."""
     if output.is_json:
-        console.document(output, comparison)
+        console.print_document(output, comparison)
         return
     wide = output is Format.WIDE
-    first, second = _facts(comparison.first), _facts(comparison.second)
-    console.table(_TOTALS, [[name, first[name], second[name]] for name in first], wide=wide)
+    first, second = _sandbox_facts(comparison.first), _sandbox_facts(comparison.second)
+    console.print_table(_TOTALS_HEADER, [[name, first[name], second[name]] for name in first], wide=wide)
     tables: list[tuple[str, list[list[object]]]] = [
         ("TYPE", [[row.type, row.first, row.second] for row in comparison.types]),
-        ("TOOL", [_row(row.tool, row.first, row.second, _tool) for row in comparison.tools]),
-        ("TURN", [_row(row.turn, row.first, row.second, _turn) for row in comparison.turns]),
-        ("FILE", [_row(row.file_path, row.first, row.second, _file, row.same_content) for row in comparison.files]),
+        ("TOOL", [_row(row.tool, row.first, row.second, _tool_text) for row in comparison.tools]),
+        ("TURN", [_row(row.turn, row.first, row.second, _turn_text) for row in comparison.turns]),
+        (
+            "FILE",
+            [_row(row.file_path, row.first, row.second, _file_text, row.same_content) for row in comparison.files],
+        ),
     ]
     for name, rows in tables:
         if rows:
             write_text("")
             header = (name, "FIRST", "SECOND", *(["SAME"] if name == "FILE" else []))
-            console.table(header, rows, wide=wide)
+            console.print_table(header, rows, wide=wide)
     if comparison.cut:
-        print_error("not all rows are shown: a reply can't have more")
+        print_error("not all rows are shown, because a reply has a maximum size")
 
 
-def _facts(side: ComparedSandbox) -> dict[str, object]:
+def _sandbox_facts(side: ComparedSandbox) -> dict[str, object]:
     return {
         "sandbox": side.sandbox,
         "task": side.task,
@@ -67,26 +78,29 @@ def _facts(side: ComparedSandbox) -> dict[str, object]:
 def _row(
     key: object, first: SideT | None, second: SideT | None, text: Callable[[SideT], str], *more: object
 ) -> list[object]:
-    return [key, *(None if one is None else text(one) for one in (first, second)), *more]
+    return [key, *(None if side is None else text(side) for side in (first, second)), *more]
 
 
-def _tool(tool: ComparedTool) -> str:
+def _tool_text(tool: ComparedTool) -> str:
     failed = f", {tool.failed} failed" if tool.failed else ""
     return f"{tool.calls}{failed}, {tool.milliseconds / 1000:.1f} s"
 
 
-def _turn(turn: ComparedTurn) -> str:
+def _turn_text(turn: ComparedTurn) -> str:
     return f"{turn.tool_calls} calls, {turn.seconds:.1f} s, {console.money(turn.cost_micro_usd)}"
 
 
-def _file(file: ComparedFile) -> str:
+def _file_text(file: ComparedFile) -> str:
     return f"{file.change_type} ×{file.changes} +{file.lines_added} −{file.lines_removed}"
 
 
 def show_hits(hits: Sequence[SearchHit], output: Format) -> None:
-    """Show the hits of a search: a line with time, entity, kind and type, and the snippet below it, matches in bold."""
+    """Show the hits of a search. A hit is a line with time, entity, kind and type, and below it the snippet.
+
+    Matches are bold.
+    """
     if output.is_json:
-        console.answer(output, {"hits": hits}, (), [])
+        console.print_list(output, {"hits": hits}, (), [])
         return
     if not hits:
         write_text("none")
@@ -101,13 +115,16 @@ def marked(hit: SearchHit, paint: Paint) -> str:
     """The snippet in one line, with its matches in bold. Pure."""
     parts, end = [], 0
     for match in hit.matches:
-        parts += [_plain(hit.snippet[end : match.start]), paint(_plain(hit.snippet[match.start : match.end]), "bold")]
+        parts += [
+            _visible_line(hit.snippet[end : match.start]),
+            paint(_visible_line(hit.snippet[match.start : match.end]), "bold"),
+        ]
         end = match.end
-    return "".join([*parts, _plain(hit.snippet[end:])])
+    return "".join([*parts, _visible_line(hit.snippet[end:])])
 
 
-def _plain(text: str) -> str:
-    """The text in one line. If it begins or ends with white space, one space stays there."""
+def _visible_line(text: str) -> str:
+    """The text in one line. White space at its beginning and at its end becomes one space."""
     before, after = " " * text[:1].isspace(), " " * text[-1:].isspace()
     line = visible_line(text)
     return f"{before}{line}{after}" if line else before

@@ -16,7 +16,7 @@ from sandherd.client.terminal_text import visible, write_json, write_text
 
 UNMETERED: Final = "unmetered"
 """Shown in place of an amount if no agent has reported its use."""
-_MICRO: Final = "_micro_usd"
+_MICRO_USD_SUFFIX: Final = "_micro_usd"
 
 
 def plain(value: Any) -> Any:
@@ -32,49 +32,49 @@ def plain(value: Any) -> Any:
     return value
 
 
-def document(output: Format, value: Any) -> None:
+def print_document(output: Format, value: Any) -> None:
     """Print one JSON document; with `jsonl` in one line."""
     if output is Format.JSONL:
-        line(value)
+        print_line(value)
     else:
         write_json(json.dumps(plain(value), indent=2, ensure_ascii=False, default=str))
 
 
-def line(value: Any) -> None:
+def print_line(value: Any) -> None:
     """Print one JSON document in one line, and flush, so that a reader of the stream gets it at once."""
     write_json(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), default=str), flush=True)
 
 
-def table(header: Sequence[str | Column], rows: Sequence[Sequence[object]], *, wide: bool = False) -> None:
-    """Print a table, or `none` if there are no rows. On a terminal it is limited to its width unless `wide`."""
+def print_table(header: Sequence[str | Column], rows: Sequence[Sequence[object]], *, wide: bool = False) -> None:
+    """Print a table, or `none` if there are no rows. It is at most as wide as the terminal unless `wide` is set."""
     if not rows:
         write_text("none")
         return
-    title, *shown = table_lines(header, rows, wide=wide)
+    title, *row_lines = table_lines(header, rows, wide=wide)
     write_text(Paint.for_screen()(title, "bold"))
-    for text in shown:
+    for text in row_lines:
         write_text(text)
 
 
 def table_lines(header: Sequence[str | Column], rows: Sequence[Sequence[object]], *, wide: bool = False) -> list[str]:
-    """The lines of a table, as `table` prints them."""
-    return list(lines(header, [[cell(value) for value in row] for row in rows], _width(), wide=wide))
+    """The lines of a table, as `print_table` prints them."""
+    return list(lines(header, [[cell(value) for value in row] for row in rows], _terminal_width(), wide=wide))
 
 
-def _width() -> int | None:
+def _terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def facts(pairs: Mapping[str, object], *, width: int = 0) -> None:
-    """Print names and values, one pair per line. None and empty values are omitted. A terminal gets wrapped lines.
+def print_facts(pairs: Mapping[str, object], *, width: int = 0) -> None:
+    """Print names and values, one pair per line. None and empty values are omitted. On a terminal, lines are wrapped.
 
-    Names take at least `width` columns.
+    The column of names has at least `width` characters.
     """
-    known = {name: cell(value) for name, value in _with_money(pairs).items() if not _is_empty(value)}
-    width, terminal = max(width, *(len(name) for name in known)) if known else width, _width()
-    for name, value in known.items():
-        shown = [value] if terminal is None else wrapped_whole(value, terminal - width - GAP)
-        for number, part in enumerate(shown):
+    texts = {name: cell(value) for name, value in _with_money(pairs).items() if not _is_empty(value)}
+    width, terminal = max(width, *(len(name) for name in texts)) if texts else width, _terminal_width()
+    for name, value in texts.items():
+        parts = [value] if terminal is None else wrapped_whole(value, terminal - width - GAP)
+        for number, part in enumerate(parts):
             write_text(f"{'' if number else name:<{width}}  {part}")
 
 
@@ -107,16 +107,16 @@ def _with_money(value: Any) -> Any:
         return [_with_money(item) for item in value]
     if not isinstance(value, Mapping):
         return value
-    shown: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for name, item in value.items():
-        if name.endswith(_MICRO) and isinstance(item, int):
-            shown[name.removesuffix(_MICRO)] = money(item)
+        if name.endswith(_MICRO_USD_SUFFIX) and isinstance(item, int):
+            converted[name.removesuffix(_MICRO_USD_SUFFIX)] = money(item)
         else:
-            shown[name] = _with_money(item)
-    return shown
+            converted[name] = _with_money(item)
+    return converted
 
 
-def answer(
+def print_list(
     output: Format,
     value: Any,
     header: Sequence[str | Column],
@@ -126,22 +126,22 @@ def answer(
 ) -> None:
     """Print a list in the requested format. `value` is the JSON document. `name` returns the name for a row."""
     if output is Format.JSONL:
-        for item in _items(plain(value)):
-            line(item)
+        for item in _list_items(plain(value)):
+            print_line(item)
     elif output is Format.JSON:
-        document(output, value)
+        print_document(output, value)
     elif output is Format.NAME:
         for row in rows:
             write_text(name(row))
     else:
-        table(header, rows, wide=output is Format.WIDE)
+        print_table(header, rows, wide=output is Format.WIDE)
 
 
-def _items(value: Any) -> list[Any]:
-    """The items of a list, or of the only list in a document. For other values, the value is the only item."""
+def _list_items(value: Any) -> list[Any]:
+    """The items of a list, or of the only list in a document. Any other value is itself the only item."""
     if isinstance(value, list):
         return value
-    lists = [found for found in value.values() if isinstance(found, list)] if isinstance(value, dict) else []
+    lists = [item for item in value.values() if isinstance(item, list)] if isinstance(value, dict) else []
     return lists[0] if len(lists) == 1 else [value]
 
 

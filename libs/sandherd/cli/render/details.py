@@ -22,12 +22,12 @@ _MAX_LABEL_LENGTH: Final = 24
 
 def show(groups: Sequence[Facts]) -> None:
     """Print groups of facts, separated by empty lines. Groups without values are omitted."""
-    shown = [group for group in groups if any(value not in (None, "", [], {}, ()) for value in group.values())]
-    width = max(len(label) for group in shown for label in group)
-    for number, group in enumerate(shown):
+    shown_groups = [group for group in groups if any(value not in (None, "", [], {}, ()) for value in group.values())]
+    width = max(len(label) for group in shown_groups for label in group)
+    for number, group in enumerate(shown_groups):
         if number:
             write_text("")
-        console.facts(group, width=width)
+        console.print_facts(group, width=width)
 
 
 def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]:
@@ -55,7 +55,7 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "secrets until": view.secrets_until,
         },
         {
-            "attempt": _attempt(view),
+            "attempt": _attempt_text(view),
             "attempt limit": view.max_attempts if view.state in TASK_ENDED else None,
             "sandbox": view.sandbox,
             "cost": None if cost_micro_usd is None else console.money(cost_micro_usd),
@@ -66,10 +66,10 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "submitted": view.submitted_at,
             "started": view.started_at,
             "ended": view.ended_at,
-            "took": _took(view.submitted_at, view.ended_at),
+            "took": _duration_text(view.submitted_at, view.ended_at),
             "deadline": view.deadline,
         },
-        dict(_result(name, value) for name, value in view.result.items()),
+        dict(_result_fact(name, value) for name, value in view.result.items()),
     ]
 
 
@@ -95,7 +95,7 @@ def sandbox_facts(view: SandboxView) -> list[Facts]:
             "requested": view.requested_at,
             "running since": view.running_at,
             "ended": view.ended_at,
-            "took": _took(view.requested_at, view.ended_at),
+            "took": _duration_text(view.requested_at, view.ended_at),
             "expires": None if view.ended_at else view.expires_at,
         },
         {
@@ -115,7 +115,7 @@ def attempt_number(view: TaskView) -> int:
     return 0 if not_begun else view.attempt
 
 
-def _attempt(view: TaskView) -> object:
+def _attempt_text(view: TaskView) -> object:
     attempt = attempt_number(view)
     if view.state in TASK_ENDED:
         return attempt or "none"
@@ -126,7 +126,7 @@ def _with_type(error: str | None, error_type: str | None) -> str | None:
     return f"{error} ({error_type})" if error and error_type else error or error_type
 
 
-def _result(name: str, value: object) -> tuple[str, object]:
+def _result_fact(name: str, value: object) -> tuple[str, object]:
     """The label and the value of an entry of a result."""
     if name.endswith(_MICRO_USD_SUFFIX) and isinstance(value, int):
         name, value = name.removesuffix(_MICRO_USD_SUFFIX), console.money(value)
@@ -137,7 +137,7 @@ def _pairs(labels: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in labels.items())
 
 
-def _took(begin: datetime, end: datetime | None) -> str | None:
+def _duration_text(begin: datetime, end: datetime | None) -> str | None:
     if end is None:
         return None
     seconds = max(0.0, (end - begin).total_seconds())

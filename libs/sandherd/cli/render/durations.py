@@ -3,15 +3,18 @@
 from datetime import timedelta
 from typing import Final
 
-_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+_UNIT_SECONDS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def span(time: timedelta) -> str:
-    """A duration in its largest unit and the next one: `3h 12m`. As clocks differ, it may be negative: that is `0s`."""
-    left = max(0, int(time.total_seconds()))
+    """A duration in its largest unit and the next smaller one: `3h 12m`.
+
+    A negative duration, which differing clocks can cause, is `0s`.
+    """
+    remaining = max(0, int(time.total_seconds()))
     parts = []
-    for unit, seconds in _UNITS:
-        number, left = divmod(left, seconds)
+    for unit, seconds in _UNIT_SECONDS:
+        number, remaining = divmod(remaining, seconds)
         parts.append((number, unit))
     first = next((at for at, (number, _) in enumerate(parts) if number), len(parts) - 1)
     return " ".join(f"{number}{unit}" for number, unit in parts[first : first + 2] if number or unit == "s")

@@ -67,7 +67,7 @@ def diff_line(line: str, paint: Paint) -> str:
 
 
 def gap(missing: MissingRange) -> str:
-    """Describes missing events."""
+    """A description of missing events."""
     if missing.last is None:
         return f"events of {missing.source} after number {missing.first - 1} may be missing"
     if missing.first == missing.last:

@@ -29,12 +29,12 @@ _INCOMPLETE_REMEDY = "stored events are available when event-ingest is back: see
 async def show_events(herd: Herd, event_filter: "EventFilter", output: Format) -> int:
     """Show the stored events of a task or sandbox."""
     paint = Paint.for_screen()
-    whose: dict[str, Any] = {event_filter.kind: event_filter.name}
-    found = 0
-    async for event in herd.events(types=event_filter.types, since=event_filter.since, **whose):
-        found += 1
+    entity: dict[str, Any] = {event_filter.kind: event_filter.name}
+    event_count = 0
+    async for event in herd.events(types=event_filter.types, since=event_filter.since, **entity):
+        event_count += 1
         show(decoder.from_history(event), output, paint)
-    if not found:
+    if not event_count:
         print_error(f"{event_filter.name} has no such events")
     return 0
 
@@ -44,31 +44,31 @@ async def follow_events(herd: Herd, event_filter: "EventFilter", output: Format)
     from sandherd.cli.render.timed_display import TimedDisplay
 
     paint = Paint.for_screen()
-    whose: dict[str, Any] = {event_filter.kind: event_filter.name}
+    entity: dict[str, Any] = {event_filter.kind: event_filter.name}
     with TimedDisplay() as display:
 
         def receive(event: Event) -> None:
             if event_filter.matches(event):
                 display.add(partial(show, event, output, paint), source=event.source, time=event.time)
 
-        async with herd.follow(**whose) as following:
-            await display.follow(following, receive)
-    report_gaps(following)
+        async with herd.follow(**entity) as follower:
+            await display.follow(follower, receive)
+    report_gaps(follower)
     return 0
 
 
 def show(event: Event, output: Format, paint: Paint) -> None:
     """Show one event."""
     if output.is_json:
-        console.line(event)
+        console.print_line(event)
         return
     for text in format_event(event, paint):
         write_text(text, flush=True)
 
 
-def report_gaps(following: "EventFollower") -> None:
+def report_gaps(follower: "EventFollower") -> None:
     """Print a line for each range of events that are missing."""
-    for missing in following.missing:
+    for missing in follower.missing:
         print_error(f"incomplete: {gap(missing)}; {_INCOMPLETE_REMEDY}")
 
 
@@ -78,9 +78,9 @@ async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
 
     pages = [sorted_by_time(page) async for page in herd.trajectory(sandbox)]
     if not pages[-1].total_events:
-        await herd.sandbox(sandbox)
+        await herd.sandbox(sandbox)  # raises HerdError if the sandbox is unknown
     if output.is_json:
-        console.document(output, _joined(pages))
+        console.print_document(output, _joined(pages))
         return 0
     for text in render_timeline(pages, Paint.for_screen()):
         write_text(text)
@@ -111,62 +111,74 @@ async def show_output(herd: Herd, sandbox: str, output: Format, *, follow: bool,
             remedy="redirect the output to a file or a pipe, as in `| less -R`, or omit --raw",
         )
     colours = Paint.for_screen().on
-    shown = 0
+    chunk_count = 0
     async for chunk in herd.output(sandbox, follow=follow):
-        shown += 1
+        chunk_count += 1
         if output.is_json:
-            console.line(chunk)
+            console.print_line(chunk)
         elif raw:
             write_exactly(chunk.text.encode("utf-8", "replace"))
         else:
             write_output(chunk.text, colours=colours)
-    if not shown:
-        await herd.sandbox(sandbox)
+    if not chunk_count:
+        await herd.sandbox(sandbox)  # raises HerdError if the sandbox is unknown
         print_error(f"{sandbox} has no output of the last 6 hours; see `sandherd trajectory {sandbox}`")
     return 0
 
 
 async def audit(herd: Herd, name: str | None, output: Format) -> int:
-    """Show whether all events of a sandbox, a task, or without a name of all, are stored. Returns 0 if so, else 1."""
+    """Show whether all events of a sandbox, of a task's sandboxes, or without a name of the project, are stored.
+
+    Returns 0 if they are, else 1.
+    """
     name = None if name is None else await full_name(herd, name)
-    found = await herd.audit(name)
-    if name is not None and not found.sources:
+    result = await herd.audit(name)
+    if name is not None and not result.sources:
+        # raises HerdError if the name is unknown
         await (herd.sandbox(name) if kind_of(name) == "sandbox" else herd.task(name))
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, result)
     elif output is Format.NAME:
-        for one in found.sources:
-            write_text(one.source)
+        for source in result.sources:
+            write_text(source.source)
     else:
-        _print_audit(found)
-    faults = audit_faults(found)
+        _print_audit(result)
+    faults = audit_faults(result)
     for fault in faults:
         print_error(fault)
     return 1 if faults else 0
 
 
-def _print_audit(found: "Audit") -> None:
-    if found.sources:
+def _print_audit(result: "Audit") -> None:
+    if result.sources:
         header = ("SOURCE", "STORED", "HIGHEST", "MISSING", "GAPS", "CONFLICTS", "CLOSED")
-        console.table(
+        console.print_table(
             header,
             [
-                [one.source, one.stored, one.highest, one.missing, _gaps(one.gaps), one.conflicts, one.closed]
-                for one in found.sources
+                [
+                    source.source,
+                    source.stored,
+                    source.highest,
+                    source.missing,
+                    _gaps(source.gaps),
+                    source.conflicts,
+                    source.closed,
+                ]
+                for source in result.sources
             ],
         )
         write_text()
-    console.facts(
+    console.print_facts(
         {
-            "sources": found.source_count,
-            "events": found.event_count,
-            "missing": found.missing,
-            "conflicts": found.conflicts,
-            "implausible": found.implausible,
-            "without last event": found.unsaid,
-            "duplicates refused": found.duplicates_refused,
-            "unstored": found.unstored,
-            "dead letters": found.dead,
+            "sources": result.source_count,
+            "events": result.event_count,
+            "missing": result.missing,
+            "conflicts": result.conflicts,
+            "implausible": result.implausible,
+            "without last event": result.unsaid,
+            "duplicates refused": result.duplicates_refused,
+            "unstored": result.unstored,
+            "dead letters": result.dead,
         }
     )
 

@@ -18,7 +18,7 @@ from sandherd.contracts.errors import Code
 
 COLLECT_SECONDS: Final = 0.5
 """How long to collect changes before the list is requested again."""
-_MARGIN: Final = 3
+_MARGIN_LINES: Final = 3
 """Lines of the screen that are not rows: the header, the number of omitted rows, and the line of the cursor."""
 
 Show = Callable[[Any], None]
@@ -33,7 +33,9 @@ def watch_list(
     output: Format,
     domains: Sequence[str],
 ) -> Work:
-    """The work of showing a list after each event of these domains, until it is interrupted.
+    """The work of showing a list now and after each event of these domains, until it is interrupted.
+
+    `find` requests the list. `key` is the field of the reply that has the items.
 
     Raises `HerdError` for an output format that can't be watched, before any connection is made.
     """
@@ -47,11 +49,11 @@ def watch_list(
             show_screen(None, header, [row(item) for item in items], wide=output is Format.WIDE)
 
     async def work(herd: Herd) -> int:
-        async def shown() -> None:
-            found = await find(herd)
-            show(found.items if hasattr(found, "items") else getattr(found, key))
+        async def refresh() -> None:
+            reply = await find(herd)
+            show(reply.items if hasattr(reply, "items") else getattr(reply, key))
 
-        await at_each_change(herd, domains, shown)
+        await at_each_change(herd, domains, refresh)
         return 0
 
     return work
@@ -69,21 +71,24 @@ def check_screen(output: Format, option: str) -> None:
 
 
 async def at_each_change(
-    herd: Herd, domains: Sequence[str], show: Callable[[], Awaitable[None]], *, every: float | None = None
+    herd: Herd, domains: Sequence[str], show: Callable[[], Awaitable[None]], *, interval_seconds: float | None = None
 ) -> None:
-    """Call `show` now, after events of these domains, and after `every` seconds without one. Ends only by an error."""
+    """Call `show` now, after events of these domains, and after each `interval_seconds` without such an event.
+
+    It ends only by an error.
+    """
     async with ChangeFeed(herd.connection, herd.project, domains) as feed:
         while True:
             feed.clear_stale()
             feed.take()
             await show()
-            await _changed(feed, every)
+            await _wait_for_change(feed, interval_seconds)
             await asyncio.sleep(COLLECT_SECONDS)
 
 
-async def _changed(feed: ChangeFeed, seconds: float | None) -> None:
+async def _wait_for_change(feed: ChangeFeed, timeout: float | None) -> None:
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(timeout):
             await feed.wait()
     except TimeoutError:
         return
@@ -97,23 +102,23 @@ class ChangedItems:
 
     def show(self, items: Sequence[Any]) -> None:
         """Print the items that are new or have changed since the last call."""
-        found = {f"{item.project}.{getattr(item, 'task', '')}.{getattr(item, 'sandbox', '')}": item for item in items}
-        for name, item in found.items():
+        by_name = {f"{item.project}.{getattr(item, 'task', '')}.{getattr(item, 'sandbox', '')}": item for item in items}
+        for name, item in by_name.items():
             if self._shown.get(name) != item:
-                console.line(item)
-        self._shown = {**self._shown, **found}
+                console.print_line(item)
+        self._shown = {**self._shown, **by_name}
 
 
 def show_screen(title: str | None, header: Sequence[str | Column], rows: list[list[object]], *, wide: bool) -> None:
     """Clear the terminal, and show as many rows of a table as fit on it."""
-    height = max(1, shutil.get_terminal_size().lines - _MARGIN - (title is not None))
+    height = max(1, shutil.get_terminal_size().lines - _MARGIN_LINES - (title is not None))
     clear_screen()
     if title is not None:
         write_text(title)
-    shown = rows[:height]
-    while len(console.table_lines(header, shown, wide=wide)) > height + 1 and len(shown) > 1:
-        del shown[-1]
-    console.table(header, shown, wide=wide)
-    if len(shown) < len(rows):
-        write_text(f"… and {len(rows) - len(shown)} more")
+    visible_rows = rows[:height]
+    while len(console.table_lines(header, visible_rows, wide=wide)) > height + 1 and len(visible_rows) > 1:
+        del visible_rows[-1]
+    console.print_table(header, visible_rows, wide=wide)
+    if len(visible_rows) < len(rows):
+        write_text(f"… and {len(rows) - len(visible_rows)} more")
     flush_output()

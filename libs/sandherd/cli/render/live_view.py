@@ -21,6 +21,7 @@ from sandherd.client.terminal_text import write_output, write_text
 from sandherd.concurrency import cancel_and_wait
 
 LAST_OUTPUT_SECONDS: Final = 2.0
+"""Maximum time for reading the rest of a sandbox's output after the last event of the task."""
 _MARGIN: Final = "  │ "
 
 
@@ -36,14 +37,14 @@ class TaskScreen:
         self._display = TimedDisplay()
         self._terminals: dict[str, SandboxTerminal] = {}
 
-    async def follow(self, following: EventFollower, received: Callable[[Event], None]) -> None:
-        """Show all events, and pass each to `received` at once. JSON omits terminal output; `-o name` shows nothing."""
+    async def follow(self, follower: EventFollower, on_event: Callable[[Event], None]) -> None:
+        """Show all events, and pass each to `on_event` at once. JSON omits terminal output; `-o name` shows nothing."""
 
         def receive(event: Event) -> None:
-            received(event)
-            self._receive(event, following.sandboxes)
+            on_event(event)
+            self._receive(event, follower.sandboxes)
 
-        await self._display.follow(following, receive)
+        await self._display.follow(follower, receive)
 
     def _receive(self, event: Event, sandboxes: set[str]) -> None:
         self.last = event
@@ -77,12 +78,12 @@ class SandboxTerminal:
         self._display = display
         self._line = ""
         self._time: datetime
-        self._shown = 0
-        self._following = asyncio.create_task(self._follow(live=True))
+        self._last_sequence = 0
+        self._follow_task = asyncio.create_task(self._follow(live=True))
 
     async def close(self, *, finish: bool) -> None:
         """Stop following. With `finish`, show the rest of the stored output."""
-        await cancel_and_wait([self._following])
+        await cancel_and_wait([self._follow_task])
         if finish:
             with suppress(TimeoutError):  # `sandherd logs` has the complete output
                 async with asyncio.timeout(LAST_OUTPUT_SECONDS):
@@ -91,11 +92,11 @@ class SandboxTerminal:
             self._show(self._line)
 
     async def _follow(self, *, live: bool) -> None:
-        """Read output until its end or an error. Events are shown without it, and `sandherd logs` reports the error."""
+        """Read output until its end. An error ends it without a message, because `sandherd logs` reports the error."""
         try:
             async for chunk in self._herd.output(self._sandbox, follow=live):
-                if chunk.stream_sequence > self._shown:
-                    self._shown, self._time = chunk.stream_sequence, chunk.time
+                if chunk.stream_sequence > self._last_sequence:  # `close` reads the stored output again
+                    self._last_sequence, self._time = chunk.stream_sequence, chunk.time
                     self._add(chunk.text)
         except HerdError:
             return

@@ -14,7 +14,7 @@ from sandherd.contracts.requests import HindranceView, MonitorReport, ProjectRep
 _CONDUCTOR_OFF: Final = (
     "sandboxes are not compared: set SANDHERD_CONDUCTOR of the monitor to report, inform, ask or pause"
 )
-_FINDINGS: Final = (
+_FINDINGS_HEADER: Final = (
     "KIND",
     "SANDBOX",
     "OTHER",
@@ -22,10 +22,10 @@ _FINDINGS: Final = (
     Column("SINCE", 2),
     Column("DONE", 1),
 )
-_INTERVENTIONS: Final = ("SANDBOX", "TASK", "INTERVENTIONS", "INFORMED", Column("PATTERNS", 2))
-_OUTCOMES: Final = ("SANDBOX", "NUMBER", "RULE", "STEP", "DECIDED", "OUTCOME")
-_NEEDS: Final = ("SANDBOX", "TASK", "REASON", "SINCE", Column("APPROVAL", 1))
-_BUDGETS_UNREAD: Final = "budgets are unknown: their ledgers can't be read at present"
+_INTERVENTIONS_HEADER: Final = ("SANDBOX", "TASK", "INTERVENTIONS", "INFORMED", Column("PATTERNS", 2))
+_OUTCOMES_HEADER: Final = ("SANDBOX", "NUMBER", "RULE", "STEP", "DECIDED", "OUTCOME")
+_NEEDS_HEADER: Final = ("SANDBOX", "TASK", "REASON", "SINCE", Column("APPROVAL", 1))
+_BUDGETS_UNKNOWN: Final = "budgets are unknown: their ledgers can't be read at present"
 
 
 def show_report(output: Format) -> Work:
@@ -34,7 +34,7 @@ def show_report(output: Format) -> Work:
     async def work(herd: Herd) -> int:
         report = await herd.monitor_report()
         if output.is_json:
-            console.document(output, report)
+            console.print_document(output, report)
         else:
             _show(report, wide=output is Format.WIDE)
         return 0
@@ -46,16 +46,16 @@ def _show(report: MonitorReport, *, wide: bool) -> None:
     for index, project in enumerate(report.projects):
         if index:
             write_text("")
-        console.facts(_facts(project))
+        console.print_facts(_facts(project))
         for title, header, rows in _tables(project):
             if rows:
                 write_text(f"\n{title}")
-                console.table(header, rows, wide=wide)
+                console.print_table(header, rows, wide=wide)
     if report.budgets:
         write_text("\nbudgets of the herd")
-        console.table(budgets.HEADER, budgets.rows(report.budgets), wide=wide)
+        console.print_table(budgets.HEADER, budgets.rows(report.budgets), wide=wide)
     if any(project.budgets is None for project in report.projects):
-        write_text(_BUDGETS_UNREAD)
+        write_text(_BUDGETS_UNKNOWN)
     if report.mode == "off":
         write_text(_CONDUCTOR_OFF)
 
@@ -73,10 +73,14 @@ def _facts(project: ProjectReport) -> dict[str, object]:
 
 def _tables(project: ProjectReport) -> list[tuple[str, Sequence[str | Column], Sequence[Sequence[object]]]]:
     return [
-        (f"open findings: {project.finding_count}", _FINDINGS, [_finding(finding) for finding in project.findings]),
+        (
+            f"open findings: {project.finding_count}",
+            _FINDINGS_HEADER,
+            [_finding_row(finding) for finding in project.findings],
+        ),
         (
             "interventions",
-            _INTERVENTIONS,
+            _INTERVENTIONS_HEADER,
             [
                 [view.sandbox, view.task, view.interventions, view.informed_at, ", ".join(view.findings)]
                 for view in project.interventions
@@ -84,7 +88,7 @@ def _tables(project: ProjectReport) -> list[tuple[str, Sequence[str | Column], S
         ),
         (
             "last interventions",
-            _OUTCOMES,
+            _OUTCOMES_HEADER,
             [
                 [view.sandbox, last.number, last.rule, last.step, last.decided_at, last.outcome or "pending"]
                 for view in project.interventions
@@ -94,20 +98,20 @@ def _tables(project: ProjectReport) -> list[tuple[str, Sequence[str | Column], S
         ("budgets", budgets.HEADER, budgets.rows(project.budgets or ())),
         (
             "sandboxes that need a user",
-            _NEEDS,
+            _NEEDS_HEADER,
             [[need.sandbox, need.task, need.reason, need.since, need.approval_id] for need in project.needs],
         ),
     ]
 
 
-def _finding(view: HindranceView) -> list[object]:
+def _finding_row(view: HindranceView) -> list[object]:
     about = view.file_path or ", ".join(view.paths)
     if view.similarity is not None:
         about = f"similarity {view.similarity:.2f}"
-    done = [
+    actions = [
         name
         for name, at in (("informed", view.informed_at), ("asked", view.notified_at), ("paused", view.paused_at))
         if at is not None
     ]
     kind = f"{view.kind} ({view.severity or view.cause})" if view.severity or view.cause else view.kind
-    return [kind, view.sandbox, view.other, about, view.since, ", ".join(done)]
+    return [kind, view.sandbox, view.other, about, view.since, ", ".join(actions)]

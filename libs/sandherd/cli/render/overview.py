@@ -19,7 +19,7 @@ from sandherd.contracts.requests import GroupUsage, Usage, UsageList
 from sandherd.plurals import pluralize
 
 REFRESH_SECONDS: Final = 5.0
-"""The interval in seconds at which the table is shown again without a change, because ages grow."""
+"""The interval in seconds at which the table is shown again without a change, because the ages in it grow."""
 TOP_HEADER: Final = (
     "TASK",
     "STATE",
@@ -31,32 +31,32 @@ TOP_HEADER: Final = (
     Column("NEEDS", below=True),
     Column("TEXT", 5, cut=True),
 )
-_DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
+_EVENT_DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
 
 
 def show_overview(output: Format, *, once: bool) -> Work:
-    """The work of showing the unfinished tasks: on a terminal until an interrupt, else or with `once` only once."""
+    """The work of showing the unfinished tasks: on a terminal until an interrupt, else or with `once` one time."""
     live = not once and output in {Format.TABLE, Format.WIDE} and sys.stdout.isatty()
 
     async def work(herd: Herd) -> int:
         async def show() -> None:
-            found = await herd.overview()
+            overview = await herd.overview()
             if live:
-                show_screen(summary(found), TOP_HEADER, _rows(found), wide=output is Format.WIDE)
+                show_screen(summary(overview), TOP_HEADER, _rows(overview), wide=output is Format.WIDE)
             else:
-                _show_once(found, output)
+                _show_once(overview, output)
 
         if not live:
             await show()
             return 0
-        await at_each_change(herd, _DOMAINS, show, every=REFRESH_SECONDS)
+        await at_each_change(herd, _EVENT_DOMAINS, show, interval_seconds=REFRESH_SECONDS)
         return 0
 
     return work
 
 
 def _show_once(overview: Overview, output: Format) -> None:
-    console.answer(output, overview, TOP_HEADER, _rows(overview))
+    console.print_list(output, overview, TOP_HEADER, _rows(overview))
     if output in {Format.TABLE, Format.WIDE}:
         write_text(summary(overview))
     if overview.more and not output.shows_truncation:
@@ -68,8 +68,8 @@ def summary(overview: Overview) -> str:
     needing = sum(view.needs is not None for view in overview.tasks)
     costs = [view.cost_micro_usd for view in overview.tasks if view.cost_micro_usd is not None]
     spent = console.money(sum(costs)) if costs or not overview.tasks else "unknown"
-    tasks, waiting = pluralize(len(overview.tasks), "unfinished task"), pluralize(needing, "needs", "need")
-    return f"{tasks}, {waiting} a user, cost so far {spent}"
+    tasks_text, needs_text = pluralize(len(overview.tasks), "unfinished task"), pluralize(needing, "needs", "need")
+    return f"{tasks_text}, {needs_text} a user, cost so far {spent}"
 
 
 def _rows(overview: Overview) -> list[list[object]]:
@@ -100,10 +100,10 @@ def show_costs(usage_list: UsageList, by: str, output: Format) -> None:
     if not rows and output in {Format.TABLE, Format.WIDE}:
         write_text(console.UNMETERED)
         return
-    console.answer(output, _document(usage_list, by), header, [*rows, *total])
+    console.print_list(output, _document(usage_list, by), header, [*rows, *total])
     if usage_list.group_count > len(usage_list.groups) and not output.shows_truncation:
         print_error(
-            f"there are {pluralize(usage_list.group_count, 'group')}; set a higher --limit; the total is of all"
+            f"there are {pluralize(usage_list.group_count, 'group')}; set a higher --limit; the total is for all groups"
         )
 
 

@@ -17,23 +17,25 @@ from sandherd.contracts.requests import (
     HistoryStatus,
 )
 
-DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD", "REMOVED", "REDUCED")
-ARCHIVES: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
-PROBLEMS: Final = ("DAY", "SINCE", "NOT ARCHIVED")
-RESTORES: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", "PROBLEM")
-HOLDS: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
+DAYS_HEADER: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD", "REMOVED", "REDUCED")
+ARCHIVES_HEADER: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
+PROBLEMS_HEADER: Final = ("DAY", "SINCE", "NOT ARCHIVED")
+RESTORES_HEADER: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", "PROBLEM")
+HOLDS_HEADER: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
 
 
 def show_status(history_status: HistoryStatus, output: Format) -> None:
     """Show the retention, and tables of the days, the holds, the problems of the archive and the restores."""
     if output not in {Format.TABLE, Format.WIDE}:
-        console.answer(output, history_status, DAYS, ())
+        console.print_list(output, history_status, DAYS_HEADER, ())
         return
-    console.facts(
+    console.print_facts(
         {
             "events stay": "forever" if not history_status.days else f"{history_status.days} days",
-            "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in history_status.project_days),
-            "of types": ", ".join(f"{one.type} {one.days}" for one in history_status.type_days),
+            "of projects": ", ".join(
+                f"{item.project} {item.days or 'forever'}" for item in history_status.project_days
+            ),
+            "of types": ", ".join(f"{item.type} {item.days}" for item in history_status.type_days),
             "ended tasks stay": f"{history_status.task_days} days" if history_status.task_days else "forever",
             "next task": history_status.next_task_at,
             "size": binary_size(history_status.bytes),
@@ -42,33 +44,37 @@ def show_status(history_status: HistoryStatus, output: Format) -> None:
             "no drop before": history_status.not_before,
             "days ahead": history_status.days_ahead,
             "archive": history_status.archive or "none: dropped events are deleted",
-            "artifacts": _artifacts(history_status.artifacts),
+            "artifacts": _artifacts_text(history_status.artifacts),
         }
     )
-    console.table(DAYS, [_day(one) for one in history_status.partitions], wide=output is Format.WIDE)
+    console.print_table(DAYS_HEADER, [_day_row(day) for day in history_status.partitions], wide=output is Format.WIDE)
     if history_status.holds:
-        console.table(HOLDS, [_hold(one) for one in history_status.holds], wide=output is Format.WIDE)
+        console.print_table(
+            HOLDS_HEADER, [_hold_row(hold) for hold in history_status.holds], wide=output is Format.WIDE
+        )
     if history_status.archive_problems:
-        problems = [(one.day, one.since, one.problem) for one in history_status.archive_problems]
-        console.table(PROBLEMS, problems, wide=output is Format.WIDE)
+        problems = [(item.day, item.since, item.problem) for item in history_status.archive_problems]
+        console.print_table(PROBLEMS_HEADER, problems, wide=output is Format.WIDE)
     if history_status.restores:
-        console.table(RESTORES, [_restore(one) for one in history_status.restores], wide=output is Format.WIDE)
+        console.print_table(
+            RESTORES_HEADER, [_restore_row(restore) for restore in history_status.restores], wide=output is Format.WIDE
+        )
 
 
 def show_archives(archived_days: Sequence[ArchivedEvents], output: Format) -> None:
     """Show the days in the archive."""
     rows = [
-        (one.day, one.project, one.events, binary_size(one.bytes), one.files, one.archived_at) for one in archived_days
+        (day.day, day.project, day.events, binary_size(day.bytes), day.files, day.archived_at) for day in archived_days
     ]
-    console.answer(output, list(archived_days), ARCHIVES, rows)
+    console.print_list(output, list(archived_days), ARCHIVES_HEADER, rows)
 
 
 def show_restore(history_restore: HistoryRestore, output: Format) -> int:
     """Show the restored day, or why it is not restored. Returns 0 if it is restored, else 1."""
     if output in {Format.JSON, Format.JSONL}:
-        console.answer(output, history_restore, RESTORES, ())
+        console.print_list(output, history_restore, RESTORES_HEADER, ())
     elif history_restore.problem is None:
-        console.answer(output, history_restore, RESTORES, [_restore(history_restore)])
+        console.print_list(output, history_restore, RESTORES_HEADER, [_restore_row(history_restore)])
     else:
         print_error(f"{history_restore.day} is not restored: {history_restore.problem}")
     return 0 if history_restore.problem is None else 1
@@ -76,14 +82,14 @@ def show_restore(history_restore: HistoryRestore, output: Format) -> int:
 
 def show_hold(history_hold: HistoryHold, output: Format) -> None:
     """Show a hold."""
-    console.answer(output, history_hold, HOLDS, [_hold(history_hold)])
+    console.print_list(output, history_hold, HOLDS_HEADER, [_hold_row(history_hold)])
 
 
 def show_release(project: str, task: str | None, *, released: bool, output: Format) -> int:
-    """Show whether a hold was released. Returns 0 if so, else 1, as there was none."""
+    """Show whether a hold was released. Returns 0 if it was, or 1 if there was none."""
     subject = f"task {task} of project {project}" if task else f"project {project}"
     if output in {Format.JSON, Format.JSONL}:
-        console.answer(output, {"project": project, "task": task, "released": released}, (), ())
+        console.print_list(output, {"project": project, "task": task, "released": released}, (), ())
     elif released:
         write_text(f"{subject} is not held any more")
     else:
@@ -91,7 +97,7 @@ def show_release(project: str, task: str | None, *, released: bool, output: Form
     return 0 if released else 1
 
 
-def _artifacts(artifact_store_status: ArtifactStoreStatus | None) -> str:
+def _artifacts_text(artifact_store_status: ArtifactStoreStatus | None) -> str:
     if artifact_store_status is None:
         return "in their stream only, for at most 7 days"
     parts = [
@@ -106,15 +112,15 @@ def _artifacts(artifact_store_status: ArtifactStoreStatus | None) -> str:
     return ", ".join(parts) + (f" ({artifact_store_status.problem})" if artifact_store_status.problem else "")
 
 
-def _day(history_day: HistoryDay) -> Sequence[object]:
-    held = "yes" if history_day.held else None
+def _day_row(history_day: HistoryDay) -> Sequence[object]:
+    held_text = "yes" if history_day.held else None
     return (
-        *(history_day.day or "none", history_day.events, binary_size(history_day.bytes), history_day.due_at, held),
+        *(history_day.day or "none", history_day.events, binary_size(history_day.bytes), history_day.due_at, held_text),
         *(history_day.removed or None, history_day.next_reduction_at),
     )
 
 
-def _restore(history_restore: HistoryRestore) -> Sequence[object]:
+def _restore_row(history_restore: HistoryRestore) -> Sequence[object]:
     return (
         history_restore.day,
         history_restore.project or "all",
@@ -126,5 +132,5 @@ def _restore(history_restore: HistoryRestore) -> Sequence[object]:
     )
 
 
-def _hold(history_hold: HistoryHold) -> Sequence[object]:
+def _hold_row(history_hold: HistoryHold) -> Sequence[object]:
     return (history_hold.project, history_hold.task, history_hold.held_at, history_hold.held_by, history_hold.reason)

@@ -11,43 +11,46 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import ProjectOverview, RateBucket, Statistics, StatisticsList
 from sandherd.plurals import pluralize
 
-_NEEDS: Final = ("NEEDS", "TASK", Column("SANDBOX", 2), Column("SINCE", 1), Column("WHAT", below=True))
-_RATES: Final = ("FROM", "EVENTS", "TURNS", "CALLS", "ERRORS", "COST")
-_SHOWN_BUCKETS: Final = 30
-_BUCKETS: Final = (60, 300, 900, 3600, 14_400, 86_400)
+_NEEDS_HEADER: Final = ("NEEDS", "TASK", Column("SANDBOX", 2), Column("SINCE", 1), Column("WHAT", below=True))
+_RATES_HEADER: Final = ("FROM", "EVENTS", "TURNS", "CALLS", "ERRORS", "COST")
+_MAX_BUCKETS: Final = 30
+_BUCKET_SECONDS: Final = (60, 300, 900, 3600, 14_400, 86_400)
 
 
 def bucket_of(seconds: int) -> int:
-    """The smallest length of buckets, in seconds, with which at most 30 cover this time; at most a day. Pure."""
-    return next((one for one in _BUCKETS if seconds <= one * _SHOWN_BUCKETS), _BUCKETS[-1])
+    """The smallest length of a bucket in seconds with which at most 30 buckets cover this time; at most a day. Pure."""
+    return next((length for length in _BUCKET_SECONDS if seconds <= length * _MAX_BUCKETS), _BUCKET_SECONDS[-1])
 
 
 def show_project(project_overview: ProjectOverview, output: Format) -> None:
     """Show the state of a project."""
     if output.is_json:
-        console.document(output, project_overview)
+        console.print_document(output, project_overview)
         return
     wide = output is Format.WIDE
-    console.facts({"tasks": _states(project_overview.tasks), "sandboxes": _states(project_overview.sandboxes)})
+    console.print_facts(
+        {"tasks": _states_text(project_overview.tasks), "sandboxes": _states_text(project_overview.sandboxes)}
+    )
     if project_overview.needs:
         write_text("")
         rows = [
-            (one.kind, one.task, one.approval_id or one.sandbox, one.since, one.text) for one in project_overview.needs
+            (need.kind, need.task, need.approval_id or need.sandbox, need.since, need.text)
+            for need in project_overview.needs
         ]
-        console.table(_NEEDS, rows, wide=wide)
+        console.print_table(_NEEDS_HEADER, rows, wide=wide)
     if project_overview.need_count > len(project_overview.needs):
         print_error(
             f"{pluralize(project_overview.need_count, 'need')}, of which {len(project_overview.needs)} are shown"
         )
     write_text("")
-    console.table(_RATES, [_rate(one) for one in project_overview.buckets], wide=wide)
+    console.print_table(_RATES_HEADER, [_rate_row(bucket) for bucket in project_overview.buckets], wide=wide)
 
 
-def _states(states: Mapping[str, int]) -> str:
+def _states_text(states: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {state}" for state, number in sorted(states.items())) or "none"
 
 
-def _rate(bucket: RateBucket) -> list[object]:
+def _rate_row(bucket: RateBucket) -> list[object]:
     counts: list[object] = [bucket.events, bucket.turns, bucket.tool_calls, bucket.errors]
     return [bucket.begins_at, *counts, console.money(bucket.cost_micro_usd)]
 
@@ -61,10 +64,11 @@ def show_statistics(statistics_list: StatisticsList, by: str, output: Format) ->
         "by": by,
         **statistics_list.model_dump(exclude_none=True, include={"since", "group_count", "total", "groups"}),
     }
-    console.answer(output, document, header, [*rows, *total])
+    console.print_list(output, document, header, [*rows, *total])
     if statistics_list.group_count > len(statistics_list.groups) and not output.shows_truncation:
         print_error(
-            f"there are {pluralize(statistics_list.group_count, 'group')}; set a higher --limit; the total is of all"
+            f"there are {pluralize(statistics_list.group_count, 'group')}; "
+            "set a higher --limit; the total is for all groups"
         )
 
 

@@ -32,7 +32,10 @@ class TimedDisplay:
     def __init__(self) -> None:
         self._order: TimeOrder[Show] = TimeOrder()
         self._starting: set[str] = set()
-        """Sources of which only the agent's start has arrived: a worker publishes its first event alone."""
+        """Sources of which only the first event has arrived, the agent's start.
+
+        A worker publishes this event alone, so its next events may arrive late.
+        """
         self._added = asyncio.Event()
         self._now = asyncio.get_running_loop().time
 
@@ -42,7 +45,7 @@ class TimedDisplay:
         self._added.set()
 
     async def follow(self, events: FollowedEvents, receive: Callable[[Event], None]) -> None:
-        """Pass each event to `receive`, and print due items, until the last event was received."""
+        """Pass each event to `receive`, and print items when they are due, until the last event was received."""
         reading: asyncio.Future[Any] | None = None
         try:
             while True:

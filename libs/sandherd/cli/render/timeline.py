@@ -14,7 +14,9 @@ from sandherd.contracts.requests import HeartbeatSummary, Trajectory
 from sandherd.plurals import pluralize
 
 MAX_BAR_WIDTH: Final = 20
-TEXT: Final = 100
+"""The characters of the bar of the longest step."""
+MAX_TEXT_LENGTH: Final = 100
+"""Maximum number of characters of the text of a step."""
 _MARGIN: Final = " " * 10
 _NO_SYMBOL: Final = "·"
 """The symbol of an event without one; the type of the event follows."""
@@ -36,25 +38,25 @@ def steps(events: Sequence[Event]) -> list[TimelineStep]:
     if not events:
         return []
     begin = min(event.time for event in events)
-    opened = {key for event in events if (key := _key(event, "opens"))}
+    opened = {key for event in events if (key := _call_key(event, "opens"))}
     ends: dict[str, Event] = {}
     for event in events:
-        if key := _key(event, "closes"):
+        if key := _call_key(event, "closes"):
             ends.setdefault(key, event)
     return [
-        _step(event, (event.time - begin).total_seconds(), ends.get(_key(event, "opens") or ""))
+        _step(event, (event.time - begin).total_seconds(), ends.get(_call_key(event, "opens") or ""))
         for event in events
-        if _key(event, "closes") not in opened
+        if _call_key(event, "closes") not in opened
     ]
 
 
 def render_timeline(pages: Sequence[Trajectory], paint: Paint) -> Iterator[str]:
     """The lines of the timeline."""
     events = [decoder.from_history(stored) for page in pages for stored in page.events]
-    shown = steps(events)
-    yield from _head(pages[-1], shown, paint)
-    longest = max((step.seconds or 0 for step in shown), default=0)
-    for step in shown:
+    timeline_steps = steps(events)
+    yield from _heading(pages[-1], timeline_steps, paint)
+    longest = max((step.seconds or 0 for step in timeline_steps), default=0)
+    for step in timeline_steps:
         yield _line(step, longest, paint)
         if isinstance(edit := step.event.data, AgentFileEdited):
             text = edit.full_diff or edit.diff_preview
@@ -69,24 +71,24 @@ def _step(event: Event, at: float, end: Event | None) -> TimelineStep:
     return TimelineStep(event, at, max(0.0, seconds), bool(getattr(end.data, "is_error", False)))
 
 
-def _key(event: Event, attribute: str) -> str | None:
+def _call_key(event: Event, attribute: str) -> str | None:
     """The key of the call that an event opens or closes."""
     field = getattr(type(event.data), attribute, None)
     return getattr(event.data, field, None) if field else None
 
 
-def _head(page: Trajectory, shown: Sequence[TimelineStep], paint: Paint) -> Iterator[str]:
-    end = next((step.at for step in shown if getattr(type(step.event.data), "terminal", False)), None)
-    took = max((step.at + (step.seconds or 0) for step in shown if end is None or step.at <= end), default=0.0)
-    later = sum(end is not None and step.at > end for step in shown)
-    after = f" and {later} after the end of the attempt" if later else ""
+def _heading(page: Trajectory, timeline_steps: Sequence[TimelineStep], paint: Paint) -> Iterator[str]:
+    end = next((step.at for step in timeline_steps if getattr(type(step.event.data), "terminal", False)), None)
+    took = max((step.at + (step.seconds or 0) for step in timeline_steps if end is None or step.at <= end), default=0.0)
+    later = sum(end is not None and step.at > end for step in timeline_steps)
+    after_end = f" and {later} after the end of the attempt" if later else ""
     yield paint(page.sandbox_id, "bold")
     events = pluralize(page.trajectory_events - later, "event")
-    yield f"{events} in {took:.1f} s{after}, {_heartbeats(page.heartbeat_summary)}"
+    yield f"{events} in {took:.1f} s{after_end}, {_heartbeats_text(page.heartbeat_summary)}"
     yield ""
 
 
-def _heartbeats(summary: HeartbeatSummary) -> str:
+def _heartbeats_text(summary: HeartbeatSummary) -> str:
     if not summary.count or summary.last_heartbeat is None:
         return "no heartbeats"
     last = summary.last_heartbeat.astimezone().timetz().isoformat("seconds")
@@ -98,7 +100,7 @@ def _line(step: TimelineStep, longest: float, paint: Paint) -> str:
     symbol, colour = (data.symbol, _COLOURS.get(data.tone)) if data.symbol else (_NO_SYMBOL, None)
     if step.failed:
         colour = "red"
-    text = shortened(summary if data.symbol else f"{step.event.type} {summary}", TEXT)
+    text = shortened(summary if data.symbol else f"{step.event.type} {summary}", MAX_TEXT_LENGTH)
     return f"{paint(f'{step.at:>9.3f} s', 'dim')}  {paint(symbol, colour)} {text}{_bar(step, longest, paint)}".rstrip()
 
 

@@ -22,7 +22,7 @@ async def show(entries: AsyncIterator[TranscriptEntry], output: Format) -> None:
     async for entry in entries:
         empty = False
         if output.is_json:
-            console.line(entry)
+            console.print_line(entry)
             continue
         if entry.turn > turn:
             turn = entry.turn

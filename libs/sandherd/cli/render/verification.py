@@ -9,35 +9,41 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import HistoryDifference, Verification
 from sandherd.plurals import pluralize
 
-_COLUMNS = ("TABLE", "PROJECT", "NAME", "FIELD", "STORED", "BY EVENTS")
+_HEADER = ("TABLE", "PROJECT", "NAME", "FIELD", "STORED", "BY EVENTS")
 
 
 async def show(herd: Herd, name: str | None, output: Format) -> int:
     """Show how tables of the history differ from its events, for one sandbox or for all that the user may read.
 
-    Returns 0 if there is none, else 1.
+    Returns 0 if there are no differences, else 1.
     """
     sandbox = None if name is None else await full_name(herd, name)
-    found = _joined([page async for page in herd.verify_history(sandbox)])
+    verification = _joined([page async for page in herd.verify_history(sandbox)])
     if output.is_json:
-        console.document(output, found)
+        console.print_document(output, verification)
     else:
-        if found.differences:
-            console.table(_COLUMNS, [_row(one) for one in found.differences])
+        if verification.differences:
+            console.print_table(_HEADER, [_row(difference) for difference in verification.differences])
             write_text()
-        console.facts(
-            {"compared": found.entities, "incomplete": found.incomplete, "differences": found.difference_count}
+        console.print_facts(
+            {
+                "compared": verification.entities,
+                "incomplete": verification.incomplete,
+                "differences": verification.difference_count,
+            }
         )
-    if found.difference_count:
-        print_error(f"the history's tables have {pluralize(found.difference_count, 'difference')} from its events")
-    return 1 if found.difference_count else 0
+    if verification.difference_count:
+        print_error(
+            f"the history's tables have {pluralize(verification.difference_count, 'difference')} from its events"
+        )
+    return 1 if verification.difference_count else 0
 
 
 def _joined(pages: list[Verification]) -> Verification:
     return Verification(
         entities=sum(page.entities for page in pages),
         incomplete=sum(page.incomplete for page in pages),
-        differences=[one for page in pages for one in page.differences],
+        differences=[difference for page in pages for difference in page.differences],
         difference_count=sum(page.difference_count for page in pages),
     )
 

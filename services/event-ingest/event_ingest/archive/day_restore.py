@@ -27,34 +27,34 @@ from event_ingest.storage.threaded_contexts import in_thread
 
 _ATTACH_TRIES: Final = 60
 _STORED_AT: Final = COLUMNS.index("stored_at")
-_INDEXES: Final = [COLUMNS.index(name) for name, _ in event_rows.COLUMNS]
+_ARCHIVED_INDEXES: Final = [COLUMNS.index(name) for name, _ in event_rows.COLUMNS]
 """The index in an archived row of each column of `event_rows.COLUMNS`."""
-_RESTORED: Final = (*event_rows.COLUMNS, ("stored_at", "timestamptz"))
-_NAMES: Final = ", ".join(name for name, _ in _RESTORED)
-_VALUES: Final = ", ".join(f"${n}::{kind}[]" for n, (_, kind) in enumerate(_RESTORED, 1))
-_SELECTED: Final = _NAMES.replace("envelope", "envelope::json")
+_RESTORED_COLUMNS: Final = (*event_rows.COLUMNS, ("stored_at", "timestamptz"))
+_NAMES: Final = ", ".join(name for name, _ in _RESTORED_COLUMNS)
+_VALUES: Final = ", ".join(f"${n}::{kind}[]" for n, (_, kind) in enumerate(_RESTORED_COLUMNS, 1))
+_SELECT_LIST: Final = _NAMES.replace("envelope", "envelope::json")
 _INSERT: Final = (
-    f"insert into {{0}} ({_NAMES}) select {_SELECTED} "  # noqa: S608  # our own names
-    f"from unnest({_VALUES}) as archived ({_NAMES}) on conflict (id) do nothing"
+    f"insert into {{0}} ({_NAMES}) select {_SELECT_LIST} "  # noqa: S608  # our own names
+    f"from unnest({_VALUES}) as archived_row ({_NAMES}) on conflict (id) do nothing"
 )
 _CREATE: Final = """
 create table if not exists {name} (like events including all,
     constraint {name}_of_day check (id >= '{first}' and id < '{end}')) with ({autovacuum})
 """
-# The lock prevents that an event of the day is stored in `events_default` meanwhile. Due to the check constraint,
-# Postgres does not scan the table when it is attached.
+# Moves the events of the day that are in `events_default`. The lock prevents that others are stored there meanwhile.
+# Due to the check constraint, Postgres does not scan the table when it is attached.
 _ATTACH: Final = """
 set local lock_timeout = '40ms';
 lock table events_default in access exclusive mode;
-with early as (delete from events_default where id >= '{first}' and id < '{end}' returning *)
-    insert into {name} select * from early on conflict (id) do nothing;
+with moved as (delete from events_default where id >= '{first}' and id < '{end}' returning *)
+    insert into {name} select * from moved on conflict (id) do nothing;
 alter table events attach partition {name} for values from ('{first}') to ('{end}');
 alter table {name} drop constraint {name}_of_day
 """
 
 
 async def restore_day(connection: Connection, store: ArchiveStore, day: date, project: str | None) -> int:
-    """Load the events of a project, or of all projects (None). Returns how many events the archive has of it.
+    """Load the events of a project, or of all projects (None). Returns how many of these events the archive has.
 
     Must not be called in a transaction. Raises `StorageError` before anything is loaded if a file is missing or
     differs from its manifest.
@@ -69,31 +69,33 @@ async def restore_day(connection: Connection, store: ArchiveStore, day: date, pr
         await connection.execute(_for_day(_CREATE, day))
     short = await stores_short_rows(connection)
     for file in files:
-        await _load(connection, store, day, file, short=short)
+        await _load_file(connection, store, day, file, short=short)
     if not attached:
         await _attach(connection, day)
     return sum(file.events for file in files)
 
 
-async def _load(connection: Connection, store: ArchiveStore, day: date, file: ArchivedFile, *, short: bool) -> None:
+async def _load_file(
+    connection: Connection, store: ArchiveStore, day: date, file: ArchivedFile, *, short: bool
+) -> None:
     statement = _INSERT.format(partition_name(day))
-    async with in_thread(store.opened(day, file.name)) as opened:
+    async with in_thread(store.open_file(day, file.name)) as opened:
         portions = read_rows(opened)
-        while portion := await asyncio.to_thread(_next, portions.__next__):
-            restored = [_restored(row, short=short) for row in portion]
-            await connection.execute(statement, *event_rows.columns(restored))
+        while portion := await asyncio.to_thread(_next_portion, portions.__next__):
+            restored_rows = [_restored_row(row, short=short) for row in portion]
+            await connection.execute(statement, *event_rows.columns(restored_rows))
 
 
-def _restored(archived: event_rows.Row, *, short: bool) -> event_rows.Row:
-    """The row of an archived event, in the order of `_RESTORED`."""
-    row = tuple(archived[index] for index in _INDEXES)
-    return *(short_row(row) if short else row), archived[_STORED_AT]
+def _restored_row(archived_row: event_rows.Row, *, short: bool) -> event_rows.Row:
+    """The row of an archived event, in the order of `_RESTORED_COLUMNS`."""
+    row = tuple(archived_row[index] for index in _ARCHIVED_INDEXES)
+    return *(short_row(row) if short else row), archived_row[_STORED_AT]
 
 
-def _next(call: Callable[[], list[Any]]) -> Sequence[Any]:
+def _next_portion(next_: Callable[[], list[Any]]) -> Sequence[Any]:
     """The next portion, or an empty one at the end: `StopIteration` can't leave a thread."""
     try:
-        return call()
+        return next_()
     except StopIteration:
         return ()
 

@@ -28,12 +28,12 @@ class DirectoryStore(ArchiveStore):
         """The path of the directory, for users."""
         return str(self.directory)
 
-    def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
+    def create_file(self, day: date, name: str) -> AbstractContextManager[NewFile]:
         """A new file. It gets its name when the block has ended without an error and the file is on disk."""
         return new_file(self.directory, f"{day}/{name}")
 
     @contextmanager
-    def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
+    def open_file(self, day: date, name: str) -> Iterator[BinaryIO]:
         """A file of the archive, opened for reading."""
         check_directory(self.directory)
         with storage_errors(f"{day}/{name}"):

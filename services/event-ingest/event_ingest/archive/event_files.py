@@ -34,7 +34,7 @@ _TYPES: Final = {
     "envelope": (pa.string(), False),
 }
 """The type of each column, and whether it may be null."""
-SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, (kind, null) in _TYPES.items()])
+SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=nullable) for name, (kind, nullable) in _TYPES.items()])
 COLUMNS: Final = tuple(_TYPES)
 """All columns of `events`, so that a restored event is identical to the archived one."""
 GROUP_ROWS: Final = 50_000
@@ -43,6 +43,7 @@ GROUP_BYTES: Final = 32 * 1024 * 1024
 READ_ROWS: Final = 200
 """Rows in a portion when a file is read."""
 _READ_BYTES: Final = 1024 * 1024
+"""Bytes of a file that are read at once to compute its digest."""
 
 Key = tuple[int, UUID]
 """The stream sequence and the id of an event. The events of a file are in ascending order of this key."""
@@ -59,7 +60,7 @@ class EventWriter:
         self._group: list[pa.RecordBatch] = []
         self._group_bytes = 0
         self._group_rows = 0
-        self._values = hashlib.sha256()
+        self._values_digest = hashlib.sha256()
         self.events = 0
 
     def add(self, rows: Sequence[Sequence[Any]]) -> None:
@@ -96,11 +97,11 @@ class EventWriter:
     @property
     def events_sha256(self) -> str:
         """The digest of the values."""
-        return self._values.hexdigest()
+        return self._values_digest.hexdigest()
 
     def _write_group(self) -> None:
         table = pa.Table.from_batches(self._group, SCHEMA)
-        _digest_values(self._values.update, table)
+        _digest_values(self._values_digest.update, table)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.events += table.num_rows
         self._group, self._group_rows, self._group_bytes = [], 0, 0
@@ -130,9 +131,9 @@ def digest_of_events(file: BinaryIO) -> tuple[int, str]:
     """The number of events in a file, and the digest of their values."""
     digest, count = hashlib.sha256(), 0
     with _file_errors():
-        found = _opened(file)
-        for index in range(found.num_row_groups):
-            table = found.read_row_group(index)
+        parquet_file = _open_parquet(file)
+        for index in range(parquet_file.num_row_groups):
+            table = parquet_file.read_row_group(index)
             _digest_values(digest.update, table)
             count += table.num_rows
     return count, digest.hexdigest()
@@ -147,8 +148,8 @@ def read_rows(file: BinaryIO) -> Iterator[list[tuple[Any, ...]]]:
 def read_keys(file: BinaryIO) -> Iterator[Key]:
     """The keys of a file's events, in the order of the file."""
     for batch in _batches(file, ("stream_sequence", "id")):
-        found = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        yield from zip(found["stream_sequence"], found["id"], strict=True)
+        values = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        yield from zip(values["stream_sequence"], values["id"], strict=True)
 
 
 def _array_of_ids(ids: Iterable[UUID]) -> pa.Array:
@@ -157,14 +158,14 @@ def _array_of_ids(ids: Iterable[UUID]) -> pa.Array:
 
 def _batches(file: BinaryIO, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
     with _file_errors():
-        yield from _opened(file).iter_batches(batch_size=READ_ROWS, columns=list(columns))
+        yield from _open_parquet(file).iter_batches(batch_size=READ_ROWS, columns=list(columns))
 
 
-def _opened(file: BinaryIO) -> pq.ParquetFile:
-    found = pq.ParquetFile(file, page_checksum_verification=True)
-    if not found.schema_arrow.equals(SCHEMA):
+def _open_parquet(file: BinaryIO) -> pq.ParquetFile:
+    parquet_file = pq.ParquetFile(file, page_checksum_verification=True)
+    if not parquet_file.schema_arrow.equals(SCHEMA):
         raise StorageError(StorageFault.INVALID, "a file of the archive has other columns than events have")
-    return found
+    return parquet_file
 
 
 @contextmanager
@@ -182,7 +183,7 @@ def _file_errors() -> Iterator[None]:
 
 
 def _digest_values(update: Callable[[Any], None], table: pa.Table) -> None:
-    """Add the values of a table to a digest: of texts first all lengths (-1 for null), then all characters.
+    """Add the values of each column to a digest: of texts first all lengths (-1 for null), then all characters.
 
     The result does not depend on how the values are distributed over buffers.
     """
@@ -203,8 +204,8 @@ def _fixed_values(array: pa.Array) -> memoryview:
 
 def _characters(array: pa.Array) -> memoryview:
     _, offsets, data = array.buffers()
-    places = memoryview(offsets).cast("i")
-    return memoryview(data or b"")[places[array.offset] : places[array.offset + len(array)]]
+    positions = memoryview(offsets).cast("i")
+    return memoryview(data or b"")[positions[array.offset] : positions[array.offset + len(array)]]
 
 
 class _DigestSink:

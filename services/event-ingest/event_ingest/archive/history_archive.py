@@ -16,14 +16,14 @@ from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_LOCK: Final = 0x5A4D_4152_4348
-_FAILED: Final = """
+_LOCK_ID: Final = 0x5A4D_4152_4348
+_STORE_PROBLEM: Final = """
 insert into history_archive_problems as p (day, problem) values ($1, $2)
 on conflict (day) do update set problem = excluded.problem
 """
-_SOLVED: Final = "delete from history_archive_problems where day = $1"
-_CLEARED: Final = "delete from history_archive_problems where not (day = any($1::date[]))"
-_FAILING: Final = "select count(*) from history_archive_problems"
+_DELETE_PROBLEM: Final = "delete from history_archive_problems where day = $1"
+_DELETE_OTHER_PROBLEMS: Final = "delete from history_archive_problems where not (day = any($1::date[]))"
+_COUNT_PROBLEMS: Final = "select count(*) from history_archive_problems"
 _log: Final = logs.get("retention")
 
 
@@ -42,9 +42,9 @@ class HistoryArchive:
         self._store = store
         self._meters = meters
         self._archived_events: dict[date, int] = {}
-        """By archived day: how many events it has."""
-        self.reducing: frozenset[date] = frozenset()
-        """The days that are to be reduced; they have to be archived before."""
+        """The number of events of each day that is archived."""
+        self.days_to_reduce: frozenset[date] = frozenset()
+        """The days that `HistoryReducer` will reduce. They have to be archived before."""
 
     async def archive(self, connection: Connection, day: date) -> int | None:
         """Archive the events of a day that the archive lacks. Returns how many events the day has in all.
@@ -56,18 +56,21 @@ class HistoryArchive:
             try:
                 await self._archive_day(connection, day)
             except StorageError as error:
-                await connection.execute(_FAILED, day, str(error))
+                await connection.execute(_STORE_PROBLEM, day, str(error))
                 _log.error("day of the history not archived, retrying", first=day.isoformat(), error=str(error))
         return self._archived_events.get(day)
 
     def discard(self, day: date) -> None:
-        """Discard what is known of a day, because its events have changed or it was dropped."""
+        """Discard the count of an archived day, because its events have changed or it was dropped."""
         self._archived_events.pop(day, None)
 
-    async def clear_problems(self, connection: Connection, due: Collection[date]) -> None:
-        """Delete the stored problems of days that are archived or not due, and set the metric to the others' number."""
-        await connection.execute(_CLEARED, [day for day in {*due, *self.reducing} if day not in self._archived_events])
-        self._meters.set("sandherd_history_unarchived_days", await connection.fetchval(_FAILING))
+    async def clear_problems(self, connection: Connection, due_days: Collection[date]) -> None:
+        """Delete the stored problems of days that are archived, or neither due nor to be reduced. Count the others."""
+        await connection.execute(
+            _DELETE_OTHER_PROBLEMS,
+            [day for day in {*due_days, *self.days_to_reduce} if day not in self._archived_events],
+        )
+        self._meters.set("sandherd_history_unarchived_days", await connection.fetchval(_COUNT_PROBLEMS))
 
     async def _archive_day(self, connection: Connection, day: date) -> None:
         try:
@@ -75,14 +78,14 @@ class HistoryArchive:
         except ModuleNotFoundError as error:  # pyarrow is an extra
             raise StorageError(StorageFault.NOT_INSTALLED, f"archives need {error.name}") from error
         async with connection.transaction(readonly=True):
-            if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+            if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK_ID):
                 return
             if not await is_attached(connection, day):
                 return
             await use_indexes(connection)
             archived = await archive_day(connection, self._store, day)
         self._archived_events[day] = archived.events
-        await connection.execute(_SOLVED, day)
+        await connection.execute(_DELETE_PROBLEM, day)
         if archived.added:
             self._meters.count("sandherd_history_days_archived_total")
             events = sum(file.events for file in archived.added)

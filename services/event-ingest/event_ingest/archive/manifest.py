@@ -45,7 +45,7 @@ class Manifest(BaseModel):
         """The files of a project, or of all projects (None)."""
         return tuple(file for file in self.files if project in (None, file.project))
 
-    def extended(self, files: Iterable[ArchivedFile]) -> "Manifest":
+    def with_files(self, files: Iterable[ArchivedFile]) -> "Manifest":
         """The manifest with further files."""
         return self.model_copy(update={"files": (*self.files, *files)})
 
@@ -55,19 +55,19 @@ class Manifest(BaseModel):
 
 
 def read_manifest(day: date, document: bytes | None) -> Manifest:
-    """The manifest in this document; an empty one if it is None.
+    """The manifest in this document; an empty manifest if the document is None.
 
     Raises `StorageError` if the document is invalid, or the manifest of another day.
     """
     if document is None:
         return Manifest(day=day)
     try:
-        found = Manifest.model_validate_json(document)
+        manifest = Manifest.model_validate_json(document)
     except ValidationError as error:
         text = f"the manifest of {day} is invalid: {error.errors(include_url=False, include_input=False)[0]['msg']}"
         raise StorageError(StorageFault.INVALID, text) from error
-    if found.day != day:
+    if manifest.day != day:
         raise StorageError(
-            StorageFault.INVALID, f"the file of the manifest of {day} contains the manifest of {found.day}"
+            StorageFault.INVALID, f"the file of the manifest of {day} contains the manifest of {manifest.day}"
         )
-    return found
+    return manifest

@@ -12,21 +12,21 @@ from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.telemetry import logs
 
 _CHECK_SECONDS: Final = 10.0
-_LOCK: Final = 0x5A4D_5253_5452
-_WAITING: Final = """
+_LOCK_ID: Final = 0x5A4D_5253_5452
+_NEXT_REQUEST: Final = """
 select day, nullif(project, '') as project from history_restores where done_at is null and problem is null
 order by requested_at, day limit 1
 """
-_DONE: Final = """
+_SET_DONE: Final = """
 update history_restores set done_at = now(), events = $3 where day = $1 and project = coalesce($2, '')
 """
-_FAILED: Final = "update history_restores set problem = $3 where day = $1 and project = coalesce($2, '')"
+_SET_PROBLEM: Final = "update history_restores set problem = $3 where day = $1 and project = coalesce($2, '')"
 _DELETE_OLD: Final = "delete from history_restores where until < now() - interval '7 days'"
 _log: Final = logs.get("retention")
 
 
 class HistoryRestores:
-    """Restores the requested days. The replica that got a request begins at once; others check every ten seconds."""
+    """Restores the requested days. The replica that received a request begins at once, others within ten seconds."""
 
     def __init__(self, database: Database, store: ArchiveStore) -> None:
         self._database = database
@@ -58,8 +58,8 @@ class HistoryRestores:
     async def run_once(self, connection: Connection) -> None:
         """Restore all requested days, unless another replica does so."""
         await connection.execute(_DELETE_OLD)
-        while row := await connection.fetchrow(_WAITING):
-            async with self._database.locked(_LOCK) as alone:
+        while row := await connection.fetchrow(_NEXT_REQUEST):
+            async with self._database.locked(_LOCK_ID) as alone:
                 if not alone:
                     return
                 await self._restore(connection, row)
@@ -67,16 +67,16 @@ class HistoryRestores:
     async def _restore(self, connection: Connection, row: Any) -> None:
         day, project = row["day"], row["project"]
         try:
-            events = await _load(connection, self._store, day, project)
+            events = await _restore_events(connection, self._store, day, project)
         except StorageError as error:
-            await connection.execute(_FAILED, day, project, str(error))
+            await connection.execute(_SET_PROBLEM, day, project, str(error))
             _log.error("day of the history not restored", first=day.isoformat(), error=str(error))
         else:
-            await connection.execute(_DONE, day, project, events)
+            await connection.execute(_SET_DONE, day, project, events)
             _log.info("day of the history restored", first=day.isoformat(), events=events)
 
 
-async def _load(connection: Connection, store: ArchiveStore, day: date, project: str | None) -> int:
+async def _restore_events(connection: Connection, store: ArchiveStore, day: date, project: str | None) -> int:
     try:
         from event_ingest.archive.day_restore import restore_day
     except ModuleNotFoundError as error:  # pyarrow is an extra

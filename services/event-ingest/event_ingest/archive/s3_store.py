@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 class S3Store(ArchiveStore):
     """The files of an archive in a bucket."""
 
-    def __init__(self, location: S3Place) -> None:
-        self._place = location
+    def __init__(self, place: S3Place) -> None:
+        self._place = place
 
     @property
     def location(self) -> str:
         """The URL of the archive in the bucket, for users."""
         return self._place.url
 
-    def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
+    def create_file(self, day: date, name: str) -> AbstractContextManager[NewFile]:
         """A new object. It exists when the block has ended without an error."""
-        return self._bucket.created(f"{day}/{name}")
+        return self._bucket.create_file(f"{day}/{name}")
 
     @contextmanager
-    def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
+    def open_file(self, day: date, name: str) -> Iterator[BinaryIO]:
         """An object of the archive, opened for reading."""
         with self._bucket.open(f"{day}/{name}") as file:
             yield file

@@ -22,11 +22,11 @@ class ArchiveStore(ABC):
         """The path or URL of the archive, for users."""
 
     @abstractmethod
-    def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
+    def create_file(self, day: date, name: str) -> AbstractContextManager[NewFile]:
         """A new file. It exists, complete and durable, when the block has ended without an error."""
 
     @abstractmethod
-    def opened(self, day: date, name: str) -> AbstractContextManager[BinaryIO]:
+    def open_file(self, day: date, name: str) -> AbstractContextManager[BinaryIO]:
         """A file of the archive, opened for reading."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class ArchiveStore(ABC):
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace a day's manifest, as one step."""
-        with self.created(manifest.day, MANIFEST) as file:
+        with self.create_file(manifest.day, MANIFEST) as file:
             file.write(manifest.to_json())
 
     def delete_unlisted(self, manifest: Manifest) -> list[str]:

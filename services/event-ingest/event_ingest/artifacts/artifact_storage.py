@@ -29,16 +29,24 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.service.service import Service
 from sandherd.telemetry import logs
 
-_CHECK_SECONDS: Final = 15.0
-_COLLECT_SECONDS: Final = 60.0
-_LOCK_ID: Final = 0x5A4D_4152_5446
-_PORTION: Final = 100
-_PAUSE_SECONDS: Final = 1.0
+_CHECK_SECONDS: Final = 15.0  # maximum interval of searching for waiting artifacts
+_COLLECT_SECONDS: Final = 60.0  # interval of removing unused contents
+LOCK_ID: Final = 0x5A4D_4152_5446
+"""The advisory lock of the replica that stores and removes artifacts."""
+_PORTION_ROWS: Final = 100
+_PAUSE_SECONDS: Final = 1.0  # between two portions
+GAUGES: Final = (
+    "sandherd_artifacts_waiting",
+    "sandherd_artifacts_over_limit",
+    "sandherd_artifacts_oldest_seconds",
+    "sandherd_artifact_store_bytes",
+)
+"""Exported by the replica that has the lock."""
 _STORE_FAULTS: Final = frozenset(
     {StorageFault.FULL, StorageFault.UNREACHABLE, StorageFault.DENIED, StorageFault.NOT_INSTALLED}
 )
 """Faults of the store itself: no other artifact can be stored either."""
-_WAITING: Final = """
+_SELECT_WAITING: Final = """
 select project, owner, artifact, sha256, size, chunks, encrypted
 from (
     select *, row_number() over (partition by project order by next_try_at) as place
@@ -46,21 +54,21 @@ from (
 ) a left join artifact_contents c using (project, sha256, size) order by place, next_try_at limit $1
 """
 """Waiting artifacts, from each project in turn. `encrypted` is null if the content was not stored yet."""
-_KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
-_SET_STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_KEY}"  # noqa: S608  # our own text
+_WHERE_KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
+_SET_STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_WHERE_KEY}"  # noqa: S608  # our own text
 _ADD_CONTENT: Final = """
 insert into artifact_contents (project, sha256, size, bytes, encrypted) values ($1, $2, $3, $4, $5)
 on conflict (project, sha256) do update set size = excluded.size, bytes = excluded.bytes, encrypted = excluded.encrypted
 """
 _RETRY: Final = f"""
-update artifacts set problem = $5, next_try_at = now() + interval '1 minute' {_KEY}
+update artifacts set problem = $5, next_try_at = now() + interval '1 minute' {_WHERE_KEY}
 """  # noqa: S608  # our own text
 # A replica of the stream may lag behind its leader, so an incomplete artifact is read again for about ten minutes.
 _INCOMPLETE: Final = f"""
 update artifacts set problem = $5, next_try_at = now() + interval '1 minute',
-    lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_KEY} returning lost
+    lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_WHERE_KEY} returning lost
 """  # noqa: S608  # our own text
-# It reads one entry of the index for each day, not one for each artifact.
+# The query reads one entry of the index for each day, not one for each artifact.
 _DROPPED_DAYS: Final = """
 with recursive days (day) as (
     (select min(day) from artifacts)
@@ -85,14 +93,14 @@ a.day = r.day and a.project = any(r.projects) and not a.archived and a.day < cur
 _UNREFERRED_IN_REDUCED: Final = f"delete from artifacts a using history_reductions r where {_IS_REDUCED}"  # noqa: S608  # our own text
 _ARCHIVED_IN_REDUCED: Final = f"update artifacts a set archived = true from history_reductions r where {_IS_REDUCED}"  # noqa: S608  # our own text
 _IS_UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
-_GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_IS_UNUSED} limit $1"  # noqa: S608  # our own text
+_UNUSED_CONTENTS: Final = f"select project, sha256, encrypted from artifact_contents c where {_IS_UNUSED} limit $1"  # noqa: S608  # our own text
 _DELETE_CONTENT: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_IS_UNUSED}"  # noqa: S608  # our own text
 _MEASURE: Final = """
 select count(*) as waiting, count(*) filter (where over_limit) as over_limit,
     extract(epoch from now() - min(referred_at)) as oldest
 from artifacts where stored_at is null and not lost
 """
-_BYTES: Final = "select coalesce(sum(bytes), 0)::bigint from artifact_contents"
+_STORED_BYTES: Final = "select coalesce(sum(bytes), 0)::bigint from artifact_contents"
 _log: Final = logs.get("artifacts")
 
 
@@ -100,16 +108,16 @@ class ArtifactStorage:
     """The artifact store of event-ingest."""
 
     def __init__(
-        self, service: Service, database: Database, store: ContentStore, referred: asyncio.Event, *, archived: bool
+        self, service: Service, database: Database, store: ContentStore, new_reference: asyncio.Event, *, archived: bool
     ) -> None:
-        """`referred` is set when this replica has stored a reference. References of others are found periodically.
+        """`new_reference` is set when this replica has stored a reference. Those of other replicas are found later.
 
-        `archived`: dropped events are in the archive, so their artifacts must stay.
+        `archived` states that dropped events are in the archive, so that their artifacts must stay.
         """
         self._service = service
         self._database = database
         self._store = store
-        self._referred = referred
+        self._new_reference = new_reference
         self._archived = archived
         self._limit = ProjectLimit(service.settings.artifact_project_mb)
         self._collected_at = float("-inf")
@@ -124,47 +132,47 @@ class ArtifactStorage:
             await asyncio.sleep(_PAUSE_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
-                    await self._referred.wait()
+                    await self._new_reference.wait()
 
     async def _try(self) -> None:
-        self._referred.clear()
+        self._new_reference.clear()
         try:
-            async with self._database.locked(_LOCK_ID) as alone:
+            async with self._database.locked(LOCK_ID) as alone:
                 if alone:
                     async with self._database.maintaining() as connection:
-                        await self._work(connection)
+                        await self._store_and_clean(connection)
                 else:
-                    self._hide_measures()
+                    self._service.meters.hide(*GAUGES)  # another replica exports these gauges now
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None and not isinstance(error, asyncpg.PostgresError):
                 raise
             _log.warning("artifacts not stored, retrying", error=str(error)[:200])
 
-    async def _work(self, connection: Connection) -> None:
+    async def _store_and_clean(self, connection: Connection) -> None:
         """Store a portion of the waiting artifacts, and about once a minute remove those that are not needed."""
         await self._measure(connection)
-        if await self.store_waiting(connection) == _PORTION:
-            self._referred.set()  # the lock is acquired again for each portion
+        if await self.store_waiting(connection) == _PORTION_ROWS:
+            self._new_reference.set()  # the lock is acquired again for each portion
         now = asyncio.get_running_loop().time()
         if now - self._collected_at >= _COLLECT_SECONDS:
             self._collected_at = now
             await self.collect_garbage(connection)
-            self._service.meters.set("sandherd_artifact_store_bytes", await connection.fetchval(_BYTES))
+            self._service.meters.set("sandherd_artifact_store_bytes", await connection.fetchval(_STORED_BYTES))
         await self._measure(connection)
 
     async def store_waiting(self, connection: Connection) -> int:
         """Store a portion of the waiting artifacts, until the store or the broker fails.
 
-        Returns how many were handled before: stored, incomplete, over the limit, or to be tried again.
+        Returns how many were handled before that: stored, incomplete, over the limit, or to be tried again.
         """
         self._limit.reset()
-        waiting: Sequence[Any] = await connection.fetch(_WAITING, _PORTION)
+        waiting: Sequence[Any] = await connection.fetch(_SELECT_WAITING, _PORTION_ROWS)
         for number, row in enumerate(waiting):
-            if not await self._store_one(connection, row):
+            if not await self._store_artifact(connection, row):
                 return number
         return len(waiting)
 
-    async def _store_one(self, connection: Connection, row: Any) -> bool:
+    async def _store_artifact(self, connection: Connection, row: Any) -> bool:
         """Store an artifact. Returns False if the store or the broker fails, so that others can't be stored now."""
         key = row["project"], row["owner"], row["artifact"], row["sha256"]
         if row["encrypted"] is None and (problem := await self._limit.problem(connection, key[0], row["size"])):
@@ -187,7 +195,7 @@ class ArtifactStorage:
         return True
 
     async def _copy(self, connection: Connection, row: Any) -> None:
-        """Read and verify an artifact in its stream, and write its content unless the store has it in readable form."""
+        """Read and verify an artifact in its stream, and write its content unless the store has it and can read it."""
         project, sha256, size = row["project"], row["sha256"], row["size"]
         subject = ARTIFACT.fill(project=project, sandbox=row["owner"], artifact=row["artifact"])
         reference = ArtifactRef(
@@ -209,12 +217,12 @@ class ArtifactStorage:
 
     async def collect_garbage(self, connection: Connection) -> None:
         """Delete the artifacts of dropped days, or mark them as archived; then remove contents that no artifact has."""
-        reduced = await connection.execute(_ARCHIVED_IN_REDUCED if self._archived else _UNREFERRED_IN_REDUCED)
-        dropped = await connection.execute(_SET_ARCHIVED if self._archived else _DELETE_UNREFERRED)
-        if not self._may_have_garbage and (self._archived or reduced == dropped == "DELETE 0"):
+        reduced_tag = await connection.execute(_ARCHIVED_IN_REDUCED if self._archived else _UNREFERRED_IN_REDUCED)
+        dropped_tag = await connection.execute(_SET_ARCHIVED if self._archived else _DELETE_UNREFERRED)
+        if not self._may_have_garbage and (self._archived or reduced_tag == dropped_tag == "DELETE 0"):
             return
         removed, self._may_have_garbage = 0, False
-        while rows := await connection.fetch(_GARBAGE, _PORTION):
+        while rows := await connection.fetch(_UNUSED_CONTENTS, _PORTION_ROWS):
             results = [await self._remove(connection, row) for row in rows]
             removed += sum(results)
             if not all(results):
@@ -238,12 +246,3 @@ class ArtifactStorage:
         self._service.meters.set("sandherd_artifacts_waiting", row["waiting"])
         self._service.meters.set("sandherd_artifacts_over_limit", row["over_limit"])
         self._service.meters.set("sandherd_artifacts_oldest_seconds", float(row["oldest"] or 0))
-
-    def _hide_measures(self) -> None:
-        """Hide the metrics, as another replica reports them."""
-        for name in (
-            "sandherd_artifacts_waiting",
-            "sandherd_artifacts_oldest_seconds",
-            "sandherd_artifact_store_bytes",
-        ):
-            self._service.meters.hide(name)

@@ -17,6 +17,7 @@ STREAM: Final = "ARTIFACTS"
 _BATCH_SIZE: Final = 64
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _MAX_MEMORY_BYTES: Final = 8 * 1024 * 1024
+"""Maximum size of an artifact in memory. A larger one is in a temporary file."""
 
 
 class IncompleteArtifactError(Exception):
@@ -37,19 +38,19 @@ async def receive(bus: Bus, reference: ArtifactRef, file: IO[bytes]) -> None:
     while not receiver.complete:
         if received > 2 * reference.chunks + _BATCH_SIZE:
             raise WrongContentError("its chunks repeat")
-        found = await read_batch(
+        messages = await read_batch(
             bus, STREAM, reference.subject, first=receiver.after + 1, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
         )
-        if not found:
+        if not messages:
             raise IncompleteArtifactError(f"chunk {receiver.first_missing + 1} of {reference.chunks} is not stored")
-        received += len(found)
-        await asyncio.to_thread(_accept_all, receiver, found, file)
+        received += len(messages)
+        await asyncio.to_thread(_accept_all, receiver, messages, file)
     if await asyncio.to_thread(digest_of, file) != (reference.size, reference.sha256):
         raise WrongContentError("its content has another digest than its event states")
 
 
-def _accept_all(receiver: ChunkReceiver, stored_messages: Sequence[StoredMessage], file: IO[bytes]) -> None:
-    for message in stored_messages:
+def _accept_all(receiver: ChunkReceiver, messages: Sequence[StoredMessage], file: IO[bytes]) -> None:
+    for message in messages:
         _accept(receiver, message, file)
 
 

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from event_ingest.storage.bucket import Bucket
 
 
-_UNREADABLE: Final = frozenset(
+_UNREADABLE_FAULTS: Final = frozenset(
     {StorageFault.MISSING, StorageFault.OTHER_KEY, StorageFault.INVALID, StorageFault.WRONG_DIGEST}
 )
-_FREE_SHARE: Final = 20
-"""A twentieth of a file system stays free, because the database and the broker may use the same one."""
+"""Faults of one content, which is readable again after it is written again."""
+_FREE_DENOMINATOR: Final = 20
+"""A twentieth of the file system stays free, because the database and the broker may use it, too."""
 
 
 class ContentStore(ABC):
@@ -67,7 +68,7 @@ class ContentStore(ABC):
         self.check_space(size)
         key = self._project_key(project)
         stored = 0
-        with self._create(_name(project, sha256, encrypted=self.encrypts)) as file:
+        with self._create(_file_name(project, sha256, encrypted=self.encrypts)) as file:
             for block in pieces if key is None else key.encrypt(pieces, chunk_count(size)):
                 file.write(block)
                 stored += len(block)
@@ -75,7 +76,7 @@ class ContentStore(ABC):
 
     def read_piece(self, project: str, sha256: str, index: int, size: int, *, encrypted: bool) -> bytes:
         """The piece at `index` of a content of `size` bytes."""
-        name = _name(project, sha256, encrypted=encrypted)
+        name = _file_name(project, sha256, encrypted=encrypted)
         with self._open(name) as file, storage_errors(name):
             if encrypted:
                 key = self._project_key(project)
@@ -96,14 +97,14 @@ class ContentStore(ABC):
         try:
             self.read_piece(project, sha256, chunk_count(size) - 1, size, encrypted=encrypted)
         except StorageError as error:
-            if error.fault in _UNREADABLE:
+            if error.fault in _UNREADABLE_FAULTS:
                 return False
             raise
         return True
 
     def delete(self, project: str, sha256: str, *, encrypted: bool) -> None:
         """Delete a content, if it exists."""
-        self._delete(_name(project, sha256, encrypted=encrypted))
+        self._delete(_file_name(project, sha256, encrypted=encrypted))
 
     def _project_key(self, project: str) -> ProjectKey | None:
         return None if self._key is None else ProjectKey(self._key, project)
@@ -126,8 +127,8 @@ class DirectoryContents(ContentStore):
         check_directory(self._directory)
         with storage_errors(str(self._directory)):
             space = shutil.disk_usage(self._directory)
-        if space.free - size < space.total // _FREE_SHARE:
-            text = f"less than {100 // _FREE_SHARE} % of the file system of {self._directory} would be free"
+        if space.free - size < space.total // _FREE_DENOMINATOR:
+            text = f"less than {100 // _FREE_DENOMINATOR} % of the file system of {self._directory} would be free"
             raise StorageError(StorageFault.FULL, text)
 
     def _create(self, name: str) -> AbstractContextManager[NewFile]:
@@ -156,9 +157,9 @@ class BucketContents(ContentStore):
     obstore is an optional dependency, so it is imported when it is first used.
     """
 
-    def __init__(self, location: S3Place, key: bytes | None = None) -> None:
+    def __init__(self, place: S3Place, key: bytes | None = None) -> None:
         super().__init__(key)
-        self._place = location
+        self._place = place
 
     @property
     def location(self) -> str:
@@ -169,7 +170,7 @@ class BucketContents(ContentStore):
         """Does nothing: a bucket reports only in response to a write that it is full."""
 
     def _create(self, name: str) -> AbstractContextManager[NewFile]:
-        return self._bucket.created(name)
+        return self._bucket.create_file(name)
 
     def _open(self, name: str) -> AbstractContextManager[BinaryIO]:
         return self._bucket.open(name, CHUNK_BYTES)
@@ -195,5 +196,5 @@ def content_store(settings: Settings) -> ContentStore | None:
     return DirectoryContents(Path(settings.artifact_store), key) if place is None else BucketContents(place, key)
 
 
-def _name(project: str, sha256: str, *, encrypted: bool) -> str:
+def _file_name(project: str, sha256: str, *, encrypted: bool) -> str:
     return f"{project}/{sha256[:2]}/{sha256}{'.encrypted' if encrypted else ''}"

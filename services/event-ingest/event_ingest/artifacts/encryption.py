@@ -19,27 +19,27 @@ from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.contracts.chunks import CHUNK_BYTES, chunk_count
 
 _FORMAT: Final = b"sandherd artifact 1\n"
-_PURPOSE: Final = b"sandherd artifacts of "
+_KEY_CONTEXT: Final = b"sandherd artifacts of "
 _FINGERPRINT_BYTES: Final = 8
 _RANDOM_BYTES: Final = 16
 _HEADER_BYTES: Final = len(_FORMAT) + _FINGERPRINT_BYTES + _RANDOM_BYTES
-_SEALED_BYTES: Final = CHUNK_BYTES + SecretBox.MACBYTES
+_ENCRYPTED_PIECE_BYTES: Final = CHUNK_BYTES + SecretBox.MACBYTES
 
 
 class ProjectKey:
     """The key of a project's contents."""
 
     def __init__(self, herd_key: bytes, project: str) -> None:
-        key = hmac.digest(herd_key, _PURPOSE + project.encode(), "sha256")
+        key = hmac.digest(herd_key, _KEY_CONTEXT + project.encode(), "sha256")
         self._box = SecretBox(key)
         self._fingerprint = hmac.digest(key, b"fingerprint", "sha256")[:_FINGERPRINT_BYTES]
 
     def encrypt(self, pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
         """Encrypt a content of `count` pieces: yields a header, then each encrypted piece."""
-        nonce = random(_RANDOM_BYTES)
-        yield _FORMAT + self._fingerprint + nonce
+        random_bytes = random(_RANDOM_BYTES)
+        yield _FORMAT + self._fingerprint + random_bytes
         for index, piece in enumerate(pieces):
-            yield self._box.encrypt(piece, _nonce(nonce, index, count)).ciphertext
+            yield self._box.encrypt(piece, _nonce(random_bytes, index, count)).ciphertext
 
     def decrypt(self, file: BinaryIO, index: int, size: int) -> bytes:
         """Read and decrypt the piece at `index` of a content of `size` bytes.
@@ -47,25 +47,25 @@ class ProjectKey:
         Raises `StorageError` if it is damaged, or encrypted with another key.
         """
         header = file.read(_HEADER_BYTES)
-        fingerprint, nonce = header[len(_FORMAT) : -_RANDOM_BYTES], header[-_RANDOM_BYTES:]
+        fingerprint, random_bytes = header[len(_FORMAT) : -_RANDOM_BYTES], header[-_RANDOM_BYTES:]
         if len(header) < _HEADER_BYTES or not header.startswith(_FORMAT):
             raise StorageError(StorageFault.INVALID, "an encrypted artifact has no valid header")
         if not hmac.compare_digest(fingerprint, self._fingerprint):
             raise StorageError(StorageFault.OTHER_KEY, "an artifact is encrypted with another key")
-        file.seek(_HEADER_BYTES + index * _SEALED_BYTES)
+        file.seek(_HEADER_BYTES + index * _ENCRYPTED_PIECE_BYTES)
         try:
-            return self._box.decrypt(file.read(_SEALED_BYTES), _nonce(nonce, index, chunk_count(size)))
+            return self._box.decrypt(file.read(_ENCRYPTED_PIECE_BYTES), _nonce(random_bytes, index, chunk_count(size)))
         except (CryptoError, ValueError) as error:
             raise StorageError(StorageFault.WRONG_DIGEST, "an encrypted artifact is damaged") from error
 
 
 def herd_key(text: str) -> bytes:
-    """The key in the setting `artifact_key`: 32 bytes in base64. Raises `ValueError`."""
+    """The key in the setting `artifact_key`: 32 bytes in base64. Raises `ValueError` for another text."""
     key = base64.b64decode(text, validate=True)
     if len(key) != SecretBox.KEY_SIZE:
         raise ValueError(f"it has {len(key)} bytes, not {SecretBox.KEY_SIZE}")
     return key
 
 
-def _nonce(first: bytes, index: int, count: int) -> bytes:
-    return first + index.to_bytes(7, "big") + bytes([index == count - 1])
+def _nonce(random_bytes: bytes, index: int, count: int) -> bytes:
+    return random_bytes + index.to_bytes(7, "big") + bytes([index == count - 1])

@@ -15,15 +15,15 @@ from sandherd.contracts.names import is_safe_name
 from sandherd.contracts.subjects import ARTIFACT
 
 MARK: Final = ARTIFACT.template.partition("{")[0].encode()
-"""Every document of an event that refers to an artifact contains this text."""
+"""The beginning of every artifact subject. The document of an event that refers to an artifact contains it."""
 ArtifactRow = tuple[str, str, str, str, int, int, date]
 """The values of one row: project, owner, name, SHA-256, size, chunks, and the day of the event's id."""
 _MAX_BYTES: Final = 8 << 30
 """References to larger artifacts are ignored: the stream can't store as much."""
 _MAX_REFERENCES: Final = 64
-"""Maximum of references that are stored for one event: a sandbox may name any number."""
+"""Maximum references that are stored for one event, because a sandbox may name any number."""
 _LATEST_MS: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000
-"""The time in an id, in milliseconds, is limited to the last day of a `date`."""
+"""The largest time in milliseconds that can be converted to a `date`: an id may contain any time."""
 
 ADD_REFERENCES: Final = f"""
 insert into artifacts as a (project, owner, artifact, sha256, size, chunks, day)
@@ -44,12 +44,12 @@ def referred_artifacts(event: ParsedEvent) -> Iterator[ArtifactRow]:
     is stored under the name of another one. Other references are ignored.
     """
     for _, reference in islice(artifact_references(event.data), _MAX_REFERENCES):
-        names = ARTIFACT.match(reference.subject) or {}
-        owner = names.get("sandbox", "")
+        tokens = ARTIFACT.match(reference.subject) or {}
+        owner = tokens.get("sandbox", "")
         if event.type.startswith("agent.") and owner != event.subject:
             continue
         artifact = reference.artifact
-        matches = names.get("project") == event.project and names.get("artifact") == artifact
+        matches = tokens.get("project") == event.project and tokens.get("artifact") == artifact
         if matches and is_safe_name(owner) and is_safe_name(artifact) and _is_possible(reference):
             yield event.project, owner, artifact, reference.sha256, reference.size, reference.chunks, _day(event.id)
 

@@ -6,15 +6,17 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from event_ingest.database import Connection
-from event_ingest.queries.pages import Conditions, check_searched, fit_page, limited, project_filter
+from event_ingest.queries.pages import Conditions, check_searchable, fit_page, limited_statement, project_filter
 from sandherd.contracts.requests import ApprovalList, ApprovalView, ListApprovals
 from sandherd.contracts.states import ApprovalState
 from sandherd.service.cursors import read_cursor, read_time, write_cursor
 
 _POSITION_TYPES: Final = (str, str, str, str)
+"""The types of the values in a cursor."""
 _FIRST_CONDITION_PARAMETER: Final = 3
 _ORDER: Final = "requested_at desc, project desc, sandbox desc, approval desc"
 
+# `size` estimates the bytes of a view.
 _APPROVALS: Final = """
 select a.*, b.task, m.state as answer_state, m.reason as answer_reason, e.envelope->'data'->'input' as input,
     1024 + octet_length(concat(a.tool, a.reason, a.decision_reason, m.reason, e.envelope->'data'->>'input')) as size
@@ -26,15 +28,17 @@ where a.requested_at is not null
 """
 
 
-async def list_approvals(connection: Connection, request: ListApprovals, project: str, budget: int) -> ApprovalList:
+async def list_approvals(connection: Connection, request: ListApprovals, project: str, max_bytes: int) -> ApprovalList:
     """Approvals, newest first. Raises `ContractError` for an invalid id or cursor."""
-    check_searched(request.approval_id, "approval_id")
+    check_searchable(request.approval_id, "approval_id")
     conditions = _conditions(request, project)
-    statement = limited(f"{_APPROVALS}{conditions}", _ORDER, "$1", "$2")
-    rows = await connection.fetch(statement, request.limit, budget, *conditions.values)
+    statement = limited_statement(f"{_APPROVALS}{conditions}", _ORDER, "$1", "$2")
+    rows = await connection.fetch(statement, request.limit, max_bytes, *conditions.values)
     available = rows[0]["available"] if rows else 0
-    page = await fit_page(rows, lambda row: _view(row, budget), limit=request.limit, budget=budget, available=available)
-    cursor = write_cursor(request, project, _position(page.rows[-1])) if page.more else None
+    page = await fit_page(
+        rows, lambda row: _view(row, max_bytes), limit=request.limit, max_bytes=max_bytes, available=available
+    )
+    cursor = write_cursor(request, project, _position(page.rows[-1])) if page.has_more else None
     return ApprovalList(approvals=page.items, next_cursor=cursor)
 
 
@@ -60,7 +64,7 @@ def _position(row: Any) -> list[str]:
     return [row["requested_at"].isoformat(), row["project"], row["sandbox"], row["approval"]]
 
 
-def _view(row: Any, budget: int) -> ApprovalView:
+def _view(row: Any, max_bytes: int) -> ApprovalView:
     state = ApprovalState(row["state"])
     view = ApprovalView(
         project=row["project"],
@@ -82,5 +86,5 @@ def _view(row: Any, budget: int) -> ApprovalView:
         answer_state=row["answer_state"],
         answer_reason=row["answer_reason"],
     )
-    # Numbers may be longer when written as JSON again. Without this, a view over the limit would stop the list there.
-    return view.model_copy(update={"input": {}}) if len(to_json(view)) > budget else view
+    # Numbers may be longer when written as JSON again. A view over the limit would stop the list, so it has no input.
+    return view.model_copy(update={"input": {}}) if len(to_json(view)) > max_bytes else view

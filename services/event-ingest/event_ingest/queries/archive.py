@@ -1,4 +1,4 @@
-"""`archives` and `restore`: list what the archive of the history has, and request that days are loaded from it."""
+"""`archives` and `restore`: list the days in the archive of the history, and request that days are restored."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,28 +40,33 @@ returning {RESTORE_COLUMNS}
 class ArchiveRequests:
     """The handlers of requests about the archive."""
 
-    def __init__(self, database: Database, store: ArchiveStore | None, requested: asyncio.Event) -> None:
-        """This object sets `requested` when there is a day to restore."""
+    def __init__(self, database: Database, store: ArchiveStore | None, restore_requested: asyncio.Event) -> None:
+        """This object sets `restore_requested` when there is a day to restore."""
         self._database = database
         self._store = store
-        self._requested = requested
+        self._restore_requested = restore_requested
 
-    async def list_archives(self, request: ListHistoryArchives, budget: int) -> HistoryArchives:
+    async def list_archives(self, request: ListHistoryArchives, max_bytes: int) -> HistoryArchives:
         """The newest archived days before `request.before`, as many as fit in the reply."""
-        return await asyncio.to_thread(_list, self._checked_store(), request, budget // _ROW_BYTES)
+        return await asyncio.to_thread(_list, self._checked_store(), request, max_bytes // _ROW_BYTES)
 
     async def restore(self, request: RestoreHistory, project: str) -> HistoryRestore:
-        """Request that a day is restored. Raises `ContractError` if the archive does not have it."""
+        """Request that a day is restored.
+
+        Raises `ContractError` if the archive does not have the day, or `MAX_RESTORES` days are restored.
+        """
         restored_project = None if project == FLEET else project
         if request.day >= datetime.now(UTC).date() - timedelta(days=DAYS_BEFORE):
-            raise ContractError(Code.CONFLICT, f"{request.day} is not over yet, and not archived", field="day")
+            raise ContractError(
+                Code.CONFLICT, f"{request.day} is not over yet, or ended less than a day ago", field="day"
+            )
         if not (await asyncio.to_thread(_manifest, self._checked_store(), request.day)).of(restored_project):
             text = f"the archive has no events of {restored_project or 'any project'} of {request.day}"
             raise ContractError(Code.NOT_FOUND, text, field="day", remedy="list the archived days")
         async with self._database.reading() as connection:
-            stored = await _store_request(connection, request, restored_project)
-        self._requested.set()
-        return stored
+            restore = await _store_request(connection, request, restored_project)
+        self._restore_requested.set()
+        return restore
 
     def _checked_store(self) -> ArchiveStore:
         if self._store is None:
@@ -81,20 +86,20 @@ async def _store_request(connection: Connection, request: RestoreHistory, projec
 
 
 def _list(store: ArchiveStore, request: ListHistoryArchives, max_rows: int) -> HistoryArchives:
-    """As many days as have at most `max_rows` rows in all, but at least one day."""
-    found: list[ArchivedEvents] = []
+    """The newest days that have at most `max_rows` rows together, but at least one day."""
+    archives: list[ArchivedEvents] = []
     days = [day for day in _days(store) if request.before is None or day < request.before]
-    last: date | None = None
+    last_day: date | None = None
     for number, day in enumerate(days):
-        rows = list(_by_project(_manifest(store, day)))
-        if number and (number >= request.limit or len(found) + len(rows) > max_rows):
-            return HistoryArchives(location=store.location, archives=found, next_before=last)
-        found += rows
-        last = day
-    return HistoryArchives(location=store.location, archives=found)
+        rows = list(_totals_by_project(_manifest(store, day)))
+        if number and (number >= request.limit or len(archives) + len(rows) > max_rows):
+            return HistoryArchives(location=store.location, archives=archives, next_before=last_day)
+        archives += rows
+        last_day = day
+    return HistoryArchives(location=store.location, archives=archives)
 
 
-def _by_project(manifest: Manifest) -> Iterator[ArchivedEvents]:
+def _totals_by_project(manifest: Manifest) -> Iterator[ArchivedEvents]:
     def project_of(file: ArchivedFile) -> str:
         return file.project
 
@@ -125,7 +130,7 @@ def _manifest(store: ArchiveStore, day: date) -> Manifest:
 
 
 def _refusal(error: StorageError) -> ContractError:
-    """The error for the requester."""
+    """The error for the requester. The text of a `StorageError` ends with its remedy."""
     unavailable = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
     code = Code.UNAVAILABLE if unavailable else Code.CONFLICT
     text, _, remedy = str(error).partition("; ")

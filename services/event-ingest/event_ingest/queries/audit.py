@@ -19,11 +19,11 @@ from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.contracts.subjects import Principal
 
 MAX_SOURCES: Final = 200
-"""Maximum sources with gaps that are checked sequence by sequence."""
-MAX_GAPS: Final = 100
+"""Maximum number of listed sources. Of these, the incomplete ones are checked sequence by sequence."""
+MAX_GAPS: Final = 100  # of a source
 MAX_MISSING: Final = 1_000_000
-"""If a source lacks more events, they are not counted: no source publishes that many, and it would hide real losses."""
-MAX_INCOMPLETE: Final = 100
+"""If a source seems to lack more events, they are not counted: the large number would hide real losses."""
+MAX_INCOMPLETE: Final = 100  # listed sandboxes whose source was not closed
 
 _MONITOR: Final = Principal.MONITOR.value
 """The monitor's sources are about all sandboxes and end with none of them, so an audit of a sandbox leaves them out."""
@@ -116,23 +116,23 @@ class AuditSnapshot:
     """What the database has about the requested sources at one moment."""
 
     sources: list[SourceAudit]
-    totals: Any
+    totals: Any  # the row of `_TOTALS`
     missing: int
     conflicts: int
     unsaid: int
     unsaid_sandboxes: list[str]
-    duplicates: int
+    duplicates: int  # events that were refused because they were stored before
     known: bool
     """Whether anything is stored of the requested sandbox or task."""
 
 
 async def audit_events(database: Database, bus: Bus, request: GetAudit, project: str, task_days: int = 0) -> Audit:
-    """Whether all published events are stored. `unstored` and `dead` are numbers of the whole herd: streams are shared.
+    """Whether all published events are stored. `unstored` and `dead` count the whole herd, as projects share streams.
 
     The stream is read before the database. So an event that was in the stream but not stored counts as unstored, and a
-    gap counts as missing only if it is still there afterwards. `task_days` is how many days ended tasks stay; 0:
-    forever. Raises `ContractError` if the broker or the database is unavailable, and (`not_found`) for a sandbox of
-    which nothing is stored.
+    gap counts as missing only if it is still there afterwards. Ended tasks stay for `task_days` days; 0 means forever.
+    Raises `ContractError` if the broker or the database is unavailable, and (`not_found`) for a sandbox of which
+    nothing is stored.
     """
     unstored = await count_unstored(bus)
     snapshot = await read_snapshot(database, request, project)
@@ -166,7 +166,7 @@ async def count_unstored(bus: Bus) -> int:
 
 
 async def count_missing(connection: Connection) -> int:
-    """Number of missing events in all sources, by their highest sequences."""
+    """The number of missing events in all sources, computed from their numbers of events and highest sequences."""
     totals: Any = await connection.fetchrow(_TOTALS, None, None)
     missing: int = totals["missing"]
     return missing
@@ -239,10 +239,10 @@ async def _audit_source(connection: Connection, row: Any) -> SourceAudit:
 async def _find_gaps(connection: Connection, row: Any) -> tuple[list[Any], int]:
     """The gaps of a source, and how many events are missing.
 
-    If some of its days were dropped, there are no gaps, and the number is computed from its counts.
+    If some of its days were dropped, no gaps are listed, and the number is computed from its counts.
     """
-    of_source = row["project"], row["source"], row["entities"]
-    if await connection.fetchval(_KNOWN_EVENTS, *of_source) < row["stored"]:
+    query_values = row["project"], row["source"], row["entities"]
+    if await connection.fetchval(_KNOWN_EVENTS, *query_values) < row["stored"]:
         return [], max(row["highest"] - row["stored"], 0)
-    gaps = await connection.fetch(_GAPS, *of_source)
+    gaps = await connection.fetch(_GAPS, *query_values)
     return gaps, gaps[0]["missing"] if gaps else 0

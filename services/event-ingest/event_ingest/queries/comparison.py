@@ -14,16 +14,17 @@ from sandherd.contracts.requests import Comparison, GetComparison, Usage
 from sandherd.contracts.requests.comparison import MAX_COMPARED, ComparedSandbox
 from sandherd.contracts.states import SANDBOX_ENDED
 
+# Types of events, or SQL lists of types.
 _CALL: Final = AgentToolUse.type
 _EDIT: Final = AgentFileEdited.type
 _RESULTS: Final = f"'{AgentToolResult.type}', '{AgentToolCompleted.type}'"
 _ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
 _MAX_NAME: Final = 300
-"""Maximum characters of a name that a sandbox has chosen: a reply has many names."""
+"""Maximum characters of a name that a sandbox has chosen, because a reply has many names."""
 _SANDBOX: Final = """
 select task, attempt, state, state_at from sandboxes where project = $1 and sandbox = $2
 """
-_TYPES: Final = """
+_EVENTS_BY_TYPE: Final = """
 select type, count(*) as number, min(time) as first_event_at, max(time) as last_event_at
 from events where entity = $2 and project || '' = $1 group by type
 """
@@ -34,8 +35,9 @@ def _bigint(expression: str) -> str:
 
 
 # Each event is parsed once. A sandbox may choose any numbers and names, so sums are limited to what a reply can have.
+# The reason for `project || ''` is in `event_query`.
 _ROWS: Final = f"""
-with own as materialized (
+with relevant as materialized (
     select e.type, e.time, e.stream_sequence, coalesce(d.turn, 0) as turn, left(d.tool, {_MAX_NAME}) as tool,
         left(d.tool_use_id, {_MAX_NAME}) as tool_use_id, d.is_error, left(d.file_path, {_MAX_NAME}) as file_path,
         d.change_type, d.content_sha256, d.lines_added, d.lines_removed, d.input_tokens, d.output_tokens,
@@ -48,7 +50,7 @@ with own as materialized (
         and e.type in ('{AgentTurnStarted.type}', '{AgentUsage.type}', '{_CALL}', '{_EDIT}', {_RESULTS}, {_ERRORS})
 ), calls as (
     select max(tool) filter (where type = '{_CALL}') as tool, min(time) filter (where type = '{_CALL}') as began,
-        min(time) filter (where type in ({_RESULTS})) as ended, bool_or(is_error) as failed from own
+        min(time) filter (where type in ({_RESULTS})) as ended, bool_or(is_error) as failed from relevant
     where type in ('{_CALL}', {_RESULTS}) and tool_use_id is not null group by tool_use_id
 ), turns as (
     select 'turn' as kind, turn::text as key, count(*) filter (where type = '{_CALL}') as calls,
@@ -56,7 +58,7 @@ with own as materialized (
         extract(epoch from max(time) - min(time))::double precision as seconds,
         {_bigint("sum(input_tokens)")} as first_amount, {_bigint("sum(output_tokens)")} as second_amount,
         {_bigint("sum(cost_micro_usd)")} as cost_micro_usd, null::text as change_type, null::text as content_sha256
-    from own where turn > 0 group by turn order by own.turn limit {MAX_COMPARED + 1}
+    from relevant where turn > 0 group by turn order by relevant.turn limit {MAX_COMPARED + 1}
 ), tools as (
     select 'tool', tool, count(*), count(*) filter (where failed),
         coalesce(sum(greatest(extract(epoch from ended - began), 0)), 0)::double precision,
@@ -67,7 +69,7 @@ with own as materialized (
     select 'file', file_path, count(*), 0::bigint, 0::double precision, {_bigint("sum(lines_added)")},
         {_bigint("sum(lines_removed)")}, 0::bigint, (array_agg(change_type order by stream_sequence desc))[1],
         (array_agg(content_sha256 order by stream_sequence desc))[1]
-    from own where type = '{_EDIT}' group by file_path order by count(*) desc, file_path limit {MAX_COMPARED + 1}
+    from relevant where type = '{_EDIT}' group by file_path order by count(*) desc, file_path limit {MAX_COMPARED + 1}
 )
 select * from turns union all select * from tools union all select * from files
 """  # noqa: S608  # constant names
@@ -82,38 +84,39 @@ with spent as materialized (
 """  # noqa: S608  # constant names
 
 
-async def compare_sandboxes(connection: Connection, request: GetComparison, project: str, budget: int) -> Comparison:
+async def compare_sandboxes(connection: Connection, request: GetComparison, project: str, max_bytes: int) -> Comparison:
     """Compare two sandboxes. Raises `ContractError` for an unknown sandbox."""
-    sides = [await _side(connection, name, project) for name in (request.first, request.second)]
-    return compare(sides[0], sides[1], budget)
+    sides = [await _read_side(connection, name, project) for name in (request.first, request.second)]
+    return compare(sides[0], sides[1], max_bytes)
 
 
-def _end_time(facts: Any, last: datetime) -> datetime:
+def _end_time(sandbox_row: Any, last: datetime) -> datetime:
     """The time of the last event, or when the sandbox ended if that is earlier: later events do not count."""
-    ended = facts["state_at"] if facts and facts["state"] in SANDBOX_ENDED else None
-    return last if ended is None else min(last, ended)
+    ended_at = sandbox_row["state_at"] if sandbox_row and sandbox_row["state"] in SANDBOX_ENDED else None
+    return last if ended_at is None else min(last, ended_at)
 
 
-async def _side(connection: Connection, sandbox: str, project: str) -> ComparedSide:
+async def _read_side(connection: Connection, sandbox: str, project: str) -> ComparedSide:
+    # If several projects have a sandbox of this name, the first project is used.
     scope = (await visible_projects(connection, sandbox, project))[0], sandbox
-    counted = await connection.fetch(_TYPES, *scope)
+    type_rows = await connection.fetch(_EVENTS_BY_TYPE, *scope)
     rows = await connection.fetch(_ROWS, *scope)
-    facts = await connection.fetchrow(_SANDBOX, *scope)
+    sandbox_row = await connection.fetchrow(_SANDBOX, *scope)
     totals: Any = await connection.fetchrow(_TOTALS, *scope)
-    types = {row["type"]: row["number"] for row in counted}
-    first = min(row["first_event_at"] for row in counted)
-    last = max(row["last_event_at"] for row in counted)
+    types = {row["type"]: row["number"] for row in type_rows}
+    first = min(row["first_event_at"] for row in type_rows)
+    last = max(row["last_event_at"] for row in type_rows)
     files = [row for row in rows if row["kind"] == "file"]
     compared = ComparedSandbox(
         sandbox=sandbox,
         project=scope[0],
-        task=facts and facts["task"],
-        attempt=facts["attempt"] if facts else 1,
-        state=facts and facts["state"],
+        task=sandbox_row and sandbox_row["task"],
+        attempt=sandbox_row["attempt"] if sandbox_row else 1,
+        state=sandbox_row and sandbox_row["state"],
         events=sum(types.values()),
         first_event_at=first,
         last_event_at=last,
-        seconds=max(0.0, (_end_time(facts, last) - first).total_seconds()),
+        seconds=max(0.0, (_end_time(sandbox_row, last) - first).total_seconds()),
         turns=types.get(AgentTurnStarted.type, 0),
         tool_calls=types.get(_CALL, 0),
         errors=sum(types.get(name, 0) for name in ERRORS),

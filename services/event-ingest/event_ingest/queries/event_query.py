@@ -1,4 +1,4 @@
-"""Finds events in the branches of a request, in the order of the stream."""
+"""Finds the events of projects or entities (the branches of a search), in the order of the stream."""
 
 import json
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from uuid import UUID
 from pydantic_core import to_json
 
 from event_ingest.database import Connection
-from event_ingest.queries.pages import Conditions, FittedPage, fit_page, limited
+from event_ingest.queries.pages import Conditions, FittedPage, fit_page, limited_statement
 from sandherd.contracts.requests import StoredEvent
 from sandherd.service.cursors import Position
 
 POSITION_TYPES: Final = (int, str)
 """The types of an event's position: its stream sequence, and its id in case a stream was recreated."""
-_FIRST_PARAMETER: Final = 5
+_FIRST_CONDITION_PARAMETER: Final = 5
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,30 @@ class EventQuery:
     branches: QueryBranches
     ascending: bool = True
     after: Position | None = None
-    conditions: Conditions = field(default_factory=lambda: Conditions(_FIRST_PARAMETER))
+    conditions: Conditions = field(default_factory=lambda: Conditions(_FIRST_CONDITION_PARAMETER))
 
 
 async def find_events(
-    connection: Connection, search: EventQuery, limit: int, budget: int
+    connection: Connection, search: EventQuery, limit: int, max_bytes: int
 ) -> FittedPage[Any, StoredEvent]:
     """A page of events, in the requested order."""
     branches = search.branches
     rows = await connection.fetch(
-        _statement(search), branches.projects, branches.entities or branches.projects, limit, budget, *_values(search)
+        _statement(search),
+        branches.projects,
+        branches.entities or branches.projects,
+        limit,
+        max_bytes,
+        *_values(search),
     )
     available = rows[0]["available"] if rows else 0
-    return await fit_page(rows, lambda row: _stored_event(row, budget), limit=limit, budget=budget, available=available)
+    return await fit_page(
+        rows, lambda row: _stored_event(row, max_bytes), limit=limit, max_bytes=max_bytes, available=available
+    )
 
 
 async def has_events_beyond(connection: Connection, search: EventQuery, position: Position) -> bool:
-    """Whether there is an event on the other side of `position`, against the direction of the search."""
+    """Whether there is an event before `position` in the direction of the search."""
     opposite = EventQuery(search.branches, not search.ascending, position, search.conditions)
     return bool((await find_events(connection, opposite, 1, 0)).rows)
 
@@ -95,14 +102,14 @@ def _statement(search: EventQuery) -> str:
         project = "entity = branch.entity and project || '' = branch.project"
     position = ""
     if search.after is not None:
-        first = _FIRST_PARAMETER + len(search.conditions.values)
+        first = _FIRST_CONDITION_PARAMETER + len(search.conditions.values)
         position = f"and (stream_sequence, id) {operator} (${first}::bigint, ${first + 1}::uuid)"
-    walk = (
+    rows_of_branches = (
         f"select found.* from unnest($1::text[], $2::text[]) as branch (project, entity) "  # noqa: S608  # constants and placeholders
         f"cross join lateral (select stream_sequence, id, size + 64 as size, event_document(e) as envelope "
         f"from events e where {project} {position} {search.conditions} order by {order} limit $3 + 1) as found"
     )
-    return limited(walk, order, "$3", "$4")
+    return limited_statement(rows_of_branches, order, "$3", "$4")
 
 
 def _values(search: EventQuery) -> list[Any]:
@@ -112,16 +119,17 @@ def _values(search: EventQuery) -> list[Any]:
     return [*search.conditions.values, sequence, UUID(identifier)]
 
 
-def _stored_event(row: Any, budget: int) -> StoredEvent:
+def _stored_event(row: Any, max_bytes: int) -> StoredEvent:
     stored = StoredEvent(stream_sequence=row["stream_sequence"], envelope=json.loads(row["envelope"]))
-    if row["size"] * 2 > budget > 0 and len(to_json(stored)) > budget:
-        # Numbers may be longer when written as JSON again. Without this, an event over the limit would stop the list.
+    if row["size"] * 2 > max_bytes > 0 and len(to_json(stored)) > max_bytes:
+        # Numbers may be longer when written as JSON again, but hardly twice as long, so smaller events are not checked.
+        # An event over the limit would stop the list, so it has no data. A limit of 0 only requests whether it exists.
         stored.envelope["data"] = {}
         stored.envelope["dataomitted"] = f"{row['size']} bytes that do not fit in a reply"
     return stored
 
 
 def branches_of(pairs: Sequence[tuple[str, str]]) -> QueryBranches:
-    """Branches for these pairs of project and entity, without duplicates."""
+    """The branches for these pairs of project and entity, without duplicates."""
     unique = list(dict.fromkeys(pairs))
     return QueryBranches([project for project, _ in unique], [entity for _, entity in unique])

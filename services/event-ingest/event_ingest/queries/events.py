@@ -13,31 +13,32 @@ from event_ingest.queries.event_query import (
     position_of,
     projects_with_events,
 )
-from event_ingest.queries.pages import check_searched, project_filter
+from event_ingest.queries.pages import check_searchable, project_filter
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import DOMAINS, chosen_types
 from sandherd.contracts.requests import EventList, ListEvents
 from sandherd.service.cursors import read_cursor, write_cursor
 
 MAX_BRANCHES: Final = 64
-"""Maximum entities of one source; if a source has more, all events of its project are searched."""
-_HIGHEST: Final = """
+"""Maximum entities of a source. If a source has more, all events of the project or projects are searched."""
+_HIGHEST_SEQUENCE: Final = """
 select coalesce(max(highest), 0) from sources where source = $1 and ($2::text is null or project = $2)
 """
 _Pairs = list[tuple[str, str]]
+"""Pairs of project and entity."""
 
 
-async def list_events(connection: Connection, request: ListEvents, project: str, budget: int) -> EventList:
+async def list_events(connection: Connection, request: ListEvents, project: str, max_bytes: int) -> EventList:
     """A page of events. Raises `ContractError` for invalid filters or an invalid cursor."""
-    _check(request)
+    _check_filters(request)
     after = read_cursor(request, project, request.cursor, POSITION_TYPES)
     search = EventQuery(QueryBranches([]), ascending=not request.newest_first, after=after)
     if await is_up_to_date(connection, request, project_filter(project)):
         return EventList(events=[], next_cursor=None)
     search.branches = await _branches(connection, request, project_filter(project))
     await _add_conditions(connection, search, request, project_filter(project))
-    page = await find_events(connection, search, request.limit, budget)
-    cursor = write_cursor(request, project, position_of(page.rows[-1])) if page.more else None
+    page = await find_events(connection, search, request.limit, max_bytes)
+    cursor = write_cursor(request, project, position_of(page.rows[-1])) if page.has_more else None
     return EventList(events=page.items, next_cursor=cursor)
 
 
@@ -48,12 +49,12 @@ async def is_up_to_date(connection: Connection, request: ListEvents, project: st
     """
     if request.source is None or request.after_sequence is None:
         return False
-    highest: int = await connection.fetchval(_HIGHEST, request.source, project)
+    highest: int = await connection.fetchval(_HIGHEST_SEQUENCE, request.source, project)
     return highest <= request.after_sequence
 
 
-def _check(request: ListEvents) -> None:
-    check_searched(request.source, "source")
+def _check_filters(request: ListEvents) -> None:
+    check_searchable(request.source, "source")
     chosen_types(request.types, newer=True)
     if request.after_sequence is not None and not (request.sandbox or request.source):
         raise ContractError(
@@ -139,7 +140,7 @@ async def _pairs_of_source(connection: Connection, project: str | None, source: 
 
 
 async def _fetch_pairs(connection: Connection, statement: str, project: str | None, name: str) -> _Pairs:
-    """The rows that the statement finds for a name, in one project or in all."""
+    """The pairs that the statement finds for a name, in one project or in all."""
     scoped = f"select * from ({statement}) as found (project, name) where $2::text is null or project = $2"  # noqa: S608  # no value in it
     rows: list[Any] = await connection.fetch(scoped, name, project)
     return [(row["project"], row["name"]) for row in rows]

@@ -1,4 +1,4 @@
-"""Pages of results, with a limit of rows and of bytes, so that no row is repeated or missing; and checks of filters."""
+"""Pages of results, limited in rows and in bytes, in which no row is repeated or missing; and checks of filters."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,7 +16,8 @@ RESERVED_REPLY_BYTES: Final = 16 * 1024
 """Bytes of a reply that are reserved for its other fields, and for what the broker adds."""
 
 _YIELD_SECONDS: Final = 0.005
-"""After this time, other requests may run. Bytes are not a measure for that: a small item may need a large event."""
+"""After this time of building a page, other requests run. It is not a number of bytes, because building a small item
+may need a large event."""
 
 RowT = TypeVar("RowT")
 ItemT = TypeVar("ItemT", bound=BaseModel)
@@ -28,7 +29,7 @@ class Conditions:
 
     first: int
     """The number of the first free placeholder."""
-    parts: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)  # the conditions, with placeholders
     values: list[Any] = field(default_factory=list)
 
     def add(self, template: str, *values: Any) -> None:
@@ -41,17 +42,19 @@ class Conditions:
         return "".join(f" and {part}" for part in self.parts)
 
 
-def limited(page: str, order: str, limit: str, budget: str) -> str:
-    """The statement `page`, which has a column `size` and is ordered by `order`, cut where it exceeds the byte limit.
+def limited_statement(page: str, order: str, limit: str, max_bytes: str) -> str:
+    """The statement `page`, ordered by `order`, without the rows after the first one that exceeds the byte limit.
 
-    `limit` and `budget` are the placeholders of the row limit and of the byte limit. Each row has `available`:
-    the number of rows up to the row limit and one more, including those that exceed the byte limit.
+    Its column `size` is the approximate size of a row's item in bytes.
+
+    `limit` and `max_bytes` are the placeholders of the row limit and of the byte limit. The statement reads one row
+    more than the row limit. Each row has `available`: the number of rows read, also of those over the byte limit.
     """
     return (
         f"with page as ({page} order by {order} limit {limit} + 1), "  # noqa: S608  # constant statements
-        f"weighed as (select *, sum(size) over (order by {order} rows unbounded preceding) as weight, "
+        f"added as (select *, sum(size) over (order by {order} rows unbounded preceding) as total_size, "
         f"count(*) over () as available from page) "
-        f"select * from weighed where weight - size <= {budget} order by {order}"
+        f"select * from added where total_size - size <= {max_bytes} order by {order}"
     )
 
 
@@ -61,24 +64,25 @@ class FittedPage(Generic[RowT, ItemT]):
 
     rows: list[RowT]
     items: list[ItemT]
-    more: bool
+    has_more: bool
+    """Whether there are rows that did not fit."""
 
 
 async def fit_page(
-    rows: Sequence[RowT], item: Callable[[RowT], ItemT], *, limit: int, budget: int, available: int
+    rows: Sequence[RowT], build_item: Callable[[RowT], ItemT], *, limit: int, max_bytes: int, available: int
 ) -> FittedPage[RowT, ItemT]:
-    """The first rows, at most `limit`, whose items together do not exceed `budget` bytes as JSON; but at least one.
+    """The first rows, at most `limit`, whose items together do not exceed `max_bytes` bytes as JSON; but at least one.
 
-    Yields to other requests in between, as building a large page takes longer than answering a small request.
+    Yields to other requests in between, as building a large page takes longer than replying to a small request.
     """
     items: list[ItemT] = []
+    remaining_bytes = max_bytes
     began = monotonic()
-    for built in map(item, rows[:limit]):
-        size = len(to_json(built)) + 1
-        budget -= size
-        if items and budget < 0:
+    for item in map(build_item, rows[:limit]):
+        remaining_bytes -= len(to_json(item)) + 1
+        if items and remaining_bytes < 0:
             break
-        items.append(built)
+        items.append(item)
         if monotonic() - began >= _YIELD_SECONDS:
             await asyncio.sleep(0)
             began = monotonic()
@@ -86,11 +90,11 @@ async def fit_page(
 
 
 def project_filter(project: str) -> str | None:
-    """The project that a requester is restricted to, or None for one that may see all."""
+    """The project to which a request is restricted, or None for a request about all projects."""
     return None if project == FLEET else project
 
 
-def check_searched(text: str | None, field: str) -> None:
+def check_searchable(text: str | None, field: str) -> None:
     """Raise `ContractError` for a text with a NUL character: Postgres can't store it, so it can't be searched for."""
     if text is not None and "\0" in text:
         raise ContractError(Code.INVALID_FIELD, f"{field}: contains a NUL character", field=field)

@@ -69,25 +69,25 @@ async def show_status(
     connection: Connection,
     _request: GetHistoryStatus,
     _project: str,
-    _budget: int,
+    _max_bytes: int,
     *,
     archive: str | None = None,
     artifacts: str | None = None,
 ) -> HistoryStatus:
-    """The retention of the whole history, whatever the project of the request."""
+    """The retention of the whole history, for a request about any project."""
     async with connection.transaction(readonly=True):
         await use_indexes(connection)
         partitions = (await read_partitions(connection))[:MAX_LISTED_DAYS]
         not_before = await read_not_before(connection)
         reduced_from = await read_not_before(connection, REDUCTIONS)
-        days = [await _describe(connection, one, policy, not_before, reduced_from) for one in partitions]
+        days = [await _describe(connection, partition, policy, not_before, reduced_from) for partition in partitions]
         days = await _with_reductions(connection, days, policy, reduced_from)
         holds: Sequence[Any] = await connection.fetch(_HOLDS)
         problems: Sequence[Any] = await connection.fetch(_PROBLEMS, MAX_LISTED_DAYS) if archive else []
         restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
         ended_at: datetime | None = await connection.fetchval(_OLDEST_TASK)
         stored: Any = await connection.fetchrow(_ARTIFACTS) if artifacts else None
-    known = {one.day for one in partitions if one.day is not None}
+    days_with_partition = {partition.day for partition in partitions if partition.day is not None}
     return HistoryStatus(
         days=policy.days,
         project_days=[ProjectDays(project=name, days=count) for name, count in sorted(policy.project_days.items())],
@@ -95,12 +95,12 @@ async def show_status(
         task_days=policy.task_days,
         next_task_at=None if ended_at is None else expires_at(ended_at, policy),
         not_before=not_before,
-        next_drop_at=min((one.due_at for one in days if one.due_at is not None and not one.held), default=None),
+        next_drop_at=min((day.due_at for day in days if day.due_at is not None and not day.held), default=None),
         next_reduction_at=min(
-            (one.next_reduction_at for one in days if one.next_reduction_at is not None and not one.held), default=None
+            (day.next_reduction_at for day in days if day.next_reduction_at is not None and not day.held), default=None
         ),
-        bytes=sum(one.bytes for one in partitions),
-        days_ahead=days_ahead(known, datetime.now(UTC).date()),
+        bytes=sum(partition.bytes for partition in partitions),
+        days_ahead=days_ahead(days_with_partition, datetime.now(UTC).date()),
         partitions=days,
         holds=[HistoryHold(**row) for row in holds],
         archive=archive,
@@ -113,35 +113,38 @@ async def show_status(
 async def _describe(
     connection: Connection, partition: Partition, policy: RetentionPolicy, not_before: datetime, reduced_from: datetime
 ) -> HistoryDay:
-    found = HistoryDay(day=partition.day, events=partition.events, bytes=partition.bytes)
+    history_day = HistoryDay(day=partition.day, events=partition.events, bytes=partition.bytes)
     if partition.day is None:
-        return found
+        return history_day
     contents = await read_contents(connection, partition.day, policy)
     due = contents_due_at(partition.day, contents, policy, not_before)
-    # A project that has only summaries of the day has nothing that could be removed.
+    # A project whose events of the day are only summaries has nothing that could be removed.
     projects = await read_projects(connection, partition.day) if policy.varies else []
     first = first_due_at(partition.day, projects, policy, max(reduced_from, contents.restored_until or reduced_from))
     reduction = first if first is not None and (due is None or first < due) else None
-    return found.model_copy(update={"due_at": due, "held": contents.held, "next_reduction_at": reduction})
+    return history_day.model_copy(update={"due_at": due, "held": contents.held, "next_reduction_at": reduction})
 
 
 async def _with_reductions(
     connection: Connection, days: Sequence[HistoryDay], policy: RetentionPolicy, not_before: datetime
 ) -> list[HistoryDay]:
     """The days, with what was removed from each, and when more will be removed."""
-    reduced: Mapping[Any, Any] = {row["day"]: dict(row) for row in await connection.fetch(_REDUCTIONS)}
-    found = []
-    for one in days:
-        known = reduced.get(one.day, {})
-        types: Collection[str] = known.get("removed_types", ())
-        due = None if one.day is None else next_reduction([one.day], {one.day: types}, policy, not_before)
-        due = min((at for at in (due, one.next_reduction_at) if at is not None), default=None)
-        found.append(one.model_copy(update={**known, "next_reduction_at": due}))
-    return found
+    reductions: Mapping[Any, Any] = {row["day"]: dict(row) for row in await connection.fetch(_REDUCTIONS)}
+    updated = []
+    for day in days:
+        reduction_row = reductions.get(day.day, {})
+        types: Collection[str] = reduction_row.get("removed_types", ())
+        due = None if day.day is None else next_reduction([day.day], {day.day: types}, policy, not_before)
+        due = min((at for at in (due, day.next_reduction_at) if at is not None), default=None)
+        updated.append(day.model_copy(update={**reduction_row, "next_reduction_at": due}))
+    return updated
 
 
-async def hold(connection: Connection, request: HoldHistory, project: str, _budget: int) -> HistoryHold:
-    """Add a hold, or change its reason. Raises `ContractError` if there are too many, or if it names no project."""
+async def hold(connection: Connection, request: HoldHistory, project: str, _max_bytes: int) -> HistoryHold:
+    """Add a hold, or change its reason.
+
+    Raises `ContractError` if there are `MAX_HOLDS` holds, or the request names no project.
+    """
     _check_project(project)
     values = project, request.task or "", request.reason, request.held_by
     row: Any = await connection.fetchrow(_HOLD, *values, MAX_HOLDS)
@@ -152,13 +155,13 @@ async def hold(connection: Connection, request: HoldHistory, project: str, _budg
     return HistoryHold(**row)
 
 
-async def release(connection: Connection, request: ReleaseHistory, project: str, _budget: int) -> HoldReleased:
+async def release(connection: Connection, request: ReleaseHistory, project: str, _max_bytes: int) -> HoldReleased:
     """Remove a hold, if there is one. Raises `ContractError` if the request names no project."""
     _check_project(project)
-    done = await connection.execute(
+    command_tag = await connection.execute(
         "delete from history_holds where project = $1 and task = $2", project, request.task or ""
     )
-    return HoldReleased(released=done != "DELETE 0")
+    return HoldReleased(released=command_tag != "DELETE 0")
 
 
 def _check_project(project: str) -> None:

@@ -23,11 +23,11 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.requests.statistics import StatisticGroup
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, TaskState
 
-_FIRST_PARAMETER: Final = 2
-_SPENT: Final = tuple(Usage.model_fields)
-_EVENTS_OF_COUNT: Final = {"turns": (AgentTurnStarted.type,), "tool_calls": (AgentToolUse.type,), "errors": ERRORS}
-"""By count: the types of the events that it counts."""
-_COUNTED_COLUMNS: Final = (*_SPENT, *_EVENTS_OF_COUNT)
+_FIRST_CONDITION_PARAMETER: Final = 2
+_USAGE_COLUMNS: Final = tuple(Usage.model_fields)
+_TYPES_BY_COUNT: Final = {"turns": (AgentTurnStarted.type,), "tool_calls": (AgentToolUse.type,), "errors": ERRORS}
+"""The types of the events that each count includes."""
+_COUNTED_COLUMNS: Final = (*_USAGE_COLUMNS, *_TYPES_BY_COUNT)
 
 
 def _quoted_list(values: Any) -> str:
@@ -43,21 +43,23 @@ _GROUPS: Final[dict[StatisticGroup, str]] = {
     "model": "p.model",
     "day": "p.day",
 }
-# Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
-_AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _SPENT)
+"""The SQL expression of each grouping."""
+# Sums and names of models are limited to what a reply can have: a sandbox may report any, and must not make the
+# request fail.
+_AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _USAGE_COLUMNS)
 _NUMBERS: Final = ", ".join(
-    f"sum(number) filter (where type in ({_quoted_list(types)})) as {name}" for name, types in _EVENTS_OF_COUNT.items()
+    f"sum(number) filter (where type in ({_quoted_list(types)})) as {name}" for name, types in _TYPES_BY_COUNT.items()
 )
 _SUMS: Final = ", ".join(f"least(sum(coalesce({name}, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED_COLUMNS)
 _TOTALS: Final = ", ".join(
     f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED_COLUMNS
 )
-_NO_AMOUNTS: Final = ", ".join("0::numeric" for _ in _SPENT)
-_NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _EVENTS_OF_COUNT)
+_NO_AMOUNTS: Final = ", ".join("0::numeric" for _ in _USAGE_COLUMNS)
+_NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _TYPES_BY_COUNT)
 
 
 async def count_statistics(
-    connection: Connection, request: GetStatistics, project: str, _budget: int
+    connection: Connection, request: GetStatistics, project: str, _max_bytes: int
 ) -> StatisticsList:
     """The statistics by group. At most `MAX_GROUPS` short rows, which fit in a reply."""
     of_events, of_tasks = _conditions(request, project)
@@ -74,14 +76,14 @@ async def count_statistics(
 
 def _conditions(request: GetStatistics, project: str) -> tuple[Conditions, Conditions]:
     """The conditions for events, and those for their tasks, whose placeholders follow."""
-    of_events = Conditions(_FIRST_PARAMETER)
+    of_events = Conditions(_FIRST_CONDITION_PARAMETER)
     if project_filter(project) is not None:
         of_events.add("e.project = {}", project)
     if request.since is not None:
         of_events.add("e.time >= {}", request.since)
     if request.until is not None:
         of_events.add("e.time < {}", request.until)
-    of_tasks = Conditions(_FIRST_PARAMETER + len(of_events.values))
+    of_tasks = Conditions(_FIRST_CONDITION_PARAMETER + len(of_events.values))
     if request.tasks:
         of_tasks.add("b.task = any({}::text[])", request.tasks)
     return of_events, of_tasks
@@ -104,7 +106,7 @@ with reported as materialized (
 ), last_model as (
     select distinct on (project, entity) project, entity, model from spent order by project, entity, last_at desc
 ), parts as (
-    select project, entity, day, model, {", ".join(_SPENT)}, {_NO_NUMBERS} from spent
+    select project, entity, day, model, {", ".join(_USAGE_COLUMNS)}, {_NO_NUMBERS} from spent
     union all
     select d.project, d.entity, d.day, m.model, {_NO_AMOUNTS}, {_NUMBERS}
     from done d left join last_model m using (project, entity) group by 1, 2, 3, 4
@@ -169,8 +171,8 @@ select *, count(*) over () as available from (
 """  # noqa: S608  # constant names
 
 
-async def show_overview(connection: Connection, request: GetOverview, project: str, _budget: int) -> ProjectOverview:
-    """The state of a project. It reads what has not ended or began in the interval, and the rates of the interval."""
+async def show_overview(connection: Connection, request: GetOverview, project: str, _max_bytes: int) -> ProjectOverview:
+    """The state of a project: tasks and sandboxes that have not ended or began in the interval, and its event rates."""
     until = datetime.now(UTC)
     since = _first_bucket(until - request.interval, request.bucket_seconds)
     scope = project_filter(project), since

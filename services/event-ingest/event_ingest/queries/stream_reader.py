@@ -14,7 +14,7 @@ from sandherd.contracts.streams import BY_CONSUMER
 __all__ = ["StoredMessage", "broker_unavailable", "read_messages", "stored_through"]
 
 NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
-"""What a request to the broker raises while it is unavailable."""
+"""The errors that a request raises while the broker is unavailable."""
 
 
 def broker_unavailable(error: Exception) -> ContractError:

@@ -14,7 +14,7 @@ from sandherd.contracts.subscriptions import STREAM
 
 
 async def check_start(bus: Bus, start: str | int | datetime) -> None:
-    """Raise `ContractError` for a sequence after the stream's next one, or a time after the broker's."""
+    """Raise `ContractError` for a sequence after the stream's next one, or a time after the broker's present time."""
     if isinstance(start, str):
         return
     last, now = await _state(bus)

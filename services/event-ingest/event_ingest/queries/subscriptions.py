@@ -1,7 +1,8 @@
 """`subscriptions`, `subscribe`, `unsubscribe`: consumers on EVENTS for clients, which may not create consumers.
 
-Subscriptions are stored in the broker only. Replicas of this service need no lock: a consumer is created only at a free
-place, and if two with the same name were created at the same moment, the second one is deleted.
+Subscriptions are stored in the broker only. Each is a consumer that is named by a numbered place of its project.
+Replicas of this service need no lock: a consumer is created only at a free place, and if two consumers with the same
+name were created at the same moment, the second one is deleted.
 """
 
 import asyncio
@@ -44,9 +45,10 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.subscriptions import PLACES, STREAM, consumer_name
 from sandherd.service.service import IncomingRequest, Service
 
-_UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_UNAVAILABLE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 
 Consumers = Mapping[int, ConsumerInfo]
+"""Consumers of a project, by place."""
 
 
 class Subscriptions:
@@ -64,21 +66,26 @@ class Subscriptions:
     async def list_subscriptions(self, incoming: IncomingRequest[ListSubscriptions]) -> SubscriptionList:
         """All subscriptions of a project, sorted by name."""
         check_project(incoming.project)
-        subscriptions = [view(info) for info in (await self._read_all(incoming.project)).values()]
+        subscriptions = [subscription_view(info) for info in (await self._read_all(incoming.project)).values()]
         return SubscriptionList(
             subscriptions=sorted(subscriptions, key=lambda subscription: subscription.name), most=self._terms.limit
         )
 
     async def subscribe(self, incoming: IncomingRequest[Subscribe]) -> Subscription:
-        """Create a subscription, or return the existing one. Raises `ContractError`."""
+        """Create a subscription, or return the existing one; with `update`, change its types and entities.
+
+        Raises `ContractError` if the request is invalid or in conflict with the existing subscription, the project has
+        the maximum, or the broker or the spawner is unavailable.
+        """
         request, project = incoming.request, incoming.project
         check_project(project)
         requested = chosen_types(request.types), sorted(set(request.entities))
         filters(project, *requested)  # raises `ContractError` if there are too many
+        # Reads the consumers again after each creation, which has no effect if another request has taken the place.
         for _ in PLACES:
             consumers = await self._read_all(project)
-            if same_name := with_name(consumers, request.name):
-                existing = view(same_name[0])
+            if same_name := consumers_with_name(consumers, request.name):
+                existing = subscription_view(same_name[0])
                 if not request.update or (existing.types, existing.entities) == requested:
                     return _check_same(existing, requested)
                 await self._create(request, project, _place_of(same_name[0], project))
@@ -93,7 +100,7 @@ class Subscriptions:
         """Delete a subscription. Raises `ContractError` (`not_found`)."""
         name, project = incoming.request.name, incoming.project
         check_project(project)
-        same_name = with_name(await self._read_all(project), name)
+        same_name = consumers_with_name(await self._read_all(project), name)
         if not same_name:
             raise ContractError(
                 Code.NOT_FOUND,
@@ -108,7 +115,7 @@ class Subscriptions:
     async def _create(self, request: Subscribe, project: str, place: int) -> None:
         """Request that the spawner creates or changes the consumer at a place.
 
-        It creates none if another request has created one there meanwhile.
+        The spawner creates no consumer if another request has created one at this place meanwhile.
         """
         create = CreateConsumer(
             place=place,
@@ -123,8 +130,8 @@ class Subscriptions:
         await self._request_spawner(create, project)
 
     async def _delete_duplicates(self, name: str, project: str) -> None:
-        """If replicas have created several with this name at the same moment, keep the one that all replicas select."""
-        for info in with_name(await self._read_all(project), name)[1:]:
+        """If replicas have created several consumers with this name at once, delete all but the first."""
+        for info in consumers_with_name(await self._read_all(project), name)[1:]:
             await self._delete(info, project)
 
     async def _read_all(self, project: str) -> Consumers:
@@ -138,7 +145,7 @@ class Subscriptions:
             return info
         except nats.js.errors.NotFoundError:
             return None
-        except _UNAVAILABLE as error:
+        except _UNAVAILABLE_ERRORS as error:
             raise broker_unavailable(error) from error
 
     async def _delete(self, info: ConsumerInfo, project: str) -> None:
@@ -150,7 +157,7 @@ class Subscriptions:
             await self._bus.ask(request, project)
         except RefusedError as error:
             raise ContractError(error.problem.code, error.problem.message, remedy=error.problem.remedy) from error
-        except _UNAVAILABLE as error:
+        except _UNAVAILABLE_ERRORS as error:
             raise ContractError(
                 Code.UNAVAILABLE,
                 f"the spawner, which creates and deletes consumers, does not respond ({type(error).__name__})",
@@ -162,8 +169,8 @@ class Subscriptions:
         return self._service.bus
 
 
-def with_name(consumers: Consumers, name: str) -> list[ConsumerInfo]:
-    """The consumers with this subscription's name; if there are several, the one that stays is first."""
+def consumers_with_name(consumers: Consumers, name: str) -> list[ConsumerInfo]:
+    """The consumers of the subscription with this name. If there are several, the one that stays is first."""
     candidates = (consumers[place] for place in places_for(name) if place in consumers)
     return [info for info in candidates if (info.config.metadata or {}).get(NAME) == name]
 
@@ -172,7 +179,7 @@ def _place_of(info: ConsumerInfo, project: str) -> int:
     return next(place for place in PLACES if consumer_name(project, place) == info.name)
 
 
-def view(info: ConsumerInfo) -> Subscription:
+def subscription_view(info: ConsumerInfo) -> Subscription:
     """A subscription as users see it."""
     metadata = info.config.metadata or {}
     return Subscription(
@@ -193,7 +200,7 @@ def view(info: ConsumerInfo) -> Subscription:
 
 
 def _check_same(existing: Subscription, requested: tuple[list[str], list[str]]) -> Subscription:
-    """The existing subscription, if it has the requested types and entities."""
+    """The existing subscription. Raises `ContractError` if it has other types or entities than requested."""
     if (existing.types, existing.entities) == requested:
         return existing
     about = f" about {', '.join(existing.entities)}" if existing.entities else ""

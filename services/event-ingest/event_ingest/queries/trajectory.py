@@ -29,7 +29,7 @@ from sources where entity = $1 and project = any($2::text[])
 """
 
 
-async def read_trajectory(connection: Connection, request: GetTrajectory, project: str, budget: int) -> Trajectory:
+async def read_trajectory(connection: Connection, request: GetTrajectory, project: str, max_bytes: int) -> Trajectory:
     """A page of a sandbox's events, oldest first on the page, in either direction of paging.
 
     `newer` begins with the first event, `older` with the last. `next_cursor` continues in that direction and is set
@@ -45,14 +45,14 @@ async def read_trajectory(connection: Connection, request: GetTrajectory, projec
         QueryBranches(projects, [request.sandbox] * len(projects)), ascending=request.direction == "newer", after=after
     )
     search.conditions.add(f"type <> '{AgentHeartbeat.type}'")
-    page = await find_events(connection, search, request.limit, budget)
+    page = await find_events(connection, search, request.limit, max_bytes)
     counts = await connection.fetchrow(_COUNTS, request.sandbox, projects)
     has_previous = await _has_events_behind(connection, search, page)
     return _trajectory(request, project, page, counts, has_previous=has_previous)
 
 
 async def _has_events_behind(connection: Connection, search: EventQuery, page: FittedPage[Any, StoredEvent]) -> bool:
-    """Whether there are events in the other direction. Without a cursor there are none: the page is the first one."""
+    """Whether there are events in the other direction. Without a cursor there are none: the page is the first."""
     if search.after is None or not page.rows:
         return False
     return await has_events_beyond(connection, search, position_of(page.rows[0]))
@@ -71,14 +71,14 @@ def _trajectory(
         ),
         total_events=counts["stored"],
         trajectory_events=counts["stored"] - counts["heartbeats"],
-        next_cursor=write_cursor(request, project, position_of(page.rows[-1])) if page.more else None,
+        next_cursor=write_cursor(request, project, position_of(page.rows[-1])) if page.has_more else None,
         prev_cursor=write_cursor(request, project, position_of(page.rows[0])) if has_previous else None,
-        has_more=page.more,
+        has_more=page.has_more,
     )
 
 
 def no_such_sandbox(sandbox: str) -> ContractError:
-    """The error for a name of which nothing is stored."""
+    """The error for a sandbox of which no event is stored."""
     return ContractError(
         Code.NOT_FOUND,
         f"no events are stored of sandbox {sandbox}",

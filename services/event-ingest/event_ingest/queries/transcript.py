@@ -1,4 +1,4 @@
-"""`transcript`: what did the agent and its users write, and what did it call?"""
+"""`transcript`: what did the agent and its users write, and which tools did it call?"""
 
 from event_ingest.database import Connection
 from event_ingest.queries.event_query import (
@@ -16,7 +16,7 @@ from sandherd.contracts.requests import GetTranscript, Transcript
 from sandherd.service.cursors import read_cursor, write_cursor
 
 
-async def read_transcript(connection: Connection, request: GetTranscript, project: str, budget: int) -> Transcript:
+async def read_transcript(connection: Connection, request: GetTranscript, project: str, max_bytes: int) -> Transcript:
     """A page of entries. Raises `ContractError` for an unknown sandbox, or an invalid cursor."""
     after = read_cursor(request, project, request.cursor, POSITION_TYPES)
     projects = await visible_projects(connection, request.sandbox, project)
@@ -25,15 +25,15 @@ async def read_transcript(connection: Connection, request: GetTranscript, projec
     search.conditions.add(
         "type = any({}::text[])", transcript_types(thoughts=request.thoughts, results=request.results)
     )
-    page = await find_events(connection, search, request.limit, budget)
-    cursor = write_cursor(request, project, position_of(page.rows[-1])) if page.more else None
+    page = await find_events(connection, search, request.limit, max_bytes)
+    cursor = write_cursor(request, project, position_of(page.rows[-1])) if page.has_more else None
     return Transcript(entries=[transcript_entry(event) for event in page.items], next_cursor=cursor)
 
 
 async def visible_projects(connection: Connection, sandbox: str, project: str) -> list[str]:
     """The projects with events of a sandbox that the requester may see. Raises `ContractError` if there is none."""
-    found = await projects_of_entity(connection, sandbox)
-    visible = [name for name in found if project_filter(project) in {None, name}]
+    projects = await projects_of_entity(connection, sandbox)
+    visible = [name for name in projects if project_filter(project) in {None, name}]
     if not visible:
         raise no_such_sandbox(sandbox)
     return visible

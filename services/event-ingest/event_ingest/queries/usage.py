@@ -10,7 +10,7 @@ from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import GetUsage, GroupUsage, Usage, UsageList
 from sandherd.contracts.requests.usage import UsageGroup
 
-_FIRST_PARAMETER: Final = 3
+_FIRST_CONDITION_PARAMETER: Final = 3
 _COUNTED_COLUMNS: Final = tuple(Usage.model_fields)
 # Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
 _SUMS: Final = ", ".join(
@@ -26,10 +26,10 @@ _GROUPS: Final[dict[UsageGroup, str]] = {
     "model": "left(data ->> 'model', 100)",
     "label": "t.labels ->> $2",
 }
-"""By grouping: the SQL expression of the group. An agent may publish any name of a model, so its length is limited."""
+"""The SQL expression of each grouping. An agent may publish any name of a model, so its length is limited."""
 
 
-async def add_up_usage(connection: Connection, request: GetUsage, project: str, _budget: int) -> UsageList:
+async def add_up_usage(connection: Connection, request: GetUsage, project: str, _max_bytes: int) -> UsageList:
     """The usage by group. At most `MAX_GROUPS` short rows, which fit in a reply."""
     of_events, of_tasks = _conditions(request, project)
     statement = _statement(request.by, str(of_events), str(of_tasks))
@@ -45,14 +45,14 @@ async def add_up_usage(connection: Connection, request: GetUsage, project: str, 
 
 def _conditions(request: GetUsage, project: str) -> tuple[Conditions, Conditions]:
     """The conditions for events, and those for their tasks, whose placeholders follow."""
-    of_events = Conditions(_FIRST_PARAMETER)
+    of_events = Conditions(_FIRST_CONDITION_PARAMETER)
     if project_filter(project) is not None:
         of_events.add("e.project = {}", project)
     if request.since is not None:
         of_events.add("e.time >= {}", request.since)
     if request.until is not None:
         of_events.add("e.time < {}", request.until)
-    of_tasks = Conditions(_FIRST_PARAMETER + len(of_events.values))
+    of_tasks = Conditions(_FIRST_CONDITION_PARAMETER + len(of_events.values))
     if request.labels:
         of_tasks.add("t.labels @> {}::jsonb", json.dumps(request.labels))
     if request.tasks:
@@ -63,6 +63,7 @@ def _conditions(request: GetUsage, project: str) -> tuple[Conditions, Conditions
 def _statement(by: UsageGroup, of_events: str, of_tasks: str) -> str:
     project = "e.project" if by == "task" else "null::text"
     order = "grouped asc" if by == "day" else "cost_micro_usd desc, input_tokens desc, grouped asc"
+    # Every grouping uses `$2`, the label, because Postgres must find the type of each parameter.
     return f"""
 with spent as materialized (
     select e.project, e.entity, e.time, e.envelope -> 'data' as data

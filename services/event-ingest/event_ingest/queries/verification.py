@@ -31,11 +31,12 @@ from sandherd.contracts.subjects import event_subject
 from sandherd.service.cursors import read_cursor, write_cursor
 
 _POSITION_TYPES: Final = (str, str)
-_STATES: Final = (TaskState, SandboxState, MessageState, ApprovalState)
+"""The types of the values in a cursor."""
+_STATE_CLASSES: Final = (TaskState, SandboxState, MessageState, ApprovalState)
 _TYPES: Final = [
     name
     for name, model in EVENTS.items()
-    if not name.startswith("agent.") and (isinstance(model.sets_state, _STATES) or model is SandboxExtended)
+    if not name.startswith("agent.") and (isinstance(model.sets_state, _STATE_CLASSES) or model is SandboxExtended)
 ]
 """The types of events that change a read table."""
 # In the order of an index of `sources`. Rows of read tables without any event are listed, too: they are differences.
@@ -63,13 +64,13 @@ select sandbox as entity, project from sandboxes where sandbox = $2 and ($1::tex
 union select task, project from sandboxes
 where sandbox = $2 and task is not null and ($1::text is null or project = $1)
 """
-_REQUESTED: Final = "unnest($1::text[], $2::text[]) as wanted (project, entity)"
+_WANTED: Final = "unnest($1::text[], $2::text[]) as wanted (project, entity)"
 _RELATED_PAIRS: Final = f"""
-select distinct b.project, b.task as entity from {_REQUESTED}
+select distinct b.project, b.task as entity from {_WANTED}
 join sandboxes b on b.project = wanted.project and b.sandbox = wanted.entity where b.task is not null
 """  # noqa: S608  # a constant statement
 _EVENTS: Final = f"""
-select e.project, e.entity, e.type, event_document(e) as envelope from {_REQUESTED}
+select e.project, e.entity, e.type, event_document(e) as envelope from {_WANTED}
 join events e on e.entity = wanted.entity and e.project || '' = wanted.project where e.type = any($3)
 """  # noqa: S608  # a constant statement
 # Includes removed events. A removed event that is stored again, because its day was restored, counts once.
@@ -77,14 +78,14 @@ _COUNT_SOURCES: Final = f"""
 with removed as (
     select s.project, s.source, s.entity, sum(s.events) as events, range_agg(s.sequences) as sequences,
         sum(s.sequence_sum) as sequence_sum
-    from {_REQUESTED} join event_summaries s on s.entity = wanted.entity and s.project = wanted.project group by 1, 2, 3
+    from {_WANTED} join event_summaries s on s.entity = wanted.entity and s.project = wanted.project group by 1, 2, 3
 )
 select project, source, entity, sum(number)::bigint as stored, max(highest)::bigint as highest,
     sum(total)::bigint as sequence_sum
 from (
     select e.project, event_source(e.source, e.entity) as source, e.entity, count(*) as number,
         max(e.sequence)::bigint as highest, sum(e.sequence) as total
-    from {_REQUESTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project
+    from {_WANTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project
     left join removed r on r.project = e.project and r.source = event_source(e.source, e.entity) and r.entity = e.entity
     where coalesce(not e.sequence::bigint <@ r.sequences, true) group by 1, 2, 3
     union all select project, source, entity, events, upper(sequences) - 1, sequence_sum from removed
@@ -92,11 +93,11 @@ from (
 """  # noqa: S608  # a constant statement
 _SOURCES: Final = f"""
 select s.project, s.source, s.entity, s.stored, s.highest, s.sequence_sum
-from {_REQUESTED} join sources s on s.entity = wanted.entity and s.project = wanted.project
+from {_WANTED} join sources s on s.entity = wanted.entity and s.project = wanted.project
 """  # noqa: S608  # a constant statement
 
 
-async def verify_tables(connection: Connection, request: VerifyHistory, project: str, _budget: int) -> Verification:
+async def verify_tables(connection: Connection, request: VerifyHistory, project: str, _max_bytes: int) -> Verification:
     """Compare some entities at one moment. Raises `ContractError` for an invalid cursor or an unknown sandbox."""
     position = read_cursor(request, project, request.cursor, _POSITION_TYPES) or ["", ""]
     async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -107,20 +108,20 @@ async def verify_tables(connection: Connection, request: VerifyHistory, project:
             if not rows:
                 raise no_such_sandbox(request.sandbox)
         page = rows if request.sandbox else rows[: request.limit]
-        incomplete, found = await _compare(connection, {(row["project"], row["entity"]) for row in page})
+        incomplete, differences = await _compare(connection, {(row["project"], row["entity"]) for row in page})
     more = len(rows) > len(page)
     last = [page[-1]["entity"], page[-1]["project"]] if more else []
     return Verification(
         entities=len(page),
         incomplete=incomplete,
-        differences=found[:MAX_DIFFERENCES],
-        difference_count=len(found),
+        differences=differences[:MAX_DIFFERENCES],
+        difference_count=len(differences),
         next_cursor=write_cursor(request, project, last) if more else None,
     )
 
 
 async def _compare(connection: Connection, pairs: set[Pair]) -> tuple[int, list[HistoryDifference]]:
-    examined = await examine(connection, pairs)
+    examined = await examine_entities(connection, pairs)
     return len(incomplete_pairs(examined.stored, examined.counted) & pairs), examined.differences(pairs)
 
 
@@ -146,7 +147,7 @@ class ExaminedEntities:
         compared = [compare_rows(table, self._rows_of(table, complete), self.projected, complete) for table in TABLES]
         return [*compare_totals(stored, counted), *chain.from_iterable(compared)]
 
-    def expected(self, table: ReadTable, pairs: set[Pair]) -> dict[tuple[str, ...], Any]:
+    def rows_from_events(self, table: ReadTable, pairs: set[Pair]) -> dict[tuple[str, ...], Any]:
         """The rows that result from the events."""
         return expected_rows(table, self.projected, pairs)
 
@@ -154,12 +155,12 @@ class ExaminedEntities:
         return [row for row in self.rows[table.name] if (row["project"], row[table.entity]) in pairs]
 
 
-async def examine(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
+async def examine_entities(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
     """Read what the tables have of some entities, and what results from their events. Call it in a transaction."""
     related = {
-        (row["project"], row["entity"]) for row in await connection.fetch(_RELATED_PAIRS, *_columns(pairs))
+        (row["project"], row["entity"]) for row in await connection.fetch(_RELATED_PAIRS, *_as_columns(pairs))
     } - pairs
-    wanted = _columns(pairs | related)
+    wanted = _as_columns(pairs | related)
     return ExaminedEntities(
         stored=_totals(await connection.fetch(_SOURCES, *wanted)),
         counted=_totals(await connection.fetch(_COUNT_SOURCES, *wanted)),
@@ -183,7 +184,7 @@ def _totals_of(totals: Totals, pairs: set[Pair]) -> Totals:
 
 async def _project(connection: Connection, pairs: set[Pair]) -> Projections:
     """The states that result from the events. An event that this version can't read has no effect."""
-    rows = await connection.fetch(_EVENTS, *_columns(pairs), _TYPES)
+    rows = await connection.fetch(_EVENTS, *_as_columns(pairs), _TYPES)
     return project_events(_valid_events(rows))
 
 
@@ -198,13 +199,13 @@ def _valid_events(rows: Iterable[Any]) -> Iterable[Envelope[Any]]:
 async def _stored_rows(connection: Connection, table: ReadTable, pairs: set[Pair]) -> list[Any]:
     names = ", ".join(f"t.{column.name}" for column in fields(table.row))
     statement = (
-        f"select {names} from {_REQUESTED} "  # noqa: S608  # constant names
+        f"select {names} from {_WANTED} "  # noqa: S608  # constant names
         f"join {table.name} t on t.project = wanted.project and t.{table.entity} = wanted.entity"
     )
-    return list(await connection.fetch(statement, *_columns(pairs)))
+    return list(await connection.fetch(statement, *_as_columns(pairs)))
 
 
-def _columns(pairs: set[Pair]) -> tuple[list[str], list[str]]:
+def _as_columns(pairs: set[Pair]) -> tuple[list[str], list[str]]:
     ordered = sorted(pairs)
     return [project for project, _ in ordered], [entity for _, entity in ordered]
 

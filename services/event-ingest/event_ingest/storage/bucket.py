@@ -25,22 +25,23 @@ _BUFFER_BYTES: Final = 4 * 1024 * 1024
 """Minimum bytes of an object that are read with one request."""
 _PARALLEL_PARTS: Final = 2
 _CONNECT_SECONDS: Final = 5
+# Parts of the text of an error of obstore, which has no fields for them.
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _KIND: Final = re.compile(r"kind: (\w{1,30})")
-_FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
+_FULL_CODES: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
 _ACCESS_DENIED_STATUSES: Final = frozenset({"401", "403"})
 
 
 class Bucket:
     """A part of a bucket; names of objects are relative to it. Its methods block, and raise `StorageError`."""
 
-    def __init__(self, location: S3Place) -> None:
-        self._place = location
-        self._client = _connect(location)
+    def __init__(self, place: S3Place) -> None:
+        self._place = place
+        self._client = _connect(place)
 
     def folders(self) -> list[str]:
-        """The names of the top-level folders: of each object's name, the part before the first slash."""
+        """The names of the top-level folders. A folder is the part of an object's name before the first slash."""
         with self._errors("list"):
             return [name.strip("/") for name in obstore.list_with_delimiter(self._client)["common_prefixes"]]
 
@@ -48,7 +49,7 @@ class Bucket:
         """The names of all objects in a folder, relative to it."""
         with self._errors(f"{folder}/"):
             pages = obstore.list(self._client, prefix=folder)
-            return [one["path"].removeprefix(f"{folder}/") for page in pages for one in page]
+            return [item["path"].removeprefix(f"{folder}/") for page in pages for item in page]
 
     def read(self, key: str) -> bytes | None:
         """The content of a small object; None if it does not exist."""
@@ -72,13 +73,13 @@ class Bucket:
             return memoryview(obstore.get_range(self._client, key, start=start, end=end))
 
     @contextmanager
-    def created(self, key: str) -> Iterator[NewFile]:
+    def create_file(self, key: str) -> Iterator[NewFile]:
         """A new object as a `NewFile`. It exists when the block has ended without an error."""
-        with self.uploading(key) as upload:
+        with self.upload_object(key) as upload:
             yield NewFile(upload, key)
 
     @contextmanager
-    def uploading(self, key: str) -> Iterator[Upload]:
+    def upload_object(self, key: str) -> Iterator[Upload]:
         """A new object as an `Upload`. It exists when the block has ended without an error."""
 
         def send(content: Content) -> None:
@@ -119,7 +120,7 @@ class _ObjectReader(io.RawIOBase):
         self._bucket = bucket
         self._key = key
         self._size = size
-        self._place = 0
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -128,40 +129,40 @@ class _ObjectReader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        self._place = max(0, origin + offset)
-        return self._place
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        end = min(self._place + len(view), self._size)
-        if self._place >= end:
+        end = min(self._position + len(view), self._size)
+        if self._position >= end:
             return 0
-        found = self._bucket.read_range(self._key, self._place, end)
-        view[: len(found)] = found
-        self._place += len(found)
-        return len(found)
+        data = self._bucket.read_range(self._key, self._position, end)
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
 
 
-def _connect(location: S3Place) -> Client:
+def _connect(place: S3Place) -> Client:
     optional: Any = {
-        "prefix": location.prefix,
-        "endpoint": location.endpoint,
-        "access_key_id": location.access_key_id,
-        "secret_access_key": location.secret_access_key,
+        "prefix": place.prefix,
+        "endpoint": place.endpoint,
+        "access_key_id": place.access_key_id,
+        "secret_access_key": place.secret_access_key,
     }
     return Client(
-        location.bucket,
-        region=location.region,
+        place.bucket,
+        region=place.region,
         **{name: value for name, value in optional.items() if value},
         client_options={
-            "allow_http": location.endpoint is not None and location.endpoint.startswith("http://"),
+            "allow_http": place.endpoint is not None and place.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-            "timeout": timedelta(seconds=location.request_seconds),
+            "timeout": timedelta(seconds=place.request_seconds),
         },
         retry_config={
-            "max_retries": location.retries,
-            "retry_timeout": timedelta(seconds=location.request_seconds * (1 + location.retries)),
+            "max_retries": place.retries,
+            "retry_timeout": timedelta(seconds=place.request_seconds * (1 + place.retries)),
         },
     )
 
@@ -176,12 +177,12 @@ def _storage_error(error: Exception, what: str, url: str) -> StorageError:
     if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
         return StorageError(StorageFault.MISSING, f"there is no {what}")
     reason = code or status or _first_group(_KIND, text) or type(error).__name__
-    if _FULL & {code, status}:
+    if _FULL_CODES & {code, status}:
         return StorageError(StorageFault.FULL, f"there is no space for {what} ({reason})")
     fault = StorageFault.DENIED if status in _ACCESS_DENIED_STATUSES else StorageFault.UNREACHABLE
     return StorageError(fault, f"{what} can't be written or read in {url}: {reason}")
 
 
 def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(text)
-    return None if found is None else found[1]
+    match = pattern.search(text)
+    return None if match is None else match[1]

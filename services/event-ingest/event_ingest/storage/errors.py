@@ -35,7 +35,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class StorageError(Exception):
-    """A file can't be written or read. `fault` is the kind, and the text ends with what to do."""
+    """A file can't be written or read. `fault` is the reason, and the text ends with a remedy after a semicolon."""
 
     def __init__(self, fault: StorageFault, message: str) -> None:
         super().__init__(f"{message}; {_REMEDIES[fault]}")

@@ -18,7 +18,7 @@ PARTIAL: Final = ".partial"
 
 
 class FileSink(Protocol):
-    """What the content of a new file is written to."""
+    """The file or upload to which the content of a new file is written."""
 
     def write(self, data: memoryview, /) -> int:
         """Write some of the data. Returns the number of bytes that were written."""
@@ -43,8 +43,8 @@ class NewFile:
 def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[NewFile]:
     """A new file below an existing directory. It gets its name when the block has ended without an error.
 
-    Then it is complete and on disk. `name` may contain folders, which are created. A `private` file is accessible to
-    its owner only.
+    At this time it is complete and on disk. `name` may contain folders, which are created. A `private` file is
+    accessible to its owner only.
     """
     check_directory(directory)
     path = directory / name
@@ -53,7 +53,7 @@ def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[N
         if private:
             make_directory(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = open(partial, "wb", buffering=0, opener=_private if private else None)  # noqa: SIM115  # opener
+        opened = open(partial, "wb", buffering=0, opener=_open_private if private else None)  # noqa: SIM115  # opener
     try:
         with opened:
             yield NewFile(opened, name)
@@ -75,14 +75,14 @@ def check_directory(directory: Path) -> None:
         raise StorageError(StorageFault.UNREACHABLE, f"{directory} is not an existing directory")
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, FILE)
 
 
 def _sync(folder: Path) -> None:
-    """Write the names in a folder to disk."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Write the entries of a folder to disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)

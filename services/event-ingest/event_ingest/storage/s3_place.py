@@ -11,7 +11,7 @@ _URL: Final = re.compile(r"s3://([^/]+)(?:/(.*))?")
 
 @dataclass(frozen=True)
 class S3Place:
-    """A part of a bucket. Without keys, those in AWS's variables, of the pod's identity or of the instance are used."""
+    """A part of a bucket. Without keys, those in AWS's variables, of the pod or of the instance are used."""
 
     bucket: str
     prefix: str = ""

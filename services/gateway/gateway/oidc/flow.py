@@ -16,8 +16,9 @@ from urllib.parse import quote, unquote, urlencode
 COOKIE: Final = "__Host-sandherd-sign-in"
 """The cookie with the secret of a sign-in that has begun."""
 SECONDS: Final = 600
-"""How long a sign-in may take."""
+"""Maximum duration of a sign-in, in seconds."""
 _PAGE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,500}")
+"""A path that does not begin with two slashes and has no backslash, as browsers may read both as a host."""
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -29,14 +30,14 @@ class SignInError(Exception):
 
 @dataclass(frozen=True)
 class SignInFlow:
-    """A sign-in to `project`; empty: to the only project of the user. At its end the browser is sent to `page`."""
+    """A sign-in to `project`, or to the only project of the user if it is empty. The browser is then sent to `page`."""
 
     secret: str
     project: str
     page: str
 
     @classmethod
-    def begun(cls, project: str | None, page: str | None) -> Self:
+    def begin(cls, project: str | None, page: str | None) -> Self:
         """A new sign-in."""
         return cls(secrets.token_urlsafe(32), project or "", local_page(page))
 
@@ -50,6 +51,7 @@ class SignInFlow:
 
     def cookie(self) -> str:
         """The value of the cookie."""
+        # `quote` does not encode dots, which separate the parts.
         return ".".join(quote(part, safe="").replace(".", "%2E") for part in (self.secret, self.project, self.page))
 
     @property
@@ -67,8 +69,8 @@ class SignInFlow:
         """The PKCE verifier: the provider accepts the code only together with it."""
         return self._derive("verifier")
 
-    def request(self, endpoint: str, client_id: str, redirect_uri: str, scopes: list[str]) -> str:
-        """The URL of the provider that the browser is sent to."""
+    def authorization_url(self, endpoint: str, client_id: str, redirect_uri: str, scopes: list[str]) -> str:
+        """The URL of the provider to which the browser is sent."""
         query = urlencode(
             {
                 "response_type": "code",

@@ -32,8 +32,8 @@ ALGORITHMS: Final = (
     "EdDSA",
 )
 LEEWAY: Final = 60
-"""By how much the clocks of the provider and of the gateway may differ, in seconds."""
-_ADDRESS: Final = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,128}")
+"""Maximum difference between the clocks of the provider and of the gateway, in seconds."""
+_EMAIL_ADDRESS: Final = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,128}")
 
 
 class IdentityError(SignInError):
@@ -43,7 +43,7 @@ class IdentityError(SignInError):
 
 
 class UnknownKeyError(IdentityError):
-    """An ID token is signed by none of the keys. The provider may have added a key after they were read."""
+    """An ID token is signed by none of the keys. The provider may have added a key after the keys were read."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def identity_of(
     """The user of a valid ID token. Raises `IdentityError`; `UnknownKeyError` if none of the keys has signed it."""
     try:
         claims = jwt.decode(id_token, keys, algorithms=list(ALGORITHMS)).claims
-        _checks(issuer, client_id, nonce, now).validate(claims)
+        _claim_rules(issuer, client_id, nonce, now).validate(claims)
     except (InvalidKeyIdError, BadSignatureError) as error:
         raise UnknownKeyError("the ID token is signed by an unknown key") from error
     except JoseError as error:
@@ -68,13 +68,13 @@ def identity_of(
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise IdentityError(f"the ID token is invalid: {type(error).__name__}") from error
     audience = claims["aud"]
-    several = isinstance(audience, list) and len(audience) > 1
-    if claims.get("azp", None if several else client_id) != client_id:
+    has_several_audiences = isinstance(audience, list) and len(audience) > 1
+    if claims.get("azp", None if has_several_audiences else client_id) != client_id:
         raise IdentityError("the ID token is for another client")
     return OidcIdentity(_user(claims), _groups(claims.get(groups_claim)))
 
 
-def _checks(issuer: str, client_id: str, nonce: str, now: datetime) -> jwt.JWTClaimsRegistry:
+def _claim_rules(issuer: str, client_id: str, nonce: str, now: datetime) -> jwt.JWTClaimsRegistry:
     return jwt.JWTClaimsRegistry(
         now=int(now.timestamp()),
         leeway=LEEWAY,
@@ -90,7 +90,7 @@ def _checks(issuer: str, client_id: str, nonce: str, now: datetime) -> jwt.JWTCl
 def _user(claims: Mapping[str, Any]) -> str:
     """The verified e-mail address, or else `oidc:` and the subject: no access token has such a name."""
     address = claims.get("email")
-    if isinstance(address, str) and claims.get("email_verified") is True and _ADDRESS.fullmatch(address):
+    if isinstance(address, str) and claims.get("email_verified") is True and _EMAIL_ADDRESS.fullmatch(address):
         return address
     return "oidc:" + "".join(character for character in claims["sub"] if character.isprintable())[:150]
 
@@ -103,11 +103,11 @@ def _groups(claim: Any) -> frozenset[str]:
 
 def roles_of(grants: Iterable[str], groups: frozenset[str]) -> dict[str, AccessRole]:
     """The highest role of a user in each project. `grants` are those of the settings, `group=project:role`."""
-    found: dict[str, AccessRole] = {}
+    roles: dict[str, AccessRole] = {}
     for grant in grants:
         group, _, permitted = grant.rpartition("=")
         project, _, text = permitted.partition(":")
         role = cast("AccessRole", text)
-        if group in groups and (project not in found or ROLE_RANKS[role] > ROLE_RANKS[found[project]]):
-            found[project] = role
-    return found
+        if group in groups and (project not in roles or ROLE_RANKS[role] > ROLE_RANKS[roles[project]]):
+            roles[project] = role
+    return roles

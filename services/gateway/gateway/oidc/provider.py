@@ -22,7 +22,7 @@ _CACHE_SECONDS: Final = 3600.0
 _RELOAD_SECONDS: Final = 10.0
 """Minimum seconds between two reloads of the keys. They are reloaded if a token is signed by an unknown key."""
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0, connect=5.0)
-_MAX_BYTES: Final = 256 * 1024
+_MAX_RESPONSE_BYTES: Final = 256 * 1024
 
 
 class ProviderError(SignInError):
@@ -35,6 +35,7 @@ class ProviderError(SignInError):
 class ProviderConfiguration:
     """What the provider publishes about itself."""
 
+    # The URLs of its endpoints:
     authorization: str
     token: str
     keys: str
@@ -56,28 +57,28 @@ class OidcProvider:
         self._reloaded_at = -math.inf
 
     async def configuration(self) -> ProviderConfiguration:
-        """Its configuration, which is read once an hour."""
-        found, now = self._configuration, time.monotonic()
-        if found is None or now - found[0] > _CACHE_SECONDS:
+        """The provider's configuration, which is read once an hour."""
+        cached, now = self._configuration, time.monotonic()
+        if cached is None or now - cached[0] > _CACHE_SECONDS:
             document = await _fetch("GET", f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-            found = (now, configuration_of(document, self.issuer))
-            self._configuration = found
-        return found[1]
+            cached = (now, configuration_of(document, self.issuer))
+            self._configuration = cached
+        return cached[1]
 
     async def keys(self, *, reload: bool = False) -> KeySet:
-        """The provider's public keys. With `reload` they are read again: a token was signed by an unknown key."""
-        found, now = self._keys, time.monotonic()
-        reloads = reload and now - self._reloaded_at > _RELOAD_SECONDS
-        if reloads:
+        """The provider's public keys. With `reload` they are read again, because none fits a token."""
+        cached, now = self._keys, time.monotonic()
+        must_reload = reload and now - self._reloaded_at > _RELOAD_SECONDS
+        if must_reload:
             self._reloaded_at = now
-        if found is None or reloads or now - found[0] > _CACHE_SECONDS:
+        if cached is None or must_reload or now - cached[0] > _CACHE_SECONDS:
             document = await _fetch("GET", (await self.configuration()).keys)
             try:
-                found = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
+                cached = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
             except (JoseError, ValueError, TypeError, KeyError) as error:
                 raise ProviderError(f"the provider's keys are invalid: {type(error).__name__}") from error
-            self._keys = found
-        return found[1]
+            self._keys = cached
+        return cached[1]
 
     async def id_token(self, code: str, verifier: str, redirect_uri: str) -> str:
         """The ID token for a code."""
@@ -105,6 +106,7 @@ class OidcProvider:
             raise ProviderError(f"the client's secret can't be read: {type(error).__name__}") from error
         if not basic:
             return {}, {"client_id": self.client_id, "client_secret": secret}
+        # RFC 6749, section 2.3.1, requires that both are encoded.
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}, {}
 
@@ -126,7 +128,7 @@ def configuration_of(document: Mapping[str, Any], issuer: str) -> ProviderConfig
 
 
 async def _fetch(method: str, url: str, **options: Any) -> dict[str, Any]:
-    """The JSON object of a response. Redirects are not followed: a code would be sent to another place."""
+    """The JSON object of a response. Redirects are not followed, as a code would be sent to another server."""
     try:
         async with (
             aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session,
@@ -149,6 +151,6 @@ async def _read_limited(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_chunked(65_536):
         body += piece
-        if len(body) > _MAX_BYTES:
+        if len(body) > _MAX_RESPONSE_BYTES:
             raise ProviderError("the provider's response is too large")
     return bytes(body)

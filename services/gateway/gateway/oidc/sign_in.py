@@ -40,7 +40,9 @@ class OidcSignIn:
         """The URL of the provider that the browser is redirected to when a sign-in begins."""
         configuration = await self._provider.configuration()
         scopes = list(dict.fromkeys(["openid", *self._settings.oidc_scopes]))
-        return flow.request(configuration.authorization, self._provider.client_id, self._redirect_uri(host), scopes)
+        return flow.authorization_url(
+            configuration.authorization, self._provider.client_id, self._redirect_uri(host), scopes
+        )
 
     async def identity(self, flow: SignInFlow, host: str, *, code: str | None, issuer: str | None) -> OidcIdentity:
         """The user for whom the provider has issued `code`. `issuer` is the parameter `iss` of its response."""
@@ -55,10 +57,10 @@ class OidcSignIn:
 
     def roles(self, identity: OidcIdentity) -> dict[str, AccessRole]:
         """The user's role in each project, for at least one project. Raises `NoProjectError` if there is none."""
-        found = roles_of(self._settings.oidc_grants, identity.groups)
-        if not found:
+        roles = roles_of(self._settings.oidc_grants, identity.groups)
+        if not roles:
             raise NoProjectError(f"no group of {identity.user} is in SANDHERD_OIDC_GRANTS")
-        return found
+        return roles
 
     async def _verify(self, token: str, flow: SignInFlow, *, reload_keys: bool) -> OidcIdentity:
         return identity_of(

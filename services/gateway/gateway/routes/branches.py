@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse
 
 from gateway.request_models import body_of, part_of
-from gateway.routes.route_replies import Accepted, accepted
+from gateway.routes.route_replies import Accepted, accepted_response
 from gateway.sessions import ApproveSession, ReadSession, Session, WorkSession
 from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.errors import Code
@@ -21,11 +21,11 @@ from sandherd.contracts.requests import (
 )
 
 router: Final = APIRouter(tags=["branches"])
-_BRANCH: Final = frozenset({"branch", "requested_by"})
-PushBody: Any = body_of(PushBranch, "PushBody", without=_BRANCH)
-PullRequestBody: Any = body_of(OpenPullRequest, "PullRequestBody", without=_BRANCH)
-MergeBody: Any = body_of(MergeBranch, "MergeBody", without=_BRANCH)
-DeleteBranchQuery: Any = part_of(DeleteBranch, "DeleteBranchQuery", without=_BRANCH)
+_FIELDS_OF_PATH_AND_CALLER: Final = frozenset({"branch", "requested_by"})
+PushBody: Any = body_of(PushBranch, "PushBody", without=_FIELDS_OF_PATH_AND_CALLER)
+PullRequestBody: Any = body_of(OpenPullRequest, "PullRequestBody", without=_FIELDS_OF_PATH_AND_CALLER)
+MergeBody: Any = body_of(MergeBranch, "MergeBody", without=_FIELDS_OF_PATH_AND_CALLER)
+DeleteBranchQuery: Any = part_of(DeleteBranch, "DeleteBranchQuery", without=_FIELDS_OF_PATH_AND_CALLER)
 BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
 """The id of a branch. Its name is not used in paths because it may have slashes."""
 
@@ -33,12 +33,12 @@ BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
 @router.get("/branches/{branch}")
 async def get_branch(session: ReadSession, branch: BranchNamed) -> BranchView:
     """A branch by its id."""
-    found = await session.herd.connection.request(validated(ListBranches, branch=branch))
-    if not found.branches:
+    branch_list = await session.herd.connection.request(validated(ListBranches, branch=branch))
+    if not branch_list.branches:
         raise HerdError.of(
             Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see /api/v1/branches"
         )
-    return found.branches[0]
+    return branch_list.branches[0]
 
 
 @router.post("/branches/{branch}/push", status_code=202, response_model=Accepted)
@@ -74,4 +74,4 @@ async def delete_branch(
 async def _branch_action(session: Session, action: type[Request[Any]], branch: str, body: Any) -> JSONResponse:
     fields = {} if body is None else body.model_dump(exclude_unset=True)
     await session.herd.connection.request(validated(action, branch=branch, requested_by=session.caller.name, **fields))
-    return accepted(branch, f"/branches/{branch}")
+    return accepted_response(branch, f"/branches/{branch}")

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from gateway.api_server import CONNECTION
 from gateway.downloads import FileResponse
 from gateway.request_models import body_of, part_of
-from gateway.routes.route_replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
+from gateway.routes.route_replies import FILE_RESPONSE, STREAM_RESPONSE, Accepted, AfterHeader, Name, accepted_response
 from gateway.sessions import ApproveSession, ReadSession
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, validated
@@ -36,7 +36,7 @@ _NO_FIELDS: Final[frozenset[str]] = frozenset()
 _FIELDS_OF_PATH_AND_CALLER: Final = frozenset({"message", "sandbox", "approval_id", "answered_by"})
 _DOWNLOAD_SECONDS: Final = 600.0
 _SEARCH_SECONDS: Final = 15.0
-_MAX_MEMORY_BYTES: Final = 1024 * 1024
+_MAX_MEMORY_BYTES: Final = 1024 * 1024  # a larger file is in a temporary file
 EventQuery: Any = part_of(ListEvents, "EventQuery", without=_NO_FIELDS)
 ApprovalQuery: Any = part_of(ListApprovals, "ApprovalQuery", without=_NO_FIELDS)
 BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NO_FIELDS)
@@ -50,7 +50,7 @@ async def events(session: ReadSession, query: Annotated[EventQuery, Query()]) ->
     return await session.herd.connection.request(validated(ListEvents, **query.model_dump(exclude_unset=True)))
 
 
-@router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
+@router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM_RESPONSE)
 async def stream_events(session: ReadSession, after: str | None = None, last_event_id: AfterHeader = None) -> Response:
     """Stream events of the project after the position in `Last-Event-ID` or `after`; without a position, new events.
 
@@ -71,8 +71,10 @@ async def decide_approval(
     session: ApproveSession, sandbox: Name, approval: Annotated[ApprovalId, Path()], body: DecisionBody
 ) -> JSONResponse:
     """Grant or deny an approval. The first answer counts; its delivery is reported by events."""
-    found = await session.herd.connection.request(validated(ListApprovals, sandbox=sandbox, approval_id=approval))
-    _check_pending(found, approval)
+    approval_list = await session.herd.connection.request(
+        validated(ListApprovals, sandbox=sandbox, approval_id=approval)
+    )
+    _check_pending(approval_list, approval)
     message = session.name("msg")
     command = validated(
         AnswerApproval,
@@ -83,7 +85,7 @@ async def decide_approval(
         **body.model_dump(exclude_unset=True),
     )
     await session.herd.connection.command(command, sandbox)
-    return accepted(message, f"/events?source=/sandherd/message-relay/{message}")
+    return accepted_response(message, f"/events?source=/sandherd/message-relay/{message}")
 
 
 def _check_pending(approval_list: ApprovalList, approval: str) -> None:
@@ -113,7 +115,7 @@ async def branches(session: ReadSession, query: Annotated[BranchQuery, Query()])
     return await session.herd.connection.request(validated(ListBranches, **query.model_dump(exclude_unset=True)))
 
 
-@router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=FILE)
+@router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=FILE_RESPONSE)
 async def download_artifact(
     session: ReadSession,
     request: Request,
@@ -124,7 +126,7 @@ async def download_artifact(
     """The bytes of an artifact that an event of the project refers to. Never show it as HTML: a sandbox wrote it."""
     reference = (await _find_artifact(session, artifact, task, sandbox)).reference
     with ExitStack() as stack:
-        stack.enter_context(session.backend.downloads.reserved(session.caller.project, reference.size))
+        stack.enter_context(session.backend.downloads.reserve(session.caller.project, reference.size))
         request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
         file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES))
         async with asyncio.timeout(_DOWNLOAD_SECONDS):

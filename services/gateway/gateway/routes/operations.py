@@ -21,7 +21,7 @@ from sandherd.contracts.requests.diagnostics import Examination, Examine
 from sandherd.contracts.subjects import Principal
 
 router: Final = APIRouter(tags=["operation"])
-_EXAMINATIONS: Final = tuple(one for one in EXAMINATIONS if one.answered_by != Principal.GATEWAY)
+_EXAMINATIONS: Final = tuple(request for request in EXAMINATIONS if request.answered_by != Principal.GATEWAY)
 _REQUEUE_SECONDS: Final = 10.0
 """How long the service of a dead letter may take, in seconds: less than the deadline of an exchange."""
 AuditQuery: Any = part_of(GetAudit, "AuditQuery", without=frozenset())
@@ -100,13 +100,16 @@ async def requeue(session: OperateSession, number: Annotated[Number, Path()]) ->
 @router.get("/sandboxes/health", operation_id="sandboxes_health")
 async def health(session: ReadSession) -> HerdHealth:
     """The health of the services behind the gateway."""
-    found = await asyncio.gather(*(_examination(session, request) for request in _EXAMINATIONS))
-    services = {request.answered_by: one for request, one in zip(_EXAMINATIONS, found, strict=True)}
-    healthy = all(one is not None and all(part.problem is None for part in one.parts) for one in found)
+    examinations = await asyncio.gather(*(_request_examination(session, request) for request in _EXAMINATIONS))
+    services = {request.answered_by: one for request, one in zip(_EXAMINATIONS, examinations, strict=True)}
+    healthy = all(
+        examination is not None and all(part.problem is None for part in examination.parts)
+        for examination in examinations
+    )
     return HerdHealth(services=services, healthy=healthy)
 
 
-async def _examination(session: ReadSession, request: type[Examine]) -> Examination | None:
+async def _request_examination(session: ReadSession, request: type[Examine]) -> Examination | None:
     try:
         return await session.herd.connection.request(request(), timeout=3.0)
     except HerdError:
@@ -117,11 +120,11 @@ async def _examination(session: ReadSession, request: type[Examine]) -> Examinat
 async def doctor(session: OperateSession) -> DoctorReport:
     """Check broker, services, streams, consumers, their backlog, runtimes and history, each with a remedy."""
     now = datetime.now(UTC)
-    reports, own, broker = await asyncio.gather(
+    reports, own_examination, broker = await asyncio.gather(
         request_reports(session.herd.connection, _EXAMINATIONS), session.backend.examine(), check_broker(session.herd)
     )
-    answers = {**reports, Principal.GATEWAY.value: ServiceReport(own, timedelta())}
-    checks = [broker, *await check_herd(session.herd, answers, now)]
+    all_reports = {**reports, Principal.GATEWAY.value: ServiceReport(own_examination, timedelta())}
+    checks = [broker, *await check_herd(session.herd, all_reports, now)]
     return DoctorReport(
         checks=[DoctorCheck.of(check) for check in checks],
         healthy=all(check.state is not CheckState.WRONG for check in checks),

@@ -55,8 +55,8 @@ async def rotate_webhook_secret(session: OperateSession, webhook: Name) -> Webho
 async def replay_webhook(session: OperateSession, webhook: Name, body: ReplayBody) -> Webhook:
     """Send events again from a sequence or a time on, or send the dead letters again; a disabled webhook is resumed."""
     fields = body.model_dump(exclude_unset=True)
-    found = await session.herd.connection.request(validated(ReplayWebhook, name=webhook, **fields))
-    return found.webhooks[0]
+    webhook_list = await session.herd.connection.request(validated(ReplayWebhook, name=webhook, **fields))
+    return webhook_list.webhooks[0]
 
 
 @router.post("/webhooks/{webhook}/test")

@@ -48,7 +48,7 @@ GrantBody: Any = body_of(GrantBudget, "GrantBody", without=frozenset({"task", "g
 UsageQuery: Any = part_of(GetUsage, "UsageQuery", without=frozenset({"labels"}))
 ScheduleNamed = Annotated[ScheduleName, Path()]
 SecretNamed = Annotated[SecretName, Path()]
-_MAX_LISTED: Final = 1000
+_MAX_LISTED_ARTIFACTS: Final = 1000
 
 
 class SecretBody(Model):
@@ -78,8 +78,8 @@ async def schedules(session: ReadSession) -> ScheduleList:
 @router.get("/schedules/{schedule}", tags=["schedules"])
 async def get_schedule(session: ReadSession, schedule: ScheduleNamed) -> ScheduleView:
     """A schedule with its task, its next times and last runs."""
-    found = await session.herd.connection.request(validated(ListSchedules, name=schedule))
-    return found.schedules[0]
+    schedule_list = await session.herd.connection.request(validated(ListSchedules, name=schedule))
+    return schedule_list.schedules[0]
 
 
 @router.put("/schedules/{schedule}", tags=["schedules"])
@@ -188,9 +188,9 @@ async def artifacts(
     """The artifacts of a task or a sandbox; one of the two has to be named."""
     if (task is None) == (sandbox is None):
         raise HerdError.of(Code.INVALID_FIELD, "name a task or a sandbox", field="task", remedy="name one of the two")
-    found: list[EventArtifact] = []
-    async for one in session.herd.artifacts(task=task, sandbox=sandbox):
-        if len(found) == _MAX_LISTED:
-            return ArtifactList(artifacts=found, truncated=True)
-        found.append(one)
-    return ArtifactList(artifacts=found, truncated=False)
+    listed: list[EventArtifact] = []
+    async for artifact in session.herd.artifacts(task=task, sandbox=sandbox):
+        if len(listed) == _MAX_LISTED_ARTIFACTS:
+            return ArtifactList(artifacts=listed, truncated=True)
+        listed.append(artifact)
+    return ArtifactList(artifacts=listed, truncated=False)

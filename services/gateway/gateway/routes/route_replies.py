@@ -18,6 +18,7 @@ Name = Annotated[SafeName, Path()]
 """The name of a task or sandbox in a path."""
 AfterHeader = Annotated[str | None, Header(alias="Last-Event-ID", max_length=80)]
 """The position of the last event that a client has received."""
+# Descriptions of responses in the OpenAPI document: PROBLEMS of every route, the others of routes without JSON.
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {"description": "The request is refused.", "content": {MEDIA_TYPE: {}}, "model": ProblemDetails},
     "5XX": {
@@ -26,7 +27,7 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
         "model": ProblemDetails,
     },
 }
-FILE: Final[dict[int | str, dict[str, Any]]] = {
+FILE_RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The bytes of the file.",
         "content": {"application/octet-stream": {"schema": {"type": "string"}}},
@@ -34,7 +35,7 @@ FILE: Final[dict[int | str, dict[str, Any]]] = {
 }
 MatchHeader = Annotated[str | None, Header(alias="If-Match", max_length=1000)]
 """The entity tags of the states for which a command is meant."""
-STREAM: Final[dict[int | str, dict[str, Any]]] = {
+STREAM_RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Server-Sent Events: each has the type of an event, its position as `id`, and its document.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -54,7 +55,7 @@ def tag_of(view: BaseModel) -> str:
     return f'"{hashlib.sha256(view.model_dump_json().encode()).hexdigest()[:32]}"'
 
 
-def tagged(request: Request, view: BaseModel) -> Response:
+def response_with_tag(request: Request, view: BaseModel) -> Response:
     """The view with its tag; without the view if the client already has it (`If-None-Match`)."""
     tag = tag_of(view)
     if _has_tag(request.headers.get("if-none-match", ""), tag):
@@ -62,9 +63,9 @@ def tagged(request: Request, view: BaseModel) -> Response:
     return Response(view.model_dump_json(), headers={"ETag": tag}, media_type="application/json")
 
 
-def check_match(wanted: str | None, view: BaseModel) -> None:
+def check_match(if_match: str | None, view: BaseModel) -> None:
     """Raise `AccessError` if a command is meant for another state than the present one (`If-Match`)."""
-    if wanted is not None and not _has_tag(wanted, tag_of(view)):
+    if if_match is not None and not _has_tag(if_match, tag_of(view)):
         text = "it has changed since the client read it"
         raise AccessError(
             problem_of(Code.CONFLICT, text, field="If-Match", remedy="read it again before you retry"), 412
@@ -72,10 +73,10 @@ def check_match(wanted: str | None, view: BaseModel) -> None:
 
 
 def _has_tag(header: str, tag: str) -> bool:
-    tags = [one.strip().removeprefix("W/") for one in header.split(",")]
+    tags = [part.strip().removeprefix("W/") for part in header.split(",")]
     return tag in tags or "*" in tags
 
 
-def accepted(name: str, location: str) -> JSONResponse:
+def accepted_response(name: str, location: str) -> JSONResponse:
     """The response to a stored command, with the location that shows its outcome."""
     return JSONResponse({"name": name}, 202, {"Location": f"{PREFIX}{location}"})

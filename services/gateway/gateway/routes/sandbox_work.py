@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
 from gateway.request_models import body_of, part_of
-from gateway.routes.route_replies import Accepted, Name, accepted
+from gateway.routes.route_replies import Accepted, Name, accepted_response
 from gateway.sessions import Session, WorkSession
 from sandherd.client.errors import HerdError, validated
 from sandherd.contracts.commands import (
@@ -34,14 +34,14 @@ from sandherd.contracts.states import SANDBOX_ENDED
 
 router: Final = APIRouter(tags=["sandboxes"])
 _FIELDS_OF_PATH: Final = frozenset({"sandbox"})
-_COMMAND: Final = frozenset({"sandbox", "exec"})
-ExecBody: Any = body_of(Exec, "ExecBody", without=_COMMAND)
-ExecQuery: Any = part_of(ExecStatus, "ExecQuery", without=_COMMAND)
-ExecKillBody: Any = body_of(ExecKill, "ExecKillBody", without=_COMMAND)
-ExecInputBody: Any = body_of(ExecInput, "ExecInputBody", without=_COMMAND)
+_FIELDS_OF_PATH_AND_NAME: Final = frozenset({"sandbox", "exec"})
+ExecBody: Any = body_of(Exec, "ExecBody", without=_FIELDS_OF_PATH_AND_NAME)
+ExecQuery: Any = part_of(ExecStatus, "ExecQuery", without=_FIELDS_OF_PATH_AND_NAME)
+ExecKillBody: Any = body_of(ExecKill, "ExecKillBody", without=_FIELDS_OF_PATH_AND_NAME)
+ExecInputBody: Any = body_of(ExecInput, "ExecInputBody", without=_FIELDS_OF_PATH_AND_NAME)
 PauseBody: Any = body_of(PauseSandbox, "PauseBody", without=_FIELDS_OF_PATH)
 ExtendBody: Any = body_of(ExtendSandbox, "ExtendBody", without=_FIELDS_OF_PATH)
-_SECONDS: Final = 15.0
+_TIMEOUT_SECONDS: Final = 15.0
 
 
 class SandboxBody(SandboxSpec):
@@ -66,7 +66,7 @@ async def create_sandbox(session: WorkSession, spec: SandboxBody, name: SafeName
     """Create a sandbox without a task. Requests with the same name, or `Idempotency-Key`, create one sandbox."""
     sandbox = name or session.name("sbx")
     await session.herd.create(spec, sandbox=sandbox, by=session.caller.name, wait=False)
-    return accepted(sandbox, f"/sandboxes/{sandbox}")
+    return accepted_response(sandbox, f"/sandboxes/{sandbox}")
 
 
 @router.post("/sandboxes/{sandbox}/pause", status_code=202, response_model=Accepted)
@@ -106,12 +106,12 @@ async def runtime_log(
 async def start_command(session: WorkSession, sandbox: Name, body: ExecBody) -> JSONResponse:
     """Start a command. The response has its state and first output; `Location` is the URL of its later state."""
     name = session.name("exc")
-    fields = _decode_name(body.model_dump(exclude_unset=True), "stdin")
-    found = await session.herd.connection.request(
-        validated(Exec, sandbox=sandbox, exec=name, **fields), timeout=_SECONDS
+    fields = _decode_field(body.model_dump(exclude_unset=True), "stdin")
+    state = await session.herd.connection.request(
+        validated(Exec, sandbox=sandbox, exec=name, **fields), timeout=_TIMEOUT_SECONDS
     )
     location = f"/api/v1/sandboxes/{sandbox}/exec/{name}"
-    return JSONResponse(found.model_dump(mode="json"), 202, {"Location": location})
+    return JSONResponse(state.model_dump(mode="json"), 202, {"Location": location})
 
 
 @router.get("/sandboxes/{sandbox}/exec/{command}")
@@ -120,25 +120,25 @@ async def command_state(
 ) -> ExecState:
     """The state of a command, with its output from `offset` on. `wait_seconds` is how long to wait for more."""
     request = validated(ExecStatus, sandbox=sandbox, exec=command, **query.model_dump(exclude_unset=True))
-    return await session.herd.connection.request(request, timeout=_SECONDS)
+    return await session.herd.connection.request(request, timeout=_TIMEOUT_SECONDS)
 
 
 @router.post("/sandboxes/{sandbox}/exec/{command}/kill")
 async def kill_command(session: WorkSession, sandbox: Name, command: Name, body: ExecKillBody) -> ExecState:
     """Send a signal to a command and all processes that it has started."""
     request = validated(ExecKill, sandbox=sandbox, exec=command, **body.model_dump(exclude_unset=True))
-    return await session.herd.connection.request(request, timeout=_SECONDS)
+    return await session.herd.connection.request(request, timeout=_TIMEOUT_SECONDS)
 
 
 @router.post("/sandboxes/{sandbox}/exec/{command}/input")
 async def command_input(session: WorkSession, sandbox: Name, command: Name, body: ExecInputBody) -> InputAccepted:
     """Write to the terminal of a command, or change its size: at most 3072 bytes, as 4096 characters of base64url."""
-    fields = _decode_name(body.model_dump(exclude_unset=True), "data")
+    fields = _decode_field(body.model_dump(exclude_unset=True), "data")
     request = validated(ExecInput, sandbox=sandbox, exec=command, **fields)
-    return await session.herd.connection.request(request, timeout=_SECONDS)
+    return await session.herd.connection.request(request, timeout=_TIMEOUT_SECONDS)
 
 
-def _decode_name(fields: dict[str, Any], name: str) -> dict[str, Any]:
+def _decode_field(fields: dict[str, Any], name: str) -> dict[str, Any]:
     """The fields, with the field `name` decoded from base64url. Raises `HerdError`.
 
     Contracts decode bytes only if they are read from JSON.
@@ -162,7 +162,7 @@ async def _publish_command(session: Session, command: Any) -> JSONResponse:
             Code.CONFLICT, f"{sandbox} is {view.state}", field="sandbox", remedy="name one that has not ended"
         )
     await session.herd.connection.command(command, sandbox)
-    return accepted(sandbox, f"/sandboxes/{sandbox}")
+    return accepted_response(sandbox, f"/sandboxes/{sandbox}")
 
 
 def _reason_with_caller(session: Session, reason: str) -> str:

@@ -7,7 +7,16 @@ from fastapi.responses import JSONResponse, Response
 
 from gateway.problems import problem_of, problem_response
 from gateway.request_models import body_of, part_of
-from gateway.routes.route_replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
+from gateway.routes.route_replies import (
+    STREAM_RESPONSE,
+    Accepted,
+    AfterHeader,
+    MatchHeader,
+    Name,
+    accepted_response,
+    check_match,
+    response_with_tag,
+)
 from gateway.sessions import ReadSession, Session, WorkSession
 from sandherd.client.errors import HerdError, validated
 from sandherd.client.monitor import check_rule
@@ -37,7 +46,7 @@ TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_FIELDS_
 MessageBody: Any = body_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
 MuteBody: Any = body_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
 Rule = Annotated[RuleName, Path()]
-_ABSENT: Final[dict[int | str, dict[str, Any]]] = {
+_ABSENT_RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
     410: {"description": "Deliberately absent, for the reason in the response."}
 }
 
@@ -52,7 +61,7 @@ async def list_sandboxes(session: ReadSession, query: Annotated[SandboxQuery, Qu
 @router.get("/sandboxes/{sandbox}", response_model=SandboxView)
 async def get_sandbox(request: Request, session: ReadSession, sandbox: Name) -> Response:
     """A sandbox in its current or final state, with an `ETag` for `If-None-Match`, and for `If-Match` of commands."""
-    return tagged(request, await session.herd.sandbox(sandbox))
+    return response_with_tag(request, await session.herd.sandbox(sandbox))
 
 
 @router.post("/sandboxes/{sandbox}/terminate", status_code=202, response_model=Accepted)
@@ -62,7 +71,7 @@ async def terminate_sandbox(
     """End a sandbox and every process in it."""
     check_match(if_match, await session.herd.sandbox(sandbox))
     await session.herd.terminate(sandbox, reason=f"{session.caller.name}: {body.reason}")
-    return accepted(sandbox, f"/sandboxes/{sandbox}")
+    return accepted_response(sandbox, f"/sandboxes/{sandbox}")
 
 
 @router.get("/sandboxes/{sandbox}/events")
@@ -71,13 +80,13 @@ async def sandbox_events(
 ) -> EventList:
     """Stored events of a sandbox, oldest first."""
     request = validated(ListEvents, sandbox=sandbox, **query.model_dump(exclude_unset=True))
-    found = await session.herd.connection.request(request)
-    if not found.events:
+    reply = await session.herd.connection.request(request)
+    if not reply.events:
         await session.herd.sandbox(sandbox)
-    return found
+    return reply
 
 
-@router.get("/sandboxes/{sandbox}/events/stream", response_class=Response, responses=STREAM)
+@router.get("/sandboxes/{sandbox}/events/stream", response_class=Response, responses=STREAM_RESPONSE)
 async def stream_sandbox(
     session: ReadSession, sandbox: Name, after: str | None = None, last_event_id: AfterHeader = None
 ) -> Response:
@@ -90,20 +99,20 @@ async def stream_sandbox(
 async def trajectory(session: ReadSession, sandbox: Name, query: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
     """What the agent in a sandbox did; heartbeats are summarised."""
     request = validated(GetTrajectory, sandbox=sandbox, **query.model_dump(exclude_unset=True))
-    found = await session.herd.connection.request(request)
-    if not found.events:
+    reply = await session.herd.connection.request(request)
+    if not reply.events:
         await session.herd.sandbox(sandbox)
-    return found
+    return reply
 
 
 @router.get("/sandboxes/{sandbox}/output")
 async def output(session: ReadSession, sandbox: Name, query: Annotated[OutputQuery, Query()]) -> Output:
     """The output of a sandbox's terminal, as far as it is still stored."""
     request = validated(GetOutput, sandbox=sandbox, **query.model_dump(exclude_unset=True))
-    found = await session.herd.connection.request(request)
-    if not found.chunks:
+    reply = await session.herd.connection.request(request)
+    if not reply.chunks:
         await session.herd.sandbox(sandbox)
-    return found
+    return reply
 
 
 @router.get("/sandboxes/{sandbox}/monitor")
@@ -131,7 +140,7 @@ async def unmute_rule(session: WorkSession, sandbox: Name, rule: Rule) -> JSONRe
 async def _change_rule(session: Session, command: MuteRule | UnmuteRule) -> JSONResponse:
     check_rule(await session.herd.monitored(command.sandbox), command.rule)
     await session.herd.connection.command(command, command.sandbox)
-    return accepted(command.sandbox, f"/sandboxes/{command.sandbox}/monitor")
+    return accepted_response(command.sandbox, f"/sandboxes/{command.sandbox}/monitor")
 
 
 @router.post("/sandboxes/{sandbox}/messages", status_code=202, response_model=Accepted)
@@ -145,10 +154,10 @@ async def send_message(session: WorkSession, sandbox: Name, body: MessageBody) -
     fields = body.model_dump(exclude_unset=True)
     command = validated(SendMessage, message=message, sandbox=sandbox, sender_id=session.caller.name, **fields)
     await session.herd.connection.command(command, sandbox)
-    return accepted(message, f"/events?source=/sandherd/message-relay/{message}")
+    return accepted_response(message, f"/events?source=/sandherd/message-relay/{message}")
 
 
-@router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_ABSENT)
+@router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_ABSENT_RESPONSE)
 async def poll_messages(_session: ReadSession, sandbox: Name) -> Response:
     """Absent: workers receive messages from the broker, each once, and acknowledge them."""
     text = "messages are delivered by the broker: polling would take them from the worker"
@@ -156,7 +165,7 @@ async def poll_messages(_session: ReadSession, sandbox: Name) -> Response:
     return problem_response(problem_of(Code.REFUSED, text, remedy=remedy), 410)
 
 
-@router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_ABSENT)
+@router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_ABSENT_RESPONSE)
 async def post_event(_session: ReadSession, sandbox: Name) -> Response:
     """Absent: workers publish events to the broker, with a credential of their own sandbox."""
     text = f"events of {sandbox} are published to the broker by its worker alone"

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from gateway.access_tokens import AccessError, PresentedCredential, credential_of, new_text
-from gateway.browser_security import cookie_in, ended_cookie, session_cookie
-from gateway.request_guard import too_often
+from gateway.access_tokens import AccessError, PresentedCredential, credential_of, new_credential_text
+from gateway.browser_security import cookie_in, deleting_cookie, session_cookie
+from gateway.request_guard import rate_refusal
 from gateway.sessions import Backend, ReadSession
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError
@@ -61,12 +61,12 @@ async def sign_in(request: Request, body: SignInBody) -> JSONResponse:
     await backend.streams.tokens.authenticate(credential)  # so that invalid ones never reach the spawner
     excess = backend.sign_ins.excess(credential.digest, time.monotonic())
     if excess:
-        raise HerdError(too_often(excess))
-    text = new_text("session", credential.project)
-    created = await own_connection(backend, credential.project).request(
+        raise HerdError(rate_refusal(excess))
+    text = new_credential_text("session", credential.project)
+    created = await gateway_connection(backend, credential.project).request(
         CreateSession(sha256=hashlib.sha256(text.encode()).hexdigest(), proof=proof)
     )
-    await end_earlier(backend, request)
+    await end_earlier_session(backend, request)
     return JSONResponse(_view(created).model_dump(mode="json"), headers={"Set-Cookie": cookie_of(created, text)})
 
 
@@ -85,13 +85,13 @@ async def sign_out(session: ReadSession) -> Response:
         text = "the request has an access token, which is not a session"
         raise HerdError.of(Code.CONFLICT, text, remedy="revoke it with `sandherd tokens revoke`")
     await session.herd.connection.request(EndSession(sha256=caller.digest))
-    return Response(status_code=204, headers={"Set-Cookie": ended_cookie()})
+    return Response(status_code=204, headers={"Set-Cookie": deleting_cookie()})
 
 
 def cookie_of(created: TokenView, text: str) -> str:
     """The value of the header `Set-Cookie` with a new session."""
-    left = math.floor((created.expires_at - datetime.now(UTC)).total_seconds())
-    return session_cookie(text, max(0, left))
+    remaining_seconds = math.floor((created.expires_at - datetime.now(UTC)).total_seconds())
+    return session_cookie(text, max(0, remaining_seconds))
 
 
 def _view(created: TokenView) -> SessionView:
@@ -99,12 +99,12 @@ def _view(created: TokenView) -> SessionView:
     return SessionView(project=created.project, name=name, role=created.role, expires_at=created.expires_at)
 
 
-async def end_earlier(backend: Backend, request: Request) -> None:
+async def end_earlier_session(backend: Backend, request: Request) -> None:
     """End the session that the browser had. If this fails, the new session is valid nevertheless."""
-    earlier = _presented_session(request)
-    if earlier is not None:
+    credential = _presented_session(request)
+    if credential is not None:
         with suppress(HerdError):
-            await own_connection(backend, earlier.project).request(EndSession(sha256=earlier.digest))
+            await gateway_connection(backend, credential.project).request(EndSession(sha256=credential.digest))
 
 
 def _presented_session(request: Request) -> PresentedCredential | None:
@@ -114,6 +114,6 @@ def _presented_session(request: Request) -> PresentedCredential | None:
     return None
 
 
-def own_connection(backend: Backend, project: str) -> Connection:
+def gateway_connection(backend: Backend, project: str) -> Connection:
     """A connection for the gateway's own requests about a project."""
     return Connection.over(backend.bus, project, issuer=f"/sandherd/gateway/{new_name('req')}")

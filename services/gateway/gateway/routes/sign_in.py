@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from gateway.access_tokens import AccessError, new_text
+from gateway.access_tokens import AccessError, new_credential_text
 from gateway.browser_security import cookie_in, session_cookie
 from gateway.oidc.flow import COOKIE, SECONDS, SignInError, SignInFlow
 from gateway.problems import problem_of, problem_response
-from gateway.routes.session import cookie_of, end_earlier, own_connection
+from gateway.routes.session import cookie_of, end_earlier_session, gateway_connection
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -49,7 +49,7 @@ async def begin_oidc(
     backend: Backend = request.app.state.backend()
     if backend.oidc is None:
         return problem_response(problem_of(Code.NOT_FOUND, "there is no OpenID provider", remedy="sign in by a token"))
-    flow = SignInFlow.begun(project, page)
+    flow = SignInFlow.begin(project, page)
     try:
         url = await backend.oidc.authorization_url(flow, request.headers.get("host", ""))
     except SignInError as error:
@@ -65,39 +65,43 @@ async def end_oidc(
     backend: Backend = request.app.state.backend()
     page = "/"
     try:
-        flow = _begun_sign_in(request, state)
+        flow = _sign_in_of_browser(request, state)
         page = flow.page
-        return await _finish(backend, request, flow, code if error is None else None, iss)
+        return await _finish_sign_in(backend, request, flow, code if error is None else None, iss)
     except SignInError as refusal:
         return _refusal(refusal, page)
 
 
-async def _finish(backend: Backend, request: Request, flow: SignInFlow, code: str | None, iss: str | None) -> Response:
+async def _finish_sign_in(
+    backend: Backend, request: Request, flow: SignInFlow, code: str | None, iss: str | None
+) -> Response:
     if backend.oidc is None:
         raise SignInError("there is no OpenID provider")
     identity = await backend.oidc.identity(flow, request.headers.get("host", ""), code=code, issuer=iss)
     roles = backend.oidc.roles(identity)
     project = flow.project or (next(iter(roles)) if len(roles) == 1 else "")
     if project not in roles:
-        return _redirect(_page(flow.page, projects=",".join(sorted(roles))), _deleted_flow_cookie())
-    text = new_text("session", project)
-    await end_earlier(backend, request)
+        return _redirect(_sign_in_page(flow.page, projects=",".join(sorted(roles))), _deleted_flow_cookie())
+    session_text = new_credential_text("session", project)
+    await end_earlier_session(backend, request)
     return _redirect(
-        flow.page, await _new_cookie(backend, project, roles[project], identity.user, text), _deleted_flow_cookie()
+        flow.page,
+        await _create_session(backend, project, roles[project], identity.user, session_text),
+        _deleted_flow_cookie(),
     )
 
 
-async def _new_cookie(backend: Backend, project: str, role: AccessRole, user: str, text: str) -> str:
-    """The cookie of a new session."""
-    digest = hashlib.sha256(text.encode()).hexdigest()
+async def _create_session(backend: Backend, project: str, role: AccessRole, user: str, session_text: str) -> str:
+    """Create a session. Returns the value of the header `Set-Cookie` for it."""
+    digest = hashlib.sha256(session_text.encode()).hexdigest()
     try:
-        created = await own_connection(backend, project).request(SignIn(sha256=digest, role=role, user=user))
+        created = await gateway_connection(backend, project).request(SignIn(sha256=digest, role=role, user=user))
     except HerdError as error:
         raise SignInError(error.problem.message) from error
-    return cookie_of(created, text)
+    return cookie_of(created, session_text)
 
 
-def _begun_sign_in(request: Request, state: str | None) -> SignInFlow:
+def _sign_in_of_browser(request: Request, state: str | None) -> SignInFlow:
     """The sign-in that this browser has begun. Raises `SignInError` if the response does not belong to it."""
     try:
         cookie = cookie_in(request.headers, COOKIE)
@@ -111,12 +115,12 @@ def _begun_sign_in(request: Request, state: str | None) -> SignInFlow:
 
 def _refusal(error: SignInError, page: str) -> Response:
     _log.warning("sign-in refused", reason=error.reason, error=str(error))
-    return _redirect(_page(page, error=error.reason), _deleted_flow_cookie())
+    return _redirect(_sign_in_page(page, error=error.reason), _deleted_flow_cookie())
 
 
-def _page(page: str, **more: str) -> str:
-    """The URL of the sign-in page, with what it shows in the fragment."""
-    return f"/sign-in#{urlencode({'next': page, **more})}"
+def _sign_in_page(page: str, **parameters: str) -> str:
+    """The URL of the sign-in page. The page reads these parameters from the fragment."""
+    return f"/sign-in#{urlencode({'next': page, **parameters})}"
 
 
 def _redirect(url: str, *cookies: str) -> Response:

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.request_models import body_of, part_of
-from gateway.routes.route_replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
+from gateway.routes.route_replies import Accepted, MatchHeader, Name, accepted_response, check_match, response_with_tag
 from gateway.sessions import ReadSession, WorkSession
 from sandherd.client import queries
 from sandherd.client.errors import HerdError, validated
@@ -27,13 +27,13 @@ from sandherd.contracts.requests.live_state import TaskFilter
 from sandherd.contracts.states import TASK_ENDED, TaskState
 
 router: Final = APIRouter(tags=["tasks"])
-_LABEL: Final = r"^[^=]+=.*$"
-_BY: Final = frozenset({"task", "cancelled_by", "requested_by", "sealed"})
+_LABEL_PATTERN: Final = r"^[^=]+=.*$"
+_FIELDS_OF_PATH_AND_CALLER: Final = frozenset({"task", "cancelled_by", "requested_by", "sealed"})
 TaskQuery: Any = part_of(
     TaskFilter,
     "TaskQuery",
     without=frozenset({"task", "labels"}),
-    label=(list[Annotated[str, Field(pattern=_LABEL)]], Field(default_factory=list, max_length=16)),
+    label=(list[Annotated[str, Field(pattern=_LABEL_PATTERN)]], Field(default_factory=list, max_length=16)),
     past=(bool, False),
 )
 
@@ -44,16 +44,16 @@ class TaskBody(TaskSpec):
     model_config = ConfigDict(defer_build=False)  # FastAPI builds the validator of a deferred model with a warning
 
 
-CancelBody: Any = body_of(CancelTask, "CancelBody", without=_BY)
+CancelBody: Any = body_of(CancelTask, "CancelBody", without=_FIELDS_OF_PATH_AND_CALLER)
 
 
 @router.get("/tasks")
 async def list_tasks(session: ReadSession, query: Annotated[TaskQuery, Query()]) -> TaskList:
     """Tasks, newest first: current ones, or those of the history with `past`."""
-    found: dict[str, Any] = query.model_dump(exclude={"label"}, exclude_unset=True)
+    filters: dict[str, Any] = query.model_dump(exclude={"label"}, exclude_unset=True)
     if query.label:
-        found["labels"] = dict(text.split("=", 1) for text in query.label)
-    page = await session.herd.tasks(**found)
+        filters["labels"] = dict(text.split("=", 1) for text in query.label)
+    page = await session.herd.tasks(**filters)
     return TaskList(tasks=page.items, next_cursor=page.next_cursor)
 
 
@@ -61,20 +61,21 @@ async def list_tasks(session: ReadSession, query: Annotated[TaskQuery, Query()])
 async def submit_task(session: WorkSession, spec: TaskBody, name: SafeName | None = None) -> JSONResponse:
     """Submit a task. Requests with the same name, or `Idempotency-Key`, submit one task."""
     task = await session.herd.submit(spec, task=name or session.name("task"), by=session.caller.name)
-    return accepted(task, f"/tasks/{task}")
+    return accepted_response(task, f"/tasks/{task}")
 
 
 @router.get("/catalogue", tags=["operation"])
 async def catalogue(session: ReadSession) -> Catalogue:
     """What tasks can use in this herd: runtimes, profiles, harnesses, limits."""
-    found = await session.herd.connection.request(ListRuntimes())
-    return found.model_copy(update={"profiles": {name: _public_profile(one) for name, one in found.profiles.items()}})
+    listed = await session.herd.connection.request(ListRuntimes())
+    profiles = {name: _public_profile(profile) for name, profile in listed.profiles.items()}
+    return listed.model_copy(update={"profiles": profiles})
 
 
 @router.get("/tasks/{task}", response_model=TaskView)
 async def get_task(request: Request, session: ReadSession, task: Name) -> Response:
     """A task in its current or final state, with an `ETag` for `If-None-Match`, and for `If-Match` of commands."""
-    return tagged(request, await session.herd.task(task))
+    return response_with_tag(request, await session.herd.task(task))
 
 
 @router.get("/tasks/{task}/submitted", response_model_exclude_defaults=True)
@@ -94,7 +95,7 @@ async def cancel_task(
     """Cancel a task that has not ended."""
     check_match(if_match, await session.herd.task(task))
     await session.herd.cancel(task, reason=_reason(body), by=session.caller.name)
-    return accepted(task, f"/tasks/{task}")
+    return accepted_response(task, f"/tasks/{task}")
 
 
 @router.post("/tasks/{task}/retry", status_code=202, response_model=Accepted)
@@ -107,7 +108,7 @@ async def retry_task(session: WorkSession, task: Name, if_match: MatchHeader = N
         raise HerdError.of(Code.CONFLICT, text, field="task", remedy="submit another task")
     command = validated(RetryTask, task=task, requested_by=session.caller.name)
     await session.herd.connection.command(command, task)
-    return accepted(task, f"/tasks/{task}")
+    return accepted_response(task, f"/tasks/{task}")
 
 
 def _public_profile(profile: Profile) -> Profile:

@@ -6,7 +6,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gateway.access_tokens import unauthorized
+from gateway.access_tokens import unauthorized_error
 from gateway.routes.route_replies import Name
 from gateway.sessions import Backend
 from gateway.webhooks import ForgeName, change_in, is_authentic, secret_of
@@ -25,7 +25,7 @@ async def receive_webhook(request: Request, forge: ForgeName, name: Name) -> Res
     body = await request.body()
     headers = {key.lower(): value for key, value in request.headers.items()}
     if not is_authentic(forge, headers, body, secret_of(backend.webhook_secrets, name), datetime.now(UTC)):
-        raise unauthorized("the webhook is not signed with the secret of this name")
+        raise unauthorized_error("the webhook is not signed with the secret of this name")
     key = backend.deliveries.key(forge, name, headers, body)
     if backend.deliveries.was_handled(key):
         return Response(status_code=204)
@@ -37,6 +37,6 @@ async def receive_webhook(request: Request, forge: ForgeName, name: Name) -> Res
     if change is None:
         return Response(status_code=204)
     connection = Connection.over(backend.bus, FLEET, issuer=f"/sandherd/gateway/webhook/{new_name('req')}")
-    found = await connection.request(change)
+    checked = await connection.request(change)
     backend.deliveries.add(key)
-    return Response(status_code=202 if found.branches else 204)
+    return Response(status_code=202 if checked.branches else 204)

@@ -6,4 +6,7 @@ import { applyTheme, storedTheme } from "./shell/theme";
 
 applyTheme(storedTheme());
 const target = document.getElementById("app");
-if (target) mount(App, { target });
+if (target) {
+  target.replaceChildren(); // the text of index.html, which stays if this script can't be loaded
+  mount(App, { target });
+}

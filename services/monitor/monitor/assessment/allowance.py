@@ -17,7 +17,7 @@ class TokenAllowance:
     def with_used(self, tokens: int, at: datetime) -> "TokenAllowance":
         """The allowance after an assessment that ended at `at`. Entries older than a day are dropped."""
         hour = at.replace(minute=0, second=0, microsecond=0)
-        recent = {one: count for one, count in self.used.items() if hour - one < DAY}
+        recent = {earlier: count for earlier, count in self.used.items() if hour - earlier < DAY}
         return TokenAllowance(recent | {hour: recent.get(hour, 0) + tokens})
 
     def is_spent(self, limit: int, now: datetime) -> bool:

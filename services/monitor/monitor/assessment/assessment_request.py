@@ -26,6 +26,7 @@ MAX_TEXT: Final = 300
 MAX_REQUEST: Final = 2000
 """Maximum characters of the task's text and of each message of a user."""
 MAX_REQUESTS: Final = 5
+"""Maximum number of requests: the task's text, and messages of users."""
 QUESTIONS: Final = {
     "no_progress": "Does the agent make progress with what it was asked for, or does it repeat itself without effect?",
     "drift": "Does the agent still work on what it was asked for, or on something else?",
@@ -87,7 +88,7 @@ def case_of(
     through = 0
     for event in action_events:
         through = max(through, event.sequence)
-        if (text := _record(event.data)) is not None:
+        if (text := _action_line(event.data)) is not None:
             records.append(ActionLine(text, event.id))
     return AssessmentCase(rule, summary, _first_and_last(requests), tuple(records[-MAX_RECORDS:]), through)
 
@@ -106,9 +107,9 @@ def _first_and_last(requests: Sequence[str]) -> tuple[str, ...]:
     return tuple(requests) if len(requests) <= MAX_REQUESTS else (requests[0], *requests[1 - MAX_REQUESTS :])
 
 
-def _record(data: EventData) -> str | None:
+def _action_line(data: EventData) -> str | None:
     if isinstance(data, AgentToolUse):
-        return f"calls {_quote(data.tool, 80)} with {_quote(_compact(data.input), MAX_TEXT)}"
+        return f"calls {_quote(data.tool, 80)} with {_quote(_compact_json(data.input), MAX_TEXT)}"
     if isinstance(data, AgentFileEdited):
         return f"file {data.change_type}: {_quote(data.file_path, MAX_TEXT)} +{data.lines_added} -{data.lines_removed}"
     return _end_record(data) if isinstance(data, AgentToolCompleted | AgentToolResult) else None
@@ -119,11 +120,11 @@ def _end_record(data: CallEnd) -> str | None:
     if data.outcome is None and data.check_passed is None:
         return None
     status = "" if data.exit_code is None else f", exit status {data.exit_code}"
-    passed = {True: ", the check passed", False: ", the check failed", None: ""}[data.check_passed]
-    return f"the call ended: {data.outcome or 'unknown'}{status}{passed}"
+    check_text = {True: ", the check passed", False: ", the check failed", None: ""}[data.check_passed]
+    return f"the call ended: {data.outcome or 'unknown'}{status}{check_text}"
 
 
-def _compact(value: Any) -> str:
+def _compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str)
 
 
@@ -132,5 +133,5 @@ def _quote(text: str, limit: int) -> str:
 
     It has no line breaks, so that it can imitate neither a record nor the prompt.
     """
-    shown = text if len(text) <= limit else f"{text[: limit - 1]}…"
-    return json.dumps(shown, ensure_ascii=True)
+    limited = text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return json.dumps(limited, ensure_ascii=True)

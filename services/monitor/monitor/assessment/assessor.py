@@ -36,9 +36,10 @@ _MAX_REQUESTS: Final = 100
 """Maximum number of events with the task's text or a message of a user that are read: the first ones."""
 _MAX_ACTIONS: Final = 3 * MAX_RECORDS
 """Maximum number of other events that are read: the last ones. Some of them become no record."""
-_MAX_ATTEMPTS: Final = 10
+_MAX_READS: Final = 10
 _RETRY_SECONDS: Final = 0.5
-_NO_HISTORY: Final = (
+"""Seconds between two reads, while the history lacks the last event of the pattern."""
+_HISTORY_ERRORS: Final = (
     *(NoResponderError, RefusedError, RequestTimeoutError),
     *(nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError, ValidationError),
 )
@@ -52,7 +53,7 @@ class Suspicion:
     key: Key
     pattern: Pattern
     at: datetime
-    """When it was found."""
+    """When the pattern was found."""
     after: int = 0
     """The source sequence of the last event of the agent that an earlier verdict was based on; 0 if there is none."""
 
@@ -95,37 +96,37 @@ class Assessor:
 
     async def _assess(self, suspicion: Suspicion) -> Assessment:
         try:
-            case = await self._case(suspicion)
-        except _NO_HISTORY as error:
+            case = await self._load_case(suspicion)
+        except _HISTORY_ERRORS as error:
             _log.warning("events for the assessment unavailable", sandbox=suspicion.key[1], error=type(error).__name__)
             return Assessment(None, failure="no_history")
         return await assessment_of(self._model, case)
 
-    async def _case(self, suspicion: Suspicion) -> AssessmentCase:
+    async def _load_case(self, suspicion: Suspicion) -> AssessmentCase:
         """The requests to the agent, and its events since the last verdict.
 
         Events that were assessed before are not read again.
         """
-        actions = await self._actions(suspicion)
-        requests = await self._events(suspicion, REQUEST_EVENTS, limit=_MAX_REQUESTS)
+        actions = await self._load_actions(suspicion)
+        requests = await self._load_events(suspicion, REQUEST_EVENTS, limit=_MAX_REQUESTS)
         return case_of(suspicion.pattern.rule, suspicion.pattern.summary, requests, actions)
 
-    async def _actions(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
+    async def _load_actions(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
         """The agent's actions, once the history has the last event of the pattern.
 
-        event-ingest stores events with a delay. After `_MAX_ATTEMPTS` reads the actions so far are returned.
+        event-ingest stores events with a delay. After `_MAX_READS` reads the actions so far are returned.
         """
-        found: list[Envelope[EventData]] = []
-        for _ in range(_MAX_ATTEMPTS):
-            found = await self._events(
+        actions: list[Envelope[EventData]] = []
+        for _ in range(_MAX_READS):
+            actions = await self._load_events(
                 suspicion, ACTION_EVENTS, limit=_MAX_ACTIONS, after_sequence=suspicion.after, newest_first=True
             )
-            if not suspicion.pattern.evidence or suspicion.pattern.evidence[-1] in {event.id for event in found}:
+            if not suspicion.pattern.evidence or suspicion.pattern.evidence[-1] in {event.id for event in actions}:
                 break
             await asyncio.sleep(_RETRY_SECONDS)
-        return found
+        return actions
 
-    async def _events(
+    async def _load_events(
         self, suspicion: Suspicion, kinds: Iterable[type[EventData]], **filters: Any
     ) -> list[Envelope[EventData]]:
         """Events of the agent, oldest first."""
@@ -133,7 +134,7 @@ class Assessor:
         request = ListEvents(sandbox=sandbox, types=[kind.type for kind in kinds], **filters)
         page = await self._bus.ask(request, project)
         stored = sorted(page.events, key=lambda event: event.stream_sequence)
-        return [event for one in stored if (event := _read_event(one)) is not None]
+        return [event for entry in stored if (event := _read_event(entry)) is not None]
 
 
 def _read_event(stored_event: StoredEvent) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from monitor.assessment.assessment_request import INSTRUCTIONS, AssessmentCase
-from monitor.assessment.model_reply import Assessment, Failure, ModelAnswer, assessed
+from monitor.assessment.model_reply import Assessment, Failure, ModelAnswer, validated_assessment
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -19,7 +19,7 @@ PROVIDERS: Final = ("anthropic", "openai")
 
 
 class AssessorMissingError(Exception):
-    """A model is configured, but its client packages are not installed. The message says how to install them."""
+    """A model is configured, but its client packages are not installed. The message states how to install them."""
 
 
 def client_for(name: str, key: SecretStr | None, base_url: str | None) -> "Model[Any]":
@@ -54,13 +54,13 @@ async def assessment_of(model: "Model[Any]", case: AssessmentCase) -> Assessment
     agent = Agent(model, output_type=ModelAnswer, instructions=INSTRUCTIONS, retries=1)
     limits = UsageLimits(request_limit=2)
     try:
-        async with asyncio.timeout(TIMEOUT), model:  # assessments are rare, so each has a connection of its own
+        async with asyncio.timeout(TIMEOUT), model:  # assessments are rare, so each uses a new connection
             result = await agent.run(
                 case.prompt(), usage_limits=limits, model_settings={"max_tokens": MAX_OUTPUT_TOKENS, "temperature": 0.0}
             )
     except Exception as error:  # noqa: BLE001  # the clients of vendors raise errors of many kinds; each means no verdict
         return Assessment(None, failure=failure_of(error))
-    return assessed(result.output, case, result.usage.total_tokens)
+    return validated_assessment(result.output, case, result.usage.total_tokens)
 
 
 def failure_of(error: Exception) -> Failure:

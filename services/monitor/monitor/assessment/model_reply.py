@@ -35,11 +35,11 @@ class Assessment:
     """The source sequence of the last event that the verdict is based on."""
 
 
-def assessed(answer: ModelAnswer, case: AssessmentCase, tokens: int) -> Assessment:
+def validated_assessment(answer: ModelAnswer, case: AssessmentCase, tokens: int) -> Assessment:
     """The answer as an assessment. Without evidence, or with a record that does not exist, there is no verdict."""
     numbers = dict.fromkeys(answer.evidence)
-    exist = all(1 <= number <= len(case.records) for number in numbers)
-    if not exist or (not numbers and answer.verdict != "unsure"):
+    all_exist = all(1 <= number <= len(case.records) for number in numbers)
+    if not all_exist or (not numbers and answer.verdict != "unsure"):
         return Assessment(None, failure="no_evidence", tokens=tokens)
     evidence = tuple(case.records[number - 1].event for number in numbers)
     return Assessment(answer.verdict, evidence, tokens=tokens, through=case.through)

@@ -8,8 +8,8 @@ from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.records import SandboxSummary, SummaryState
 
-ADVANCING: Final = frozenset({"running", "waiting"})
-"""The states in which wall time passes."""
+WALL_TIME_STATES: Final = frozenset({"running", "waiting"})
+"""The states of a sandbox in which wall time is charged."""
 
 
 class UsedByKind(NamedTuple):
@@ -22,7 +22,7 @@ class UsedByKind(NamedTuple):
 
     def plus(self, other: "UsedByKind") -> "UsedByKind":
         """The sum of each kind, at most `MAX_WHOLE`, the largest number that a contract permits."""
-        return UsedByKind(*(min(MAX_WHOLE, mine + more) for mine, more in zip(self, other, strict=True)))
+        return UsedByKind(*(min(MAX_WHOLE, own + added) for own, added in zip(self, other, strict=True)))
 
     def greatest(self, other: "UsedByKind") -> "UsedByKind":
         """The greater amount of each kind."""
@@ -30,7 +30,7 @@ class UsedByKind(NamedTuple):
 
     def beyond(self, other: "UsedByKind") -> "UsedByKind":
         """The amount of each kind by which this exceeds `other`; 0 if it does not."""
-        return UsedByKind(*(max(0, mine - less) for mine, less in zip(self, other, strict=True)))
+        return UsedByKind(*(max(0, own - subtracted) for own, subtracted in zip(self, other, strict=True)))
 
 
 NOTHING: Final = UsedByKind()
@@ -58,9 +58,11 @@ class SandboxUse:
     @classmethod
     def of(cls, summary: SandboxSummary) -> "SandboxUse":
         """The usage that a summary states."""
-        spent = summary.spending
-        used = NOTHING.plus(UsedByKind(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds)))
-        complete = spent.unmetered_turns == 0 and spent.implausible == 0
+        spending = summary.spending
+        used = NOTHING.plus(
+            UsedByKind(spending.cost_micro_usd, spending.tokens, summary.turns, int(spending.wall_seconds))
+        )
+        complete = spending.unmetered_turns == 0 and spending.implausible == 0
         unused = summary.turns == 0 and summary.state not in {"finished", "ended"}
         return cls(
             summary.project,
@@ -72,8 +74,8 @@ class SandboxUse:
             summary.updated_at,
             summary.sequence,
             summary.budget,
-            metered=unused or (spent.metered and complete),
-            priced=unused or (spent.priced and complete),
+            metered=unused or (spending.metered and complete),
+            priced=unused or (spending.priced and complete),
         )
 
     @property
@@ -83,7 +85,7 @@ class SandboxUse:
 
     def used_at(self, now: datetime) -> UsedByKind:
         """The usage at `now`. Wall time passes without events."""
-        if self.state not in ADVANCING:
+        if self.state not in WALL_TIME_STATES:
             return self.used
         passed = max(0, int((now - self.updated_at).total_seconds()))
         return self.used.plus(UsedByKind(wall_time=passed))

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from monitor.budgets.amounts import SandboxUse, UsedByKind
-from monitor.budgets.budget_ledger import DAY_HOURS, MONTH_HOURS, ReachedLimit, TaskLedger, used_by, used_since
+from monitor.budgets.budget_ledger import DAY_HOURS, MONTH_HOURS, ReachedLimit, TaskLedger, usage_of_task, used_since
 from sandherd.contracts.budgets import (
     FIELDS,
     BudgetKind,
@@ -23,8 +23,8 @@ from sandherd.contracts.requests import BudgetLine
 WARNED: Final = "warned"
 EXCEEDED: Final = "exceeded"
 _LEVELS: Final = {WARNED: (80, 70), EXCEEDED: (100, 100)}
-"""The percentage of a limit from which a mark is set, and that below which it is removed. A mark is removed because the
-usage in a rolling window may fall, and reach the limit again."""
+"""The percentage of a limit from which a mark is set, and the percentage below which it is removed. A mark is removed
+because the usage in a rolling window may fall, and reach the limit again."""
 REPEAT_STOP: Final = 30.0
 """Seconds after which the end of a sandbox that has not ended is requested again."""
 _WINDOWS: Final[tuple[tuple[BudgetWindow, int], ...]] = (("day", DAY_HOURS), ("month", MONTH_HOURS))
@@ -56,10 +56,10 @@ class BudgetLimit:
 
 def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], defaults: BudgetLimits) -> Iterator[BudgetLimit]:
     """The limits of a task: its own limits, or else `defaults`, plus its grants."""
-    used = used_by(ledger)
+    used = usage_of_task(ledger)
     for kind in FIELDS:
-        own = ledger.budget.of(kind) if ledger.budget else None
-        base = defaults.of(kind) if own is None else own
+        task_limit = ledger.budget.of(kind) if ledger.budget else None
+        base = defaults.of(kind) if task_limit is None else task_limit
         granted = getattr(ledger.granted, kind)
         limit = None if base is None else min(MAX_WHOLE, base + granted)
         metered = is_metered(kind, uses)
@@ -71,18 +71,18 @@ def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], defaults: B
 def limits_of_windows(
     project: str | None,
     hours: Mapping[int, UsedByKind],
-    chosen: Iterable[WindowLimits],
+    by_precedence: Iterable[WindowLimits],
     now: datetime,
     uses: Collection[SandboxUse] = (),
 ) -> Iterator[BudgetLimit]:
-    """The limits of a project, or of the herd. For each kind, the first of `chosen` that has a limit counts."""
+    """The limits of a project, or of the herd. For each kind, the first limit in `by_precedence` counts."""
     scope: BudgetScope = "herd" if project is None else "project"
-    wanted = list(chosen)
+    window_limits = list(by_precedence)
     for window, count in _WINDOWS:
         used = used_since(hours, now, count)
         for kind in FIELDS:
-            found = (getattr(one, window).of(kind) for one in wanted)
-            limit = next((limit for limit in found if limit is not None), None)
+            limits = (getattr(candidate, window).of(kind) for candidate in window_limits)
+            limit = next((limit for limit in limits if limit is not None), None)
             metered = is_metered(kind, uses)
             yield BudgetLimit(scope, project, None, window, kind, limit, getattr(used, kind), metered=metered)
 
@@ -94,7 +94,7 @@ def is_metered(kind: BudgetKind, uses: Iterable[SandboxUse]) -> bool:
     return kind != "tokens" or all(use.metered for use in uses)
 
 
-def marked(
+def updated_marks(
     marks: Mapping[str, ReachedLimit], limits: Iterable[BudgetLimit], now: datetime
 ) -> Mapping[str, ReachedLimit]:
     """The marks for the current usage; the same object if nothing changes.
@@ -103,26 +103,28 @@ def marked(
     window has moved. If the limit is reached again, a new mark is set. A limit whose usage goes from below the warning
     to exceeded causes no warning.
     """
-    found: dict[str, ReachedLimit] = {}
+    updated: dict[str, ReachedLimit] = {}
     for limit in limits:
-        exceeded, warned = _mark(marks, limit, EXCEEDED, now), _mark(marks, limit, WARNED, now)
+        exceeded, warned = _updated_mark(marks, limit, EXCEEDED, now), _updated_mark(marks, limit, WARNED, now)
         if exceeded is not None:
-            found[f"{limit.name}.{EXCEEDED}"] = exceeded
+            updated[f"{limit.name}.{EXCEEDED}"] = exceeded
             warned = warned and warned.model_copy(update={"published": True})
         if warned is not None:
-            found[f"{limit.name}.{WARNED}"] = warned
-    return marks if found == marks else found
+            updated[f"{limit.name}.{WARNED}"] = warned
+    return marks if updated == marks else updated
 
 
-def _mark(marks: Mapping[str, ReachedLimit], limit: BudgetLimit, level: str, now: datetime) -> ReachedLimit | None:
-    percent, cleared = _LEVELS[level]
-    before = marks.get(f"{limit.name}.{level}")
-    if before is not None and before.limit == limit.limit and limit.reaches(cleared):
-        return before
+def _updated_mark(
+    marks: Mapping[str, ReachedLimit], limit: BudgetLimit, level: str, now: datetime
+) -> ReachedLimit | None:
+    percent, removal_percent = _LEVELS[level]
+    existing = marks.get(f"{limit.name}.{level}")
+    if existing is not None and existing.limit == limit.limit and limit.reaches(removal_percent):
+        return existing
     if limit.limit is None or not limit.reaches(percent):
         return None
-    if before is not None and level == EXCEEDED:
-        return before.model_copy(update={"limit": limit.limit})  # the limit was changed, and is still exceeded
+    if existing is not None and level == EXCEEDED:
+        return existing.model_copy(update={"limit": limit.limit})  # the limit was changed, and is still exceeded
     return ReachedLimit(at=now, limit=limit.limit, used=limit.used)
 
 
@@ -133,22 +135,22 @@ def exceeded_since(marks: Mapping[str, ReachedLimit]) -> datetime | None:
 
 def previous_stops(use: SandboxUse, since: datetime, grace: float, now: datetime) -> int | None:
     """The number of times that the end of a sandbox was requested before, if it is due now; else None."""
-    waited = (now - max(since, use.started_at)).total_seconds() - grace
-    return int(waited / REPEAT_STOP) if waited >= 0 else None
+    overdue_seconds = (now - max(since, use.started_at)).total_seconds() - grace
+    return int(overdue_seconds / REPEAT_STOP) if overdue_seconds >= 0 else None
 
 
 def block_of(limits: Iterable[BudgetLimit]) -> str | None:
-    """The reason for which no task may begin, as text; None if tasks may begin."""
-    found = next((limit for limit in limits if limit.reaches(100)), None)
-    return None if found is None else text_of(found)
+    """The reason why no task may begin, as text; None if tasks may begin."""
+    reached = next((limit for limit in limits if limit.reaches(100)), None)
+    return None if reached is None else text_of(reached)
 
 
 def text_of(limit: BudgetLimit) -> str:
     """A limit and its usage, in a sentence."""
-    who = {"herd": "the herd", "project": f"project {limit.project}", "task": "this task"}[limit.scope]
+    owner = {"herd": "the herd", "project": f"project {limit.project}", "task": "this task"}[limit.scope]
     window = "" if limit.window == "total" else f" of a {limit.window}"
     return (
-        f"{who} has used {amount_text(limit.kind, limit.used)} of {amount_text(limit.kind, limit.limit or 0)}{window}"
+        f"{owner} has used {amount_text(limit.kind, limit.used)} of {amount_text(limit.kind, limit.limit or 0)}{window}"
     )
 
 

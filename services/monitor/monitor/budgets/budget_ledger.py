@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from monitor.budgets.amounts import ADVANCING, NOTHING, SandboxUse, UsedByKind
+from monitor.budgets.amounts import NOTHING, WALL_TIME_STATES, SandboxUse, UsedByKind
 from sandherd.contracts.budgets import BudgetLimits, WindowLimits
 from sandherd.contracts.names import FLEET, SafeName
 from sandherd.contracts.records import SummaryState
@@ -104,6 +104,7 @@ class TaskLedger(BaseModel):
 
 
 BLOCKS_KEY: Final = f"{FLEET}.blocked"
+"""The key of the record of projects in which no task may begin."""
 
 
 def task_key(project: str, task: str) -> str:
@@ -111,35 +112,35 @@ def task_key(project: str, task: str) -> str:
     return f"{project}.task.{task}"
 
 
-def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) -> ProjectLedger:
+def with_charges(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) -> ProjectLedger:
     """The ledger after charging these sandboxes of the project; the same object if nothing changes."""
     hours, charges = dict(ledger.hours), dict(ledger.charged)
     for use in uses:
-        before = charges.get(use.sandbox)
-        if before is None and use.state == "ended" and use.sequence <= ledger.closed_through:
+        charge = charges.get(use.sandbox)
+        if charge is None and use.state == "ended" and use.sequence <= ledger.closed_through:
             continue
-        known = before.used if before else NOTHING
-        used = use.used_at(now).greatest(known)
-        ended = ((before.ended if before else 0) or int(now.timestamp())) if use.state == "ended" else 0
-        if before and not _is_chargeable(use.state, used.beyond(known)) and ended == before.ended:
+        charged_usage = charge.used if charge else NOTHING
+        used = use.used_at(now).greatest(charged_usage)
+        ended = ((charge.ended if charge else 0) or int(now.timestamp())) if use.state == "ended" else 0
+        if charge and not _is_chargeable(use.state, used.beyond(charged_usage)) and ended == charge.ended:
             continue
         hour = _hour_of(use, now)
-        hours[hour] = hours.get(hour, NOTHING).plus(used.beyond(known))
+        hours[hour] = hours.get(hour, NOTHING).plus(used.beyond(charged_usage))
         charges[use.sandbox] = SandboxCharge(used, use.sequence, ended)
     return _prune(ledger, hours, charges, now)
 
 
-def _is_chargeable(state: SummaryState, more: UsedByKind) -> bool:
+def _is_chargeable(state: SummaryState, increase: UsedByKind) -> bool:
     """Whether a difference is large enough to be charged now.
 
     To charge each second of wall time would need too many writes.
     """
-    return any(more[:3]) or more.wall_time >= (WALL_STEP if state in ADVANCING else 1)
+    return any(increase[:3]) or increase.wall_time >= (WALL_STEP if state in WALL_TIME_STATES else 1)
 
 
 def _hour_of(use: SandboxUse, now: datetime) -> int:
     """The hour to which usage is charged: the current one while wall time passes, else the hour of the last event."""
-    at = now if use.state in ADVANCING else min(now, use.updated_at)
+    at = now if use.state in WALL_TIME_STATES else min(now, use.updated_at)
     return int(at.timestamp()) // HOUR
 
 
@@ -151,18 +152,18 @@ def _prune(
     closed = closed_charges(charges, now)
     if recent == ledger.hours and charges == ledger.charged and not closed:
         return ledger
-    through = max((charges[name].sequence for name in closed), default=0)
-    left = {name: charge for name, charge in charges.items() if name not in closed}
-    update = {"hours": recent, "charged": left, "closed_through": max(ledger.closed_through, through)}
+    last_sequence = max((charges[name].sequence for name in closed), default=0)
+    remaining = {name: charge for name, charge in charges.items() if name not in closed}
+    update = {"hours": recent, "charged": remaining, "closed_through": max(ledger.closed_through, last_sequence)}
     return ledger.model_copy(update=update)
 
 
 def closed_charges(charges: Mapping[str, SandboxCharge], now: datetime) -> frozenset[str]:
     """The ended sandboxes whose charges need not be stored any more."""
     ended = sorted((charge.ended, name) for name, charge in charges.items() if charge.ended)
-    limit = now.timestamp() - CHARGED_FOR
+    oldest = now.timestamp() - CHARGED_FOR
     excess = max(0, len(ended) - MAX_CHARGED)
-    return frozenset(name for place, (at, name) in enumerate(ended) if at < limit or place < excess)
+    return frozenset(name for position, (at, name) in enumerate(ended) if at < oldest or position < excess)
 
 
 def used_since(hours: Mapping[int, UsedByKind], now: datetime, count: int) -> UsedByKind:
@@ -175,7 +176,7 @@ def used_since(hours: Mapping[int, UsedByKind], now: datetime, count: int) -> Us
     return total
 
 
-def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
+def hourly_totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
     """The usage of all projects together, by hour."""
     hours: dict[int, UsedByKind] = {}
     for ledger in ledgers:
@@ -184,7 +185,7 @@ def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
     return hours
 
 
-def with_uses(
+def with_usage(
     ledger: TaskLedger, uses: Collection[SandboxUse], now: datetime, charges: Mapping[str, SandboxCharge] = _NO_CHARGES
 ) -> TaskLedger:
     """The ledger with the current usage of the task's sandboxes: at least the amounts that their project was charged.
@@ -194,13 +195,13 @@ def with_uses(
     sandboxes = dict(ledger.sandboxes)
     for use in uses:
         charge = charges.get(use.sandbox)
-        known = sandboxes.get(use.sandbox, NOTHING).greatest(charge.used if charge else NOTHING)
-        sandboxes[use.sandbox] = use.used_at(now).greatest(known)
+        known_usage = sandboxes.get(use.sandbox, NOTHING).greatest(charge.used if charge else NOTHING)
+        sandboxes[use.sandbox] = use.used_at(now).greatest(known_usage)
     budget = next((use.budget for use in uses if use.budget is not None), ledger.budget)
     return ledger.model_copy(update={"sandboxes": sandboxes, "budget": budget})
 
 
-def used_by(ledger: TaskLedger) -> UsedByKind:
+def usage_of_task(ledger: TaskLedger) -> UsedByKind:
     """The usage of all attempts of a task."""
     total = NOTHING
     for used in ledger.sandboxes.values():
@@ -208,9 +209,9 @@ def used_by(ledger: TaskLedger) -> UsedByKind:
     return total
 
 
-def with_grant(ledger: TaskLedger, name: str, more: BudgetLimits) -> TaskLedger:
+def with_grant(ledger: TaskLedger, name: str, grant: BudgetLimits) -> TaskLedger:
     """The ledger with a grant; the same object if it has that grant already."""
     if name in ledger.grants:
         return ledger
-    amounts = UsedByKind(more.cost_micro_usd or 0, more.tokens or 0, more.turns or 0, more.wall_seconds or 0)
+    amounts = UsedByKind(grant.cost_micro_usd or 0, grant.tokens or 0, grant.turns or 0, grant.wall_seconds or 0)
     return ledger.model_copy(update={"granted": ledger.granted.plus(amounts), "grants": (*ledger.grants, name)})

@@ -29,18 +29,18 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 SENDER: Final = BUDGETS
-_MAX_SENT: Final = 20_000
+_MAX_SENT_COMMANDS: Final = 20_000
 _log: Final = logs.get("budgets")
 
 
 class BudgetMessages:
-    """Publishes these messages. `grace` is the time in seconds that an agent has to end its work."""
+    """Publishes the messages about budgets. `grace` is the time that an agent has to end its work, in seconds."""
 
     def __init__(self, bus: Bus, meters: Meters, grace: float) -> None:
         self._bus = bus
         self._meters = meters
         self._grace = grace
-        self._sent: dict[UUID, None] = {}
+        self._sent_commands: dict[UUID, None] = {}
         """The ids of commands that were sent, so that they are not sent again in each pass."""
 
     async def publish_reached(
@@ -62,8 +62,8 @@ class BudgetMessages:
         latest = max(uses, key=lambda use: (use.started_at, use.sandbox), default=None)
         entity = latest.sandbox if latest else FLEET
         id = self._bus.ids.derive(mark.at, data.type, limit.scope, limit.project, limit.task, name, mark.limit)
-        about = {"project": limit.project or FLEET, "subject": entity, "taskid": limit.task}
-        await self._event(data, id, mark.at, about)
+        attributes = {"project": limit.project or FLEET, "subject": entity, "taskid": limit.task}
+        await self._publish_event(data, id, mark.at, attributes)
         level = "exceeded" if kind is MonitorBudgetExceeded else "warned"
         self._meters.count("sandherd_budget_crossings_total", scope=limit.scope, level=level)
         _log.info("budget reached", scope=limit.scope, project=limit.project, task=limit.task, limit=name)
@@ -72,14 +72,14 @@ class BudgetMessages:
         """Publish a grant."""
         data = MonitorBudgetGranted(grant=request.grant, more=request.more, granted_by=request.granted_by)
         id = self._bus.ids.derive(at, data.type, project, request.task, request.grant)
-        await self._event(data, id, at, {"project": project, "subject": entity, "taskid": request.task})
+        await self._publish_event(data, id, at, {"project": project, "subject": entity, "taskid": request.task})
 
     async def stop(self, use: SandboxUse, limit: BudgetLimit, mark: ReachedLimit, now: datetime) -> None:
         """Request an agent to end its work; after the time for that, command the end of its sandbox."""
-        times = budget_decisions.previous_stops(use, mark.at, self._grace, now)
-        if times is not None:
+        earlier_requests = budget_decisions.previous_stops(use, mark.at, self._grace, now)
+        if earlier_requests is not None:
             data = TerminateSandbox(sandbox=use.sandbox, reason=ErrorType.BUDGET_EXCEEDED)
-            if await self._command(use, data, mark.at, limit.name, times) and times == 0:
+            if await self._publish_command(use, data, mark.at, limit.name, earlier_requests) and earlier_requests == 0:
                 self._meters.count("sandherd_budget_stops_total", scope=limit.scope)
                 _log.info("budget exceeded, ending sandbox", project=use.project, sandbox=use.sandbox)
             return
@@ -93,10 +93,10 @@ class BudgetMessages:
             correlation_id=str(id),
             expires_seconds=max(60, int(self._grace)),
         )
-        await self._command(use, message, mark.at, limit.name, mark.limit)
+        await self._publish_command(use, message, mark.at, limit.name, mark.limit)
 
-    async def _event(self, data: MonitorEvent, id: UUID, at: datetime, about: Mapping[str, Any]) -> None:
-        """Publish an event with a source of its own, so that a replica that repeats it uses the same sequence."""
+    async def _publish_event(self, data: MonitorEvent, id: UUID, at: datetime, attributes: Mapping[str, Any]) -> None:
+        """Publish an event with a separate source, so that a replica that repeats it uses the same sequence."""
         event: Envelope[MonitorEvent] = wrap(
             data,
             data.type,
@@ -104,15 +104,15 @@ class BudgetMessages:
             source=f"/sandherd/monitor/budgets/{id.hex}",
             sequence=1,
             time=at,
-            sandboxid=None if about["subject"] == FLEET else about["subject"],
-            **about,
+            sandboxid=None if attributes["subject"] == FLEET else attributes["subject"],
+            **attributes,
         )
         await self._bus.publish_event(event)
 
-    async def _command(self, use: SandboxUse, data: Command, at: datetime, *facts: object) -> bool:
+    async def _publish_command(self, use: SandboxUse, data: Command, at: datetime, *id_parts: object) -> bool:
         """Publish a command once. Returns whether it was published now."""
-        id = self._bus.ids.derive(at, data.type, use.project, use.sandbox, SENDER, *facts)
-        if id in self._sent:
+        id = self._bus.ids.derive(at, data.type, use.project, use.sandbox, SENDER, *id_parts)
+        if id in self._sent_commands:
             return False
         command: Envelope[Command] = wrap(
             data,
@@ -127,12 +127,12 @@ class BudgetMessages:
             sandboxid=use.sandbox,
         )
         await self._bus.publish_command(command)
-        self._sent[id] = None
-        while len(self._sent) > _MAX_SENT:
-            del self._sent[next(iter(self._sent))]
+        self._sent_commands[id] = None
+        while len(self._sent_commands) > _MAX_SENT_COMMANDS:
+            del self._sent_commands[next(iter(self._sent_commands))]
         return True
 
 
 def limit_at(limit: BudgetLimit, mark: ReachedLimit) -> BudgetLimit:
-    """The limit as it was when it was reached: the text of a repeated message has to be the same."""
+    """The limit as it was when it was reached, because the text of a repeated message has to be the same."""
     return BudgetLimit(limit.scope, limit.project, limit.task, limit.window, limit.kind, mark.limit, mark.used)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from monitor.budgets import budget_decisions
 from monitor.budgets.amounts import SandboxUse
 from monitor.budgets.budget_decisions import BudgetLimit
-from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, task_key, totals, with_uses
+from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, hourly_totals, task_key, with_usage
 from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import BudgetBlocks, SandboxSummary
@@ -32,7 +32,7 @@ class StoredLedger(Generic[LedgerT]):
 
 
 class BudgetState:
-    """The newest known state of both buckets."""
+    """The newest known contents of two buckets: the summaries of sandboxes, and the ledgers."""
 
     def __init__(self, budgets: HerdBudgets) -> None:
         self._budgets = budgets
@@ -60,9 +60,9 @@ class BudgetState:
             self.unreadable.add(key)
             return
         self.unreadable.discard(key)
-        known = self.uses.setdefault(project, {}).get(sandbox)
-        if known is None or use.sequence >= known.sequence:
-            used = use.used.greatest(known.used) if known else use.used
+        previous = self.uses.setdefault(project, {}).get(sandbox)
+        if previous is None or use.sequence >= previous.sequence:
+            used = use.used.greatest(previous.used) if previous else use.used
             self.uses[project][sandbox] = replace(use, used=used)
             if use.task is not None:
                 self._by_task.setdefault(task_key(project, use.task), set()).add(sandbox)
@@ -70,6 +70,7 @@ class BudgetState:
     def change_ledger(self, key: str, value: bytes | None, revision: int) -> None:
         """Apply an entry of the bucket with ledgers that was written or deleted."""
         try:
+            # A deleted entry is read as an empty one.
             self._change_ledger(key, value or b"{}", revision, deleted=value is None)
             self.unreadable.discard(key)
         except ValidationError:
@@ -94,9 +95,9 @@ class BudgetState:
         self.unreadable.discard(f"{project}.{sandbox}")
         use = self.uses.get(project, {}).pop(sandbox, None)
         if use is not None and use.task is not None:
-            names = self._by_task.get(task_key(project, use.task), set())
-            names.discard(sandbox)
-            if not names:
+            sandboxes = self._by_task.get(task_key(project, use.task), set())
+            sandboxes.discard(sandbox)
+            if not sandboxes:
                 self._by_task.pop(task_key(project, use.task), None)
 
     def drop_old(self, now: datetime) -> None:
@@ -108,7 +109,7 @@ class BudgetState:
 
     # --- queries -------------------------------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
+    def project_names(self) -> list[str]:
         """The projects with a sandbox or a ledger."""
         return sorted({*self.uses, *self.projects} - {FLEET})
 
@@ -131,15 +132,15 @@ class BudgetState:
 
     def task(self, project: str, task: str, now: datetime) -> StoredLedger[TaskLedger]:
         """The ledger of a task with the usage of its sandboxes at `now`."""
-        held = self.tasks.get(task_key(project, task)) or StoredLedger(TaskLedger(project=project, task=task))
+        stored = self.tasks.get(task_key(project, task)) or StoredLedger(TaskLedger(project=project, task=task))
         charges = self.project(project).value.charged
-        return StoredLedger(with_uses(held.value, self.uses_of(project, task), now, charges), held.revision)
+        return StoredLedger(with_usage(stored.value, self.uses_of(project, task), now, charges), stored.revision)
 
     def known_tasks(self) -> Iterator[tuple[str, str]]:
         """The tasks with a known sandbox or a ledger, each as project and name."""
-        known = {task_key(use.project, use.task): (use.project, use.task) for use in self.uses_of(None) if use.task}
-        known |= {key: (held.value.project, held.value.task) for key, held in self.tasks.items()}
-        yield from known.values()
+        tasks = {task_key(use.project, use.task): (use.project, use.task) for use in self.uses_of(None) if use.task}
+        tasks |= {key: (stored.value.project, stored.value.task) for key, stored in self.tasks.items()}
+        yield from tasks.values()
 
     def limits_of_task(self, ledger: TaskLedger) -> list[BudgetLimit]:
         """The limits of a task."""
@@ -148,22 +149,22 @@ class BudgetState:
 
     def limits_of_project(self, ledger: ProjectLedger, now: datetime) -> list[BudgetLimit]:
         """The limits of a project."""
-        chosen = (ledger.limits, self._budgets.project)
+        by_precedence = (ledger.limits, self._budgets.project)
         uses: Collection[SandboxUse] = self.uses_of(ledger.project)
         return self._with_metering(
-            ledger, budget_decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses)
+            ledger, budget_decisions.limits_of_windows(ledger.project, ledger.hours, by_precedence, now, uses)
         )
 
     def _with_metering(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[BudgetLimit]) -> list[BudgetLimit]:
-        """The limits; unmetered if the ledger can't be read, because the actual usage is higher than the known one."""
+        """The limits; unmetered if the ledger can't be read, because the actual usage may exceed the known one."""
         return list(limits) if self.is_readable(ledger) else [replace(limit, metered=False) for limit in limits]
 
     def limits_of_herd(self, now: datetime) -> list[BudgetLimit]:
         """The limits of the herd."""
-        chosen = (self.project(FLEET).value.limits, self._budgets.herd)
-        hours = totals(held.value for name, held in self.projects.items() if name != FLEET)
-        return list(budget_decisions.limits_of_windows(None, hours, chosen, now, self.uses_of(None)))
+        by_precedence = (self.project(FLEET).value.limits, self._budgets.herd)
+        hours = hourly_totals(stored.value for name, stored in self.projects.items() if name != FLEET)
+        return list(budget_decisions.limits_of_windows(None, hours, by_precedence, now, self.uses_of(None)))
 
 
-def _newer(known: StoredLedger[LedgerT] | None, read: StoredLedger[LedgerT]) -> StoredLedger[LedgerT]:
-    return known if known is not None and known.revision > read.revision else read
+def _newer(known: StoredLedger[LedgerT] | None, update: StoredLedger[LedgerT]) -> StoredLedger[LedgerT]:
+    return known if known is not None and known.revision > update.revision else update

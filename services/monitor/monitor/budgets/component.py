@@ -27,7 +27,7 @@ from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.service.service import Service
 
 LEASE: Final = "monitor.budgets"
-ANSWERED: Final = (ListBudgets, GrantBudget, SetBudget)
+REQUESTS: Final = (ListBudgets, GrantBudget, SetBudget)
 
 
 class BudgetComponent:
@@ -35,13 +35,13 @@ class BudgetComponent:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._book = BudgetState(service.settings.budgets)
+        self._state = BudgetState(service.settings.budgets)
         self._ready = asyncio.Event()
         self._handler: BudgetRequestHandler
 
     def register(self) -> None:
         """Answer requests, and work in the background."""
-        for request in ANSWERED:
+        for request in REQUESTS:
             self._service.answer(request, self._answerer(request))
         self._service.background("budgets", self.run)
 
@@ -54,26 +54,26 @@ class BudgetComponent:
                 return view.model_copy(update={"spending": spending})
         return view
 
-    async def reported(self, project: str) -> dict[str, list[BudgetLine]] | None:
+    async def report_section(self, project: str) -> dict[str, list[BudgetLine]] | None:
         """The budgets section of a report, by project; None if the ledgers can't be read at present."""
         await self._ready.wait()
         with suppress(ContractError):
-            return await self._handler.reported(project)
+            return await self._handler.report_section(project)
         return None
 
     async def run(self) -> None:
         """Run until cancelled."""
-        service, bus, book = self._service, self._service.bus, self._book
-        changed = asyncio.Event()
-        summaries = BucketWatch(bus, SandboxSummary.bucket, book.change_summary, changed)
-        ledgers = BucketWatch(bus, BudgetBlocks.bucket, book.change_ledger, changed)
-        messages = BudgetMessages(bus, service.meters, service.settings.budget_grace)
-        self._handler = BudgetRequestHandler(bus, book, (summaries, ledgers), messages)
+        service, bus, state = self._service, self._service.bus, self._state
+        bucket_changed = asyncio.Event()
+        summaries = BucketWatch(bus, SandboxSummary.bucket, state.change_summary, bucket_changed)
+        ledgers = BucketWatch(bus, BudgetBlocks.bucket, state.change_ledger, bucket_changed)
+        budget_messages = BudgetMessages(bus, service.meters, service.settings.budget_grace)
+        self._handler = BudgetRequestHandler(bus, state, (summaries, ledgers), budget_messages)
         self._ready.set()
         lease = Lease(bus, LEASE, service.instance)
         service.health.add(LEASE, lease.problem)
         service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=LEASE)
-        enforcement = BudgetEnforcement(bus, lease, book, messages, service.meters)
+        enforcement = BudgetEnforcement(bus, lease, state, budget_messages, service.meters)
         work = enforcement.run((summaries, ledgers), service.settings.check_interval)
         await run_until_first(summaries.follow(), ledgers.follow(), lease.run_with(work))
 

@@ -16,7 +16,7 @@ from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets import budget_decisions
 from monitor.budgets.amounts import SandboxUse, UsedByKind
 from monitor.budgets.budget_decisions import EXCEEDED, BudgetLimit
-from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, ReachedLimit, TaskLedger, charged
+from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, ReachedLimit, TaskLedger, with_charges
 from monitor.budgets.budget_messages import BudgetMessages
 from monitor.budgets.budget_state import BudgetState, StoredLedger
 from sandherd.bus.connection import Bus
@@ -32,7 +32,7 @@ _TASK_TTL: Final = "2678400s"
 """How long the ledger of a task stays after its last change: 31 days."""
 _log: Final = logs.get("budgets")
 _GAUGES: Final = ("sandherd_budgets_exceeded", "sandherd_budget_entries_unreadable")
-_MAX_REPORTED: Final = 10
+_MAX_LOGGED_KEYS: Final = 10
 _MAX_BLOCKS: Final = 2000
 """Maximum number of projects in the record for the spawner, which has to fit in a message."""
 
@@ -40,15 +40,15 @@ _MAX_BLOCKS: Final = 2000
 class BudgetEnforcement:
     """Runs passes over all live sandboxes and their projects, one pass at a time."""
 
-    def __init__(self, bus: Bus, lease: Lease, book: BudgetState, messages: BudgetMessages, meters: Meters) -> None:
+    def __init__(self, bus: Bus, lease: Lease, state: BudgetState, messages: BudgetMessages, meters: Meters) -> None:
         self._bus = bus
         self._lease = lease
-        self._book = book
+        self._state = state
         self._messages = messages
         self._meters = meters
         self._is_partial = False
         """Whether the last pass left out a project whose ledger it could not write."""
-        self._reported: frozenset[str] = frozenset()
+        self._logged_keys: frozenset[str] = frozenset()
         """Unreadable entries that were logged."""
 
     async def run(self, watches: tuple[BucketWatch, ...], interval: float) -> None:
@@ -82,21 +82,23 @@ class BudgetEnforcement:
         """
         self._is_partial = False
         self._report_unreadable()
-        self._book.drop_old(now)
-        over = {name: await self._run_isolated(self._project(name, now), name) for name in self._book.names()}
-        herd = await self._run_isolated(self._herd(now), FLEET)
+        self._state.drop_old(now)
+        names = self._state.project_names()
+        exceeded = {name: await self._run_isolated(self._run_project(name, now), name) for name in names}
+        herd_exceeded = await self._run_isolated(self._run_herd(now), FLEET)
         tasks = 0
-        for project, task in list(self._book.known_tasks()):
-            tasks += bool(await self._run_isolated(self._task(project, task, now), project))
-        await self._write_blocks(herd, over)
-        for scope, count in (("herd", bool(herd)), ("project", sum(map(bool, over.values()))), ("task", tasks)):
+        for project, task in list(self._state.known_tasks()):
+            tasks += bool(await self._run_isolated(self._run_task(project, task, now), project))
+        await self._write_blocks(herd_exceeded, exceeded)
+        projects = sum(map(bool, exceeded.values()))
+        for scope, count in (("herd", bool(herd_exceeded)), ("project", projects), ("task", tasks)):
             self._meters.set("sandherd_budgets_exceeded", float(count), scope=scope)
 
     def _report_unreadable(self) -> None:
-        for key in sorted(self._book.unreadable - self._reported)[:_MAX_REPORTED]:
+        for key in sorted(self._state.unreadable - self._logged_keys)[:_MAX_LOGGED_KEYS]:
             _log.error("entry of budgets unreadable", key=key)
-        self._reported = frozenset(self._book.unreadable)
-        self._meters.set("sandherd_budget_entries_unreadable", float(len(self._reported)))
+        self._logged_keys = frozenset(self._state.unreadable)
+        self._meters.set("sandherd_budget_entries_unreadable", float(len(self._logged_keys)))
 
     async def _run_isolated(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
         """Run one part of a pass, and return its result.
@@ -117,61 +119,63 @@ class BudgetEnforcement:
 
     # --- scopes --------------------------------------------------------------------------------------------------
 
-    async def _project(self, name: str, now: datetime) -> list[BudgetLimit]:
+    async def _run_project(self, name: str, now: datetime) -> list[BudgetLimit]:
         """Charge the project's sandboxes, and act on its limits. Returns the limits that are exceeded."""
-        held = self._book.project(name)
-        if not self._book.is_readable(held.value):
+        current = self._state.project(name)
+        if not self._state.is_readable(current.value):
             return []
-        ledger = charged(held.value, self._book.uses_of(name), now)
-        limits = self._book.limits_of_project(ledger, now)
-        ledger = _with_marks(ledger, budget_decisions.marked(ledger.marks, limits, now))
-        if ledger is not held.value:
-            held = await self._store_project(held, ledger)
-        await self._publish_project(held, limits)
-        await self._stop(held.value.marks, limits, self._book.uses_of(name), now)
+        ledger = with_charges(current.value, self._state.uses_of(name), now)
+        limits = self._state.limits_of_project(ledger, now)
+        ledger = _with_marks(ledger, budget_decisions.updated_marks(ledger.marks, limits, now))
+        if ledger is not current.value:
+            current = await self._store_project(current, ledger)
+        await self._publish_project(current, limits)
+        await self._stop_agents(current.value.marks, limits, self._state.uses_of(name), now)
         return [limit for limit in limits if limit.reaches(100)]
 
-    async def _herd(self, now: datetime) -> list[BudgetLimit]:
-        held, limits = self._book.project(FLEET), self._book.limits_of_herd(now)
-        if not self._book.is_readable(held.value):
+    async def _run_herd(self, now: datetime) -> list[BudgetLimit]:
+        current, limits = self._state.project(FLEET), self._state.limits_of_herd(now)
+        if not self._state.is_readable(current.value):
             return []
-        ledger = _with_marks(held.value, budget_decisions.marked(held.value.marks, limits, now))
-        if ledger is not held.value:
-            held = await self._store_project(held, ledger)
-        await self._publish_project(held, limits)
-        await self._stop(held.value.marks, limits, self._book.uses_of(None), now)
+        ledger = _with_marks(current.value, budget_decisions.updated_marks(current.value.marks, limits, now))
+        if ledger is not current.value:
+            current = await self._store_project(current, ledger)
+        await self._publish_project(current, limits)
+        await self._stop_agents(current.value.marks, limits, self._state.uses_of(None), now)
         return [limit for limit in limits if limit.reaches(100)]
 
-    async def _task(self, project: str, task: str, now: datetime) -> bool:
+    async def _run_task(self, project: str, task: str, now: datetime) -> bool:
         """Act on the limits of a task. Returns whether a limit is exceeded while an agent may still use something."""
-        stored = self._book.tasks.get(f"{project}.task.{task}")
-        held = self._book.task(project, task, now)
-        limits = self._book.limits_of_task(held.value)
-        marks = budget_decisions.marked(held.value.marks, limits, now)
-        uses = self._book.uses_of(project, task)
-        if not any(limit.limit for limit in limits) or not self._book.is_readable(held.value):
+        stored = self._state.tasks.get(f"{project}.task.{task}")
+        current = self._state.task(project, task, now)
+        limits = self._state.limits_of_task(current.value)
+        marks = budget_decisions.updated_marks(current.value.marks, limits, now)
+        uses = self._state.uses_of(project, task)
+        if not any(limit.limit for limit in limits) or not self._state.is_readable(current.value):
             return False
-        ledger = held.value.model_copy(update={"marks": dict(marks)})
-        if marks is not held.value.marks or _has_ended(stored, uses):
-            held = await self._store_task(ledger, held.revision)
-        for name, mark in held.value.marks.items():
+        ledger = current.value.model_copy(update={"marks": dict(marks)})
+        if marks is not current.value.marks or _has_ended(stored, uses):
+            current = await self._store_task(ledger, current.revision)
+        for name, mark in current.value.marks.items():
             if not mark.published:
                 self._lease.check()
                 await self._messages.publish_reached(_limit(limits, name), name, mark, uses)
-                published = {**held.value.marks, name: mark.model_copy(update={"published": True})}
-                held = await self._store_task(held.value.model_copy(update={"marks": published}), held.revision)
-        await self._stop(held.value.marks, limits, uses, now)
-        return budget_decisions.exceeded_since(held.value.marks) is not None and any(use.is_live for use in uses)
+                published = {**current.value.marks, name: mark.model_copy(update={"published": True})}
+                current = await self._store_task(
+                    current.value.model_copy(update={"marks": published}), current.revision
+                )
+        await self._stop_agents(current.value.marks, limits, uses, now)
+        return budget_decisions.exceeded_since(current.value.marks) is not None and any(use.is_live for use in uses)
 
-    async def _publish_project(self, held: StoredLedger[ProjectLedger], limits: list[BudgetLimit]) -> None:
-        for name, mark in held.value.marks.items():
+    async def _publish_project(self, current: StoredLedger[ProjectLedger], limits: list[BudgetLimit]) -> None:
+        for name, mark in current.value.marks.items():
             if not mark.published:
                 self._lease.check()
                 await self._messages.publish_reached(_limit(limits, name), name, mark, ())
-                published = {**held.value.marks, name: mark.model_copy(update={"published": True})}
-                held = await self._store_project(held, held.value.model_copy(update={"marks": published}))
+                published = {**current.value.marks, name: mark.model_copy(update={"published": True})}
+                current = await self._store_project(current, current.value.model_copy(update={"marks": published}))
 
-    async def _stop(
+    async def _stop_agents(
         self, marks: Mapping[str, ReachedLimit], limits: list[BudgetLimit], uses: list[SandboxUse], now: datetime
     ) -> None:
         """Request each live agent to end its work, and after the time for that end its sandbox."""
@@ -186,29 +190,31 @@ class BudgetEnforcement:
     # --- writes --------------------------------------------------------------------------------------------------
 
     async def _store_project(
-        self, held: StoredLedger[ProjectLedger], ledger: ProjectLedger
+        self, current: StoredLedger[ProjectLedger], ledger: ProjectLedger
     ) -> StoredLedger[ProjectLedger]:
-        revision = await self._write(ledger.key, ledger, held.revision)
-        stored = self._book.projects[ledger.project] = StoredLedger(ledger, revision)
+        revision = await self._write(ledger.key, ledger, current.revision)
+        stored = self._state.projects[ledger.project] = StoredLedger(ledger, revision)
         return stored
 
     async def _store_task(self, ledger: TaskLedger, revision: int) -> StoredLedger[TaskLedger]:
         written = await self._write(ledger.key, ledger, revision, ttl=_TASK_TTL)
-        stored = self._book.tasks[ledger.key] = StoredLedger(ledger, written)
+        stored = self._state.tasks[ledger.key] = StoredLedger(ledger, written)
         return stored
 
-    async def _write_blocks(self, herd: list[BudgetLimit] | None, over: Mapping[str, list[BudgetLimit] | None]) -> None:
+    async def _write_blocks(
+        self, herd_exceeded: list[BudgetLimit] | None, exceeded: Mapping[str, list[BudgetLimit] | None]
+    ) -> None:
         """Write the record of projects in which no task may begin.
 
         Limits of None could not be checked: their existing block stays.
         """
-        before = self._book.blocks.value
-        texts = {name: _block(limits, before.projects.get(name)) for name, limits in over.items()}
-        found = [(name, text) for name, text in texts.items() if text is not None]
-        blocks = BudgetBlocks(herd=_block(herd, before.herd), projects=dict(found[:_MAX_BLOCKS]))
-        if blocks != before:
-            revision = await self._write(BLOCKS_KEY, blocks, self._book.blocks.revision)
-            self._book.blocks = StoredLedger(blocks, revision)
+        current = self._state.blocks.value
+        texts = {name: _block(limits, current.projects.get(name)) for name, limits in exceeded.items()}
+        blocked = [(name, text) for name, text in texts.items() if text is not None]
+        blocks = BudgetBlocks(herd=_block(herd_exceeded, current.herd), projects=dict(blocked[:_MAX_BLOCKS]))
+        if blocks != current:
+            revision = await self._write(BLOCKS_KEY, blocks, self._state.blocks.revision)
+            self._state.blocks = StoredLedger(blocks, revision)
 
     async def _write(self, key: str, value: BaseModel, revision: int, ttl: str | None = None) -> int:
         """Replace a revision, and return the new one. Raises `BusError`, also if another write came before."""
@@ -228,8 +234,9 @@ def _with_marks(ledger: ProjectLedger, marks: Mapping[str, ReachedLimit]) -> Pro
 
 def _has_ended(stored: StoredLedger[TaskLedger] | None, uses: list[SandboxUse]) -> bool:
     """Whether a sandbox has ended before its usage was stored."""
-    known = stored.value.sandboxes if stored else {}
-    return any(use.state == "ended" and any(use.used.beyond(known.get(use.sandbox, _UNKNOWN_USAGE))) for use in uses)
+    stored_usage = stored.value.sandboxes if stored else {}
+    ended = (use for use in uses if use.state == "ended")
+    return any(any(use.used.beyond(stored_usage.get(use.sandbox, _UNKNOWN_USAGE))) for use in ended)
 
 
 _UNKNOWN_USAGE: Final = UsedByKind(-1, -1, -1, -1)

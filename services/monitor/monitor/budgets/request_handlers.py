@@ -18,15 +18,17 @@ from sandherd.contracts.requests.budgets import MAX_LINES
 from sandherd.service.requests import Answerer, IncomingRequest
 
 _MAX_ATTEMPTS: Final = 10
-_FAULTS: Final = (BusError, *FAULTS)
+_READ_ERRORS: Final = (BusError, *FAULTS)
 
 
 class BudgetRequestHandler:
     """The handlers of requests about budgets. Raise `ContractError`."""
 
-    def __init__(self, bus: Bus, book: BudgetState, watches: tuple[BucketWatch, ...], messages: BudgetMessages) -> None:
+    def __init__(
+        self, bus: Bus, state: BudgetState, watches: tuple[BucketWatch, ...], messages: BudgetMessages
+    ) -> None:
         self._bus = bus
-        self._book = book
+        self._state = state
         self._watches = watches
         self._messages = messages
 
@@ -40,10 +42,10 @@ class BudgetRequestHandler:
         now, task = await self._catch_up(), incoming.request.task
         if task is not None:
             return BudgetList(budgets=self._of_task(_single_project(incoming.project), task, now))
-        names = self._book.names() if incoming.project == FLEET else [incoming.project]
+        names = self._state.project_names() if incoming.project == FLEET else [incoming.project]
         lines = self._of_herd(now) if incoming.project == FLEET else []
         lines += [line for name in names for line in self._of_project(name, now)]
-        for project, name in self._book.known_tasks():
+        for project, name in self._state.known_tasks():
             if project in names:
                 lines += self._of_task(project, name, now)
         limited = _limited_list(lines)
@@ -56,23 +58,23 @@ class BudgetRequestHandler:
         now = await self._catch_up()
         return self._of_task(project, task, now) + _limited_list(self._of_project(project, now))
 
-    async def reported(self, project: str) -> dict[str, list[BudgetLine]]:
+    async def report_section(self, project: str) -> dict[str, list[BudgetLine]]:
         """The limits of a project, and those limits of its live tasks that have reached at least the warning.
 
         For `fleet`, those of all projects, and the limits of the herd.
         """
         now = await self._catch_up()
-        names = self._book.names() if project == FLEET else [project]
-        found = {name: _limited_list(self._of_project(name, now)) for name in names}
-        for held in self._book.tasks.values():
-            task = held.value
-            if task.marks and task.project in found and self._is_live(task):
+        names = self._state.project_names() if project == FLEET else [project]
+        lines_by_project = {name: _limited_list(self._of_project(name, now)) for name in names}
+        for stored in self._state.tasks.values():
+            task = stored.value
+            if task.marks and task.project in lines_by_project and self._is_live(task):
                 lines = _limited_list(self._of_task(task.project, task.task, now))
-                found[task.project] += [line for line in lines if line.warned_at or line.exceeded_at]
-        return found | ({FLEET: _limited_list(self._of_herd(now))} if project == FLEET else {})
+                lines_by_project[task.project] += [line for line in lines if line.warned_at or line.exceeded_at]
+        return lines_by_project | ({FLEET: _limited_list(self._of_herd(now))} if project == FLEET else {})
 
     def _is_live(self, task: TaskLedger) -> bool:
-        return any(use.is_live for use in self._book.uses_of(task.project, task.task))
+        return any(use.is_live for use in self._state.uses_of(task.project, task.task))
 
     async def grant(self, incoming: IncomingRequest[GrantBudget]) -> BudgetList:
         """Raise limits of a task. The grant is in effect when this returns."""
@@ -80,18 +82,18 @@ class BudgetRequestHandler:
         if not any(request.more.model_dump().values()):
             raise ContractError(Code.INVALID_FIELD, "nothing is granted", field="more", remedy="name an amount")
         now = await self._catch_up()
-        uses = self._book.uses_of(project, request.task)
-        if not uses and task_key(project, request.task) not in self._book.tasks:
+        uses = self._state.uses_of(project, request.task)
+        if not uses and task_key(project, request.task) not in self._state.tasks:
             text = f"no sandbox of task {request.task} is known in project {project}"
             raise ContractError(Code.NOT_FOUND, text, field="task", remedy="list the tasks")
         for _ in range(_MAX_ATTEMPTS):
-            held = self._book.task(project, request.task, now)
-            self._check_readable(held.value)
-            ledger = with_grant(held.value, request.grant, request.more)
-            if ledger is held.value:
+            current = self._state.task(project, request.task, now)
+            self._check_readable(current.value)
+            ledger = with_grant(current.value, request.grant, request.more)
+            if ledger is current.value:
                 return BudgetList(budgets=self._of_task(project, request.task, now))
-            self._check_grant(held.value, ledger, request)
-            if await self._write(ledger, held.revision):
+            self._check_grant(current.value, ledger, request)
+            if await self._write(ledger, current.revision):
                 break
             now = await self._catch_up()
         else:
@@ -103,7 +105,7 @@ class BudgetRequestHandler:
 
     def _check_grant(self, before: TaskLedger, after: TaskLedger, request: GrantBudget) -> None:
         """Raise `ContractError` for a grant above the maximum number, or of a kind for which the task has no limit."""
-        unlimited = [one.kind for one in self._book.limits_of_task(before) if one.limit is None]
+        unlimited = [limit.kind for limit in self._state.limits_of_task(before) if limit.limit is None]
         kinds = [kind for kind in unlimited if request.more.of(kind)]
         if kinds:
             text = f"task {request.task} has no limit of {', '.join(kinds)}: a grant would change nothing"
@@ -116,10 +118,10 @@ class BudgetRequestHandler:
         project, request = incoming.project, incoming.request
         await self._catch_up()
         for _ in range(_MAX_ATTEMPTS):
-            held = self._book.project(project)
-            self._check_readable(held.value)
+            current = self._state.project(project)
+            self._check_readable(current.value)
             update = {"limits": request.limits, "updated_by": request.updated_by}
-            if await self._write(held.value.model_copy(update=update), held.revision):
+            if await self._write(current.value.model_copy(update=update), current.revision):
                 break
             await self._catch_up()
         else:
@@ -128,20 +130,20 @@ class BudgetRequestHandler:
         return BudgetList(budgets=self._of_herd(now) if project == FLEET else self._of_project(project, now))
 
     def _of_task(self, project: str, task: str, now: datetime) -> list[BudgetLine]:
-        ledger = self._book.task(project, task, now).value
-        return [line_of(limit, ledger.marks) for limit in self._book.limits_of_task(ledger)]
+        ledger = self._state.task(project, task, now).value
+        return [line_of(limit, ledger.marks) for limit in self._state.limits_of_task(ledger)]
 
     def _of_project(self, project: str, now: datetime) -> list[BudgetLine]:
-        ledger = self._book.project(project).value
-        return [line_of(limit, ledger.marks) for limit in self._book.limits_of_project(ledger, now)]
+        ledger = self._state.project(project).value
+        return [line_of(limit, ledger.marks) for limit in self._state.limits_of_project(ledger, now)]
 
     def _of_herd(self, now: datetime) -> list[BudgetLine]:
-        marks = self._book.project(FLEET).value.marks
-        return [line_of(limit, marks) for limit in self._book.limits_of_herd(now)]
+        marks = self._state.project(FLEET).value.marks
+        return [line_of(limit, marks) for limit in self._state.limits_of_herd(now)]
 
     def _check_readable(self, ledger: ProjectLedger | TaskLedger) -> None:
         """Raise `ContractError` if the stored ledger can't be read: it must not be replaced."""
-        if not self._book.is_readable(ledger):
+        if not self._state.is_readable(ledger):
             text = f"the ledger {ledger.key} can't be read"
             raise ContractError(Code.UNAVAILABLE, text, remedy="upgrade the monitor: docs/budgets.md")
 
@@ -149,7 +151,7 @@ class BudgetRequestHandler:
         """Wait until everything that is stored now was read. Returns the broker's time of the request."""
         try:
             return max([await watch.catch_up() for watch in self._watches])
-        except _FAULTS as error:
+        except _READ_ERRORS as error:
             raise _unavailable(f"budgets can't be read now: {error!r}") from error
 
     async def _write(self, ledger: ProjectLedger | TaskLedger, revision: int) -> bool:
@@ -163,9 +165,9 @@ class BudgetRequestHandler:
         except BusError:
             return False
         if isinstance(ledger, TaskLedger):
-            self._book.tasks[ledger.key] = StoredLedger(ledger, written.seq)
+            self._state.tasks[ledger.key] = StoredLedger(ledger, written.seq)
         else:
-            self._book.projects[ledger.project] = StoredLedger(ledger, written.seq)
+            self._state.projects[ledger.project] = StoredLedger(ledger, written.seq)
         return True
 
 

@@ -45,7 +45,7 @@ class BranchFacts:
     base: str | None = None
     paths: frozenset[str] = frozenset()
     conflicts: dict[str, frozenset[str]] = field(default_factory=dict)
-    """By name of the other branch: the paths in conflict."""
+    """The paths in conflict, by the name of the other branch."""
 
 
 class Branches:
@@ -55,7 +55,7 @@ class Branches:
         self._facts: OrderedDict[BranchKey, BranchFacts] = OrderedDict()
         self._merges_by_base: dict[BranchKey, tuple[BranchMerge, ...]] = {}
         self._conflict_finders: dict[BranchKey, set[str]] = {}
-        """By branch: the branches whose trial merges have found a conflict with it."""
+        """For each branch, the branches whose trial merges have found a conflict with it."""
 
     def fold(self, project: str, data: EventData, at: datetime) -> set[BranchKey]:
         """Fold in an event. Returns the branches whose sandboxes' findings may have changed."""
@@ -63,19 +63,19 @@ class Branches:
         if repository is None or not isinstance(data, BranchEvent):
             return set()
         key = project, repository, data.branch
-        before = self._facts.get(key, BranchFacts())
+        earlier = self._facts.get(key, BranchFacts())
         match data:
             case BranchCreated():
                 self._store(key, BranchFacts(base=data.base))
             case BranchSaved():
-                self._store(key, replace(before, paths=frozenset(filter(is_plain, data.paths))))
+                self._store(key, replace(earlier, paths=frozenset(filter(is_plain, data.paths))))
             case BranchOverlapFound():
-                conflicts = {one.branch: frozenset(filter(is_plain, one.paths)) for one in data.overlaps}
-                return self._set_conflicts(key, before, conflicts)
+                conflicts = {overlap.branch: frozenset(filter(is_plain, overlap.paths)) for overlap in data.overlaps}
+                return self._set_conflicts(key, earlier, conflicts)
             case BranchMerged():
-                return self._record_merge(key, before, at) | self._set_conflicts(key, before, {})
+                return self._record_merge(key, earlier, at) | self._set_conflicts(key, earlier, {})
             case BranchDeleted():
-                return self._set_conflicts(key, before, {})
+                return self._set_conflicts(key, earlier, {})
             case _:
                 return set()
         return {key}
@@ -89,14 +89,16 @@ class Branches:
             self._facts.pop(oldest, None)
             self._merges_by_base.pop(oldest, None)
 
-    def _set_conflicts(self, key: BranchKey, before: BranchFacts, now: dict[str, frozenset[str]]) -> set[BranchKey]:
+    def _set_conflicts(
+        self, key: BranchKey, before: BranchFacts, conflicts: dict[str, frozenset[str]]
+    ) -> set[BranchKey]:
         project, repository, branch = key
-        for other in before.conflicts.keys() - now.keys():
+        for other in before.conflicts.keys() - conflicts.keys():
             self._conflict_finders.get((project, repository, other), set()).discard(branch)
-        for other in now:
+        for other in conflicts:
             self._conflict_finders.setdefault((project, repository, other), set()).add(branch)
-        self._facts[key] = replace(before, conflicts=now)
-        return {key, *((project, repository, other) for other in before.conflicts.keys() | now.keys())}
+        self._facts[key] = replace(before, conflicts=conflicts)
+        return {key, *((project, repository, other) for other in before.conflicts.keys() | conflicts.keys())}
 
     def _record_merge(self, key: BranchKey, before: BranchFacts, at: datetime) -> set[BranchKey]:
         """Record the merge. Returns the branch, and its base: every sandbox that works on the base is affected."""

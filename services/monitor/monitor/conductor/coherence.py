@@ -14,9 +14,12 @@ from sandherd.plurals import pluralize
 
 WEIGHTS: Final = {"file": 0.2, "lines": 0.5, "merge": 1.0, "duplicate": 0.8, "dependency": 0.3}
 """The fraction of a sandbox's work that may have to be repeated because of a finding. A duplicate counts for the later
-sandbox only: the work of the first is needed. A conflict counts for both, because either may have to be done again."""
+sandbox only, because the work of the first is needed. A conflict counts for both, because either work may have to be
+repeated."""
 COHERENT: Final = 0.8
+"""Minimum score of a coherent project."""
 CONFLICTED: Final = 0.5
+"""A project with a lower score is conflicted."""
 _MAX_REASONS: Final = 10
 
 
@@ -27,13 +30,13 @@ def weight_of(finding: FindingRecord) -> float:
 
 def score_of(sandboxes: Collection[str], findings: Iterable[FindingRecord]) -> float:
     """The coherence of these live sandboxes, rounded to three decimals."""
-    worst: dict[str, float] = {}
+    worst_weights: dict[str, float] = {}
     for finding in findings:
-        about = (finding.sandbox,) if finding.kind == "duplicate" else finding.sandboxes
-        for sandbox in about:
-            worst[sandbox] = max(worst.get(sandbox, 0.0), weight_of(finding))
-    hindered = sum(weight for sandbox, weight in worst.items() if sandbox in sandboxes)
-    return round(1 - hindered / len(sandboxes), 3) if sandboxes else 1.0
+        affected = (finding.sandbox,) if finding.kind == "duplicate" else finding.sandboxes
+        for sandbox in affected:
+            worst_weights[sandbox] = max(worst_weights.get(sandbox, 0.0), weight_of(finding))
+    lost = sum(weight for sandbox, weight in worst_weights.items() if sandbox in sandboxes)
+    return round(1 - lost / len(sandboxes), 3) if sandboxes else 1.0
 
 
 def status_of(score: float) -> str:
@@ -48,17 +51,17 @@ def reasons_of(findings: Iterable[FindingRecord]) -> list[str]:
     """
     groups: dict[tuple[float, str, str, str], int] = {}
     for finding in findings:
-        key = -weight_of(finding), _description(finding), finding.sandbox, finding.other
+        key = -weight_of(finding), _template_of(finding), finding.sandbox, finding.other
         groups[key] = groups.get(key, 0) + 1
     lines = [
-        what.format(sandbox=sandbox, other=other) + (f" ({pluralize(count, 'finding')})" if count > 1 else "")
-        for (_weight, what, sandbox, other), count in sorted(groups.items())
+        template.format(sandbox=sandbox, other=other) + (f" ({pluralize(count, 'finding')})" if count > 1 else "")
+        for (_weight, template, sandbox, other), count in sorted(groups.items())
     ]
-    more = len(lines) - _MAX_REASONS
-    return [*lines[:_MAX_REASONS], *([f"and {more} more"] if more > 0 else [])]
+    omitted = len(lines) - _MAX_REASONS
+    return [*lines[:_MAX_REASONS], *([f"and {omitted} more"] if omitted > 0 else [])]
 
 
-_DESCRIPTIONS: Final = {
+_TEMPLATES: Final = {
     "file": "{sandbox} and {other} edit the same file",
     "lines": "{sandbox} and {other} edit the same lines",
     "merge": "the branches of {sandbox} and {other} can't be merged",
@@ -68,5 +71,5 @@ _DESCRIPTIONS: Final = {
 }
 
 
-def _description(finding: FindingRecord) -> str:
-    return _DESCRIPTIONS[finding.severity or finding.cause or finding.kind]
+def _template_of(finding: FindingRecord) -> str:
+    return _TEMPLATES[finding.severity or finding.cause or finding.kind]

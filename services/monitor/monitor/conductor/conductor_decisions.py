@@ -54,28 +54,28 @@ def reconcile(ledger: ConductorLedger, changed: Collection[str], scope: ProjectD
 
     If the outbox then has `MAX_EVENTS` events, call this again after they are published: there may be further events.
     """
-    findings = {one.key: one for one in ledger.findings}
-    open_keys = {one.key for one in ledger.findings if one.open}
-    found = _evidence(changed, scope, open_keys)
+    findings = {record.key: record for record in ledger.findings}
+    open_keys = {record.key for record in ledger.findings if record.open}
+    current = _evidence(changed, scope, open_keys)
     events: list[OutboxEntry] = []
     names = frozenset(changed)
-    for finding in [one for one in ledger.findings if not names.isdisjoint(one.sandboxes)]:
-        if finding.open and finding.key not in found and len(events) < MAX_EVENTS:
+    for finding in [record for record in ledger.findings if not names.isdisjoint(record.sandboxes)]:
+        if finding.open and finding.key not in current and len(events) < MAX_EVENTS:
             findings[finding.key] = finding.model_copy(update={"open": False})
             events.append(_withdrawal(finding, scope, now))
     left_out, space = 0, FindingSpace(findings.values())
-    for evidence in sorted(found.values(), key=lambda one: (_SEVERITY_RANK.get(one.severity or "", 1), one.key)):
-        before = findings.get(evidence.key)
+    for evidence in sorted(current.values(), key=lambda each: (_SEVERITY_RANK.get(each.severity or "", 1), each.key)):
+        earlier = findings.get(evidence.key)
         if len(events) >= MAX_EVENTS:
             break
-        if before is None and space.is_full(evidence):
+        if earlier is None and space.is_full(evidence):
             left_out += 1
-        elif (after := _revise(before, evidence, scope, now)) is not None:
-            if before is None:
-                space.use(after)
-            findings[evidence.key] = after
-            events.append(_output(found_event(after), after, now, first=before is None))
-    remaining = [one for one in findings.values() if one.open or all(map(scope.member, one.sandboxes))]
+        elif (revised := _revise(earlier, evidence, scope, now)) is not None:
+            if earlier is None:
+                space.use(revised)
+            findings[evidence.key] = revised
+            events.append(_event_entry(found_event(revised), revised, now, first=earlier is None))
+    remaining = [record for record in findings.values() if record.open or all(map(scope.member, record.sandboxes))]
     informed = {name: at for name, at in ledger.informed.items() if scope.member(name) is not None}
     changes = {
         "findings": tuple(remaining),
@@ -87,16 +87,16 @@ def reconcile(ledger: ConductorLedger, changed: Collection[str], scope: ProjectD
 
 
 def _evidence(changed: Iterable[str], scope: ProjectData, keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
-    found: dict[EvidenceKey, Evidence] = {}
+    by_key: dict[EvidenceKey, Evidence] = {}
     for sandbox in changed:
         member = scope.member(sandbox)
         if member is not None:
-            found |= evidence_of(member, scope, keys)
-    return found
+            by_key |= evidence_of(member, scope, keys)
+    return by_key
 
 
 def _revise(old: FindingRecord | None, evidence: Evidence, scope: ProjectData, now: datetime) -> FindingRecord | None:
-    """The finding with this evidence, if it must be published. None if `old`, as published, is still correct."""
+    """The finding with this evidence, if it must be published. None if the old finding, as published, is correct."""
     if old is None:
         names = (evidence.sandbox, evidence.other)
         tasks = {name: member.task for name in names if (member := scope.member(name)) is not None}
@@ -116,10 +116,10 @@ def _withdrawal(finding: FindingRecord, scope: ProjectData, now: datetime) -> Ou
     data = MonitorFindingWithdrawn(
         finding_id=finding.id, finding_type=found_event(finding).type, other=finding.other, reason=reason
     )
-    return _output(data, finding, now)
+    return _event_entry(data, finding, now)
 
 
-def _output(data: OutputData, finding: FindingRecord, now: datetime, *, first: bool = False) -> OutboxEntry:
+def _event_entry(data: OutputData, finding: FindingRecord, now: datetime, *, first: bool = False) -> OutboxEntry:
     """An event about the finding's sandbox. The first event of a finding has the finding's id."""
     return output_of(data, finding.sandbox, finding.task, now, id=finding.id if first else None)
 
@@ -154,10 +154,10 @@ def announcements_due(
         if finding.open and finding.informed_at is None and not waits:
             groups.setdefault((finding.kind, finding.sandbox, finding.other), []).append(finding)
     count = 0
-    for several in groups.values():
+    for group in groups.values():
         if count >= MAX_ANNOUNCEMENTS:
             return
-        announcement = Announcement(tuple(several))
+        announcement = Announcement(tuple(group))
         if recent.isdisjoint(announcement.sandboxes) and all(_is_active(scope, one) for one in announcement.sandboxes):
             recent.update(announcement.sandboxes)
             count += 1
@@ -171,10 +171,10 @@ def _is_active(scope: ProjectData, sandbox: str) -> bool:
 
 def announce(ledger: ConductorLedger, announcement: Announcement, now: datetime, cooldown: float) -> ConductorLedger:
     """The ledger with the messages of an announcement. A message expires before its agent may get the next one."""
-    keys = {one.key for one in announcement.findings}
+    keys = {finding.key for finding in announcement.findings}
     expires = max(1, min(MESSAGE_EXPIRES, int(cooldown)))
-    one = announcement.findings[0]
-    tasks = {one.sandbox: one.task, one.other: one.other_task or ""}
+    first = announcement.findings[0]
+    tasks = {first.sandbox: first.task, first.other: first.other_task or ""}
     messages = [
         output_of(_message(sandbox, announcement.findings, tasks, now, expires), sandbox, tasks[sandbox], now)
         for sandbox in announcement.sandboxes
@@ -207,33 +207,33 @@ def with_notifications(ledger: ConductorLedger, now: datetime) -> ConductorLedge
     for finding in ledger.findings:
         if finding.open and finding.notified_at is None and is_severe(finding):
             groups.setdefault(finding.key[:3], []).append(finding)
-    keys = {one.key for several in groups.values() for one in several}
+    keys = {finding.key for group in groups.values() for finding in group}
     if not keys:
         return ledger
-    notifications = [_output(_notification(several), several[0], now) for several in groups.values()]
+    notifications = [_event_entry(_notification(group), group[0], now) for group in groups.values()]
     findings = tuple(one.model_copy(update={"notified_at": now}) if one.key in keys else one for one in ledger.findings)
     return ledger.model_copy(update={"findings": findings, "outbox": (*ledger.outbox, *notifications)})
 
 
 def _notification(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished:
-    one = findings[0]
+    first = findings[0]
     return MonitorNotificationPublished(
         kind=NotificationKind.COORDINATION,
         message=message_texts.notification_text(findings),
-        cause_id=one.id,
-        cause_type=found_event(one).type,
+        cause_id=first.id,
+        cause_type=found_event(first).type,
     )
 
 
 def pauses_due(ledger: ConductorLedger, scope: ProjectData) -> dict[str, FindingRecord]:
     """The sandboxes to pause, each with its finding. It is the later sandbox of a severe finding, once per pair."""
-    found: dict[str, FindingRecord] = {}
-    done = {one.key[:3] for one in ledger.findings if one.paused_at is not None}
+    pauses: dict[str, FindingRecord] = {}
+    paused_pairs = {record.key[:3] for record in ledger.findings if record.paused_at is not None}
     for finding in ledger.findings:
-        wanted = finding.open and is_severe(finding) and finding.key[:3] not in done
-        if wanted and _is_active(scope, finding.sandbox):
-            found.setdefault(finding.sandbox, finding)
-    return found
+        needs_pause = finding.open and is_severe(finding) and finding.key[:3] not in paused_pairs
+        if needs_pause and _is_active(scope, finding.sandbox):
+            pauses.setdefault(finding.sandbox, finding)
+    return pauses
 
 
 def with_pause(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -> ConductorLedger:
@@ -242,8 +242,8 @@ def with_pause(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -
     command = PauseSandbox(sandbox=finding.sandbox, reason=reason)
     pair = finding.key[:3]
     findings = tuple(
-        one.model_copy(update={"paused_at": now}) if one.open and one.key[:3] == pair else one
-        for one in ledger.findings
+        record.model_copy(update={"paused_at": now}) if record.open and record.key[:3] == pair else record
+        for record in ledger.findings
     )
     output = output_of(command, finding.sandbox, finding.task, now)
     return ledger.model_copy(update={"findings": findings, "outbox": (*ledger.outbox, output)})

@@ -44,11 +44,11 @@ OutputData = (
 )
 
 
-class _Stored(BaseModel):
+class _StoredModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class FindingRecord(_Stored):
+class FindingRecord(_StoredModel):
     """A finding: a conflict, a duplicate or a changed dependency.
 
     It is stored from its discovery until one of its sandboxes has ended.
@@ -88,7 +88,7 @@ class FindingRecord(_Stored):
         return (self.sandbox,) if self.kind == "dependency" else (self.sandbox, self.other)
 
 
-class OutboxEntry(_Stored):
+class OutboxEntry(_StoredModel):
     """An event or a command that is to be published, with its id."""
 
     id: UUID
@@ -100,7 +100,7 @@ class OutboxEntry(_Stored):
     """The content of the event or command, as JSON."""
 
 
-class LastReport(_Stored):
+class LastReport(_StoredModel):
     """The most recent report of a project."""
 
     at: AwareDatetime
@@ -110,7 +110,7 @@ class LastReport(_Stored):
     reasons: tuple[str, ...] = ()
 
 
-class ConductorLedger(_Stored):
+class ConductorLedger(_StoredModel):
     """All data that the Conductor stores of a project."""
 
     version: Literal[1] = 1
@@ -146,19 +146,19 @@ def new_finding(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: dat
         other_task=tasks.get(evidence.other),
         path=evidence.path,
         since=now,
-        **_facts(evidence),
+        **_evidence_fields(evidence),
     )
 
 
 def with_evidence(finding: FindingRecord, evidence: Evidence) -> FindingRecord:
     """The finding with the facts of newer evidence."""
-    return finding.model_copy(update=_facts(evidence))
+    return finding.model_copy(update=_evidence_fields(evidence))
 
 
-def _facts(evidence: Evidence) -> dict[str, Any]:
+def _evidence_fields(evidence: Evidence) -> dict[str, Any]:
     total = round(evidence.similarity.total, 3) if evidence.similarity is not None else None
-    facts = {name: getattr(evidence, name) for name in ("paths", "severity", "cause", "lines", "other_lines")}
-    return {**facts, "similarity": total}
+    fields = {name: getattr(evidence, name) for name in ("paths", "severity", "cause", "lines", "other_lines")}
+    return {**fields, "similarity": total}
 
 
 def found_event(finding: FindingRecord) -> OutputData:
@@ -203,5 +203,5 @@ class FindingSpace:
 
     def is_full(self, evidence: Evidence) -> bool:
         """Whether there is no space for a new finding of this evidence."""
-        full = self._count >= MAX_FINDINGS or self._bytes >= MAX_PATH_BYTES
-        return full or self._pairs[evidence.key[:3]] >= MAX_FILES_OF_PAIR
+        is_project_full = self._count >= MAX_FINDINGS or self._bytes >= MAX_PATH_BYTES
+        return is_project_full or self._pairs[evidence.key[:3]] >= MAX_FILES_OF_PAIR

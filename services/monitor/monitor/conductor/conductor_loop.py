@@ -33,7 +33,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_MAX_POLL_SECONDS: Final = 1.0
+_MAX_PASS_INTERVAL_SECONDS: Final = 1.0
 _READ_ERRORS: Final = (
     nats.js.errors.Error,
     nats.errors.Error,
@@ -67,7 +67,7 @@ class Conductor:
         self._branches = Branches()
         self._ledgers: dict[str, ConductorLedger] = {}
         self._changed: dict[str, set[str]] = {}
-        """By project: the sandboxes whose findings may have changed."""
+        """For each project, the sandboxes whose findings may have changed."""
         self._not_indexed: dict[Key, SandboxSummary | None] = {}
         """Summaries that were read and are not in the index yet. None stands for a deleted summary."""
         self._action_may_become_due: set[str] = set()
@@ -79,8 +79,8 @@ class Conductor:
         try:
             await self._retry(self._start)
             while True:
-                await self._retry(self._pass)
-                await asyncio.sleep(min(_MAX_POLL_SECONDS, self._policy.check_interval))
+                await self._retry(self._run_pass)
+                await asyncio.sleep(min(_MAX_PASS_INTERVAL_SECONDS, self._policy.check_interval))
         except LeaseLostError:
             _log.warning("lease lost, conductor stopped")
         except LedgerConflictError as error:
@@ -113,7 +113,7 @@ class Conductor:
         for project in [name for name, ledger in self._ledgers.items() if ledger.outbox]:
             await self._publish(project, may_be_published=True)
 
-    async def _pass(self) -> None:
+    async def _run_pass(self) -> None:
         await self._read_changes()
         projects = set(self._changed)
         now = asyncio.get_running_loop().time()
@@ -121,9 +121,10 @@ class Conductor:
             self._checked_at, projects = now, projects | self._action_may_become_due
         if not projects:
             return
-        at = (await self._clock.ends()).requested_at  # the broker's clock, because summaries and events have its times
+        # The broker's clock, because summaries and events have its times.
+        broker_time = (await self._clock.ends()).requested_at
         for project in sorted(projects):
-            await self._decide(project, at)
+            await self._decide(project, broker_time)
         self._measure()
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -163,14 +164,14 @@ class Conductor:
     async def _decide(self, project: str, now: datetime) -> None:
         before = self._ledgers.get(project, ConductorLedger())
         changed = self._changed.get(project, set())
-        comparisons_before, scope = self._index.compared, ProjectData(project, self._index, self._branches)
+        comparisons_before, scope = self._index.comparison_count, ProjectData(project, self._index, self._branches)
         ledger = conductor_decisions.reconcile(before, changed, scope, now)
-        self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - comparisons_before)
+        self._meters.count("sandherd_conductor_comparisons_total", self._index.comparison_count - comparisons_before)
         if self._policy.notifies:
             ledger = conductor_decisions.with_notifications(ledger, now)
         ledger = await self._with_actions(ledger, scope, now)
-        ledger, waits = self._with_report(ledger, project, now)
-        self._note_waiting(project, ledger, report_waits=waits)
+        ledger, report_waits = self._with_report(ledger, project, now)
+        self._record_waiting(project, ledger, report_waits=report_waits)
         if ledger != before:
             self._lease.check()
             await self._store.save(project, ledger)
@@ -186,10 +187,10 @@ class Conductor:
                 if await self._is_running(project, sandbox):
                     ledger = conductor_decisions.with_pause(ledger, finding, now)
         if self._policy.informs:
-            wanted = conductor_decisions.announcements_due(
+            announcements = conductor_decisions.announcements_due(
                 ledger, scope, now, self._policy.cooldown, pauses=self._policy.pauses
             )
-            for announcement in wanted:
+            for announcement in announcements:
                 if all([await self._is_running(project, sandbox) for sandbox in announcement.sandboxes]):
                     ledger = conductor_decisions.announce(ledger, announcement, now, self._policy.cooldown)
         return ledger
@@ -202,14 +203,14 @@ class Conductor:
     def _with_report(self, ledger: ConductorLedger, project: str, now: datetime) -> tuple[ConductorLedger, bool]:
         """The ledger, with a report if a report is due now; and whether a report becomes due later."""
         report = project_report.assess(ledger, self._index.of_project(project), now)
-        wait = project_report.report_waits(ledger, report)
+        wait = project_report.seconds_until_report(ledger, report)
         if wait == 0:
             return project_report.add_report(ledger, report), False
         return ledger, wait is not None
 
-    def _note_waiting(self, project: str, ledger: ConductorLedger, *, report_waits: bool) -> None:
-        uninformed = any(finding.open and finding.informed_at is None for finding in ledger.findings)
-        if report_waits or (self._policy.informs and uninformed) or self._policy.pauses:
+    def _record_waiting(self, project: str, ledger: ConductorLedger, *, report_waits: bool) -> None:
+        has_uninformed = any(finding.open and finding.informed_at is None for finding in ledger.findings)
+        if report_waits or (self._policy.informs and has_uninformed) or self._policy.pauses:
             self._action_may_become_due.add(project)
         else:
             self._action_may_become_due.discard(project)

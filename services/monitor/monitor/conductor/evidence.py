@@ -22,7 +22,7 @@ MAX_LINE_DISTANCE: Final = 3
 conflict."""
 MAX_PATHS: Final = 20
 """Maximum number of paths in a conflict of two branches, and of changed paths of a dependency."""
-_RANK: Final[dict[ConflictSeverity, int]] = {"file": 0, "lines": 1, "merge": 2}
+_SEVERITY_RANK: Final[dict[ConflictSeverity, int]] = {"file": 0, "lines": 1, "merge": 2}
 EvidenceKey = tuple[Kind, str, str, str]
 """The kind, the sandbox that it is about, the other sandbox, task or branch, and the path."""
 
@@ -64,7 +64,7 @@ class ProjectData:
 
 def is_more_severe(severity: ConflictSeverity | None, other: ConflictSeverity | None) -> bool:
     """Whether `severity` is above `other`."""
-    return severity is not None and (other is None or _RANK[severity] > _RANK[other])
+    return severity is not None and (other is None or _SEVERITY_RANK[severity] > _SEVERITY_RANK[other])
 
 
 def evidence_of(
@@ -74,19 +74,19 @@ def evidence_of(
 
     `open_keys` are the keys of open findings.
     """
-    found: dict[EvidenceKey, Evidence] = {}
+    by_key: dict[EvidenceKey, Evidence] = {}
     if not member.live:
-        return found
-    for one in (
+        return by_key
+    for evidence in (
         *_same_files(member, scope.index),
         *_merge_conflicts(member, scope),
         *_duplicates(member, scope.index, open_keys),
         *_dependencies(member, scope),
     ):
-        before = found.get(one.key)
-        if before is None or is_more_severe(one.severity, before.severity):
-            found[one.key] = one
-    return found
+        earlier = by_key.get(evidence.key)
+        if earlier is None or is_more_severe(evidence.severity, earlier.severity):
+            by_key[evidence.key] = evidence
+    return by_key
 
 
 def _same_files(member: ProjectMember, index: HerdIndex) -> Iterator[Evidence]:
@@ -96,11 +96,13 @@ def _same_files(member: ProjectMember, index: HerdIndex) -> Iterator[Evidence]:
                 yield from _same_file(member, other, path, edit, other.edits[path])
 
 
-def _same_file(member: ProjectMember, other: ProjectMember, path: str, edit: Edit, others: Edit) -> Iterator[Evidence]:
-    if edit.content_sha256 is not None and edit.content_sha256 == others.content_sha256:
+def _same_file(
+    member: ProjectMember, other: ProjectMember, path: str, edit: Edit, other_edit: Edit
+) -> Iterator[Evidence]:
+    if edit.content_sha256 is not None and edit.content_sha256 == other_edit.content_sha256:
         return  # equal contents merge without a conflict
-    first, later = sorted((member, other), key=lambda one: one.order)
-    overlap = overlapping(later.edits[path], first.edits[path])
+    first, later = sorted((member, other), key=lambda each: each.order)
+    overlap = first_overlap(later.edits[path], first.edits[path])
     yield Evidence(
         kind="conflict",
         sandbox=later.sandbox,
@@ -112,20 +114,20 @@ def _same_file(member: ProjectMember, other: ProjectMember, path: str, edit: Edi
     )
 
 
-def overlapping(edit: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int]] | None:
+def first_overlap(edit: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """The first ranges of lines of two edits that overlap; None if none do, or the lines are not known.
 
     The ranges of an edit are in order, with lines between them.
     """
-    first, second = iter(edit.ranges), iter(other.ranges)
-    left, right = next(first, None), next(second, None)
-    while left is not None and right is not None:
-        if left[0] <= right[1] + MAX_LINE_DISTANCE and right[0] <= left[1] + MAX_LINE_DISTANCE:
-            return left, right
-        if left[1] < right[1]:
-            left = next(first, None)
+    ranges, other_ranges = iter(edit.ranges), iter(other.ranges)
+    lines, other_lines = next(ranges, None), next(other_ranges, None)
+    while lines is not None and other_lines is not None:
+        if lines[0] <= other_lines[1] + MAX_LINE_DISTANCE and other_lines[0] <= lines[1] + MAX_LINE_DISTANCE:
+            return lines, other_lines
+        if lines[1] < other_lines[1]:
+            lines = next(ranges, None)
         else:
-            right = next(second, None)
+            other_lines = next(other_ranges, None)
     return None
 
 
@@ -137,17 +139,17 @@ def _merge_conflicts(member: ProjectMember, scope: ProjectData) -> Iterator[Evid
         for other in scope.index.on_branch(member.project, member.repository, branch):
             if not other.live or are_alternatives(member, other):
                 continue
-            first, later = sorted((member, other), key=lambda one: one.order)
+            first, later = sorted((member, other), key=lambda each: each.order)
             for path in sorted(paths)[:MAX_PATHS]:
                 yield Evidence(kind="conflict", sandbox=later.sandbox, other=first.sandbox, path=path, severity="merge")
 
 
 def _duplicates(member: ProjectMember, index: HerdIndex, open_keys: Collection[EvidenceKey]) -> Iterator[Evidence]:
-    for other, text in index.alike(member):
-        first, later = sorted((member, other), key=lambda one: one.order)
+    for other, text in index.similar_members(member):
+        first, later = sorted((member, other), key=lambda each: each.order)
         likeness = similarity(text, member.edits, other.edits)
         key: EvidenceKey = ("duplicate", later.sandbox, first.sandbox, "")
-        if likeness.is_duplicate(already=key in open_keys):
+        if likeness.is_duplicate(was_duplicate=key in open_keys):
             yield Evidence(kind="duplicate", sandbox=later.sandbox, other=first.sandbox, similarity=likeness)
 
 
@@ -156,7 +158,7 @@ def _dependencies(member: ProjectMember, scope: ProjectData) -> Iterator[Evidenc
     for task in sorted(member.context.builds_on):
         providers = scope.index.of_task(member.project, task)
         yield from _changed_dependencies(
-            member, task, "task", {path for one in providers for path in _edited_since(one, member)}
+            member, task, "task", {path for provider in providers for path in _edited_since(provider, member)}
         )
     if member.repository is None or member.base is None:
         return
@@ -164,7 +166,7 @@ def _dependencies(member: ProjectMember, scope: ProjectData) -> Iterator[Evidenc
     for merge in scope.branches.merges_into(base):
         if merge.at > member.started_at and merge.branch != member.branch:
             yield from _changed_dependencies(member, merge.branch, "base", merge.paths & member.edits.keys())
-    changed = {path for one in scope.index.on_branch(*base) for path in _edited_since(one, member)}
+    changed = {path for provider in scope.index.on_branch(*base) for path in _edited_since(provider, member)}
     conflicts = _conflicts_with_base(member, scope)
     yield from _changed_dependencies(member, member.base, "base", (changed & member.edits.keys()) | conflicts)
 
@@ -173,8 +175,8 @@ def _conflicts_with_base(member: ProjectMember, scope: ProjectData) -> frozenset
     """The paths in which a trial merge of a member's branch with its base has conflicts."""
     if member.repository is None or member.branch is None:
         return frozenset()
-    found = scope.branches.conflicts_of((member.project, member.repository, member.branch))
-    return next((paths for branch, paths in found if branch == member.base), frozenset())
+    conflicts = scope.branches.conflicts_of((member.project, member.repository, member.branch))
+    return next((paths for branch, paths in conflicts if branch == member.base), frozenset())
 
 
 def _edited_since(provider: ProjectMember, member: ProjectMember) -> set[str]:
@@ -188,5 +190,5 @@ def _changed_dependencies(
     member: ProjectMember, other: str, cause: DependencyCause, paths: Collection[str]
 ) -> Iterator[Evidence]:
     if paths:
-        shown = tuple(sorted(paths, key=lambda path: (path not in member.edits, path))[:MAX_PATHS])
-        yield Evidence(kind="dependency", sandbox=member.sandbox, other=other, cause=cause, paths=shown)
+        listed = tuple(sorted(paths, key=lambda path: (path not in member.edits, path))[:MAX_PATHS])
+        yield Evidence(kind="dependency", sandbox=member.sandbox, other=other, cause=cause, paths=listed)

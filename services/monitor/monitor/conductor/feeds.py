@@ -35,7 +35,7 @@ EVENTS: Final = "EVENTS"
 BRANCH_SUBJECTS: Final = f"{PREFIX}.event.*.*.branch.*"
 _BATCH_SIZE: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_MAX_CONTEXTS: Final = 20_000
+_MAX_STORED_CONTEXTS: Final = 20_000
 _PARALLEL_READS: Final = 50
 _log: Final = logs.get("conductor")
 
@@ -49,16 +49,16 @@ class SummaryFeed:
     async def next_batch(self) -> dict[Key, SandboxSummary | None]:
         """The next changed summaries; empty if there are none. A deleted summary is None. Raises nats-py's errors."""
         while batch := await self._reader.next_batch():
-            if found := dict(summary for entry in batch if (summary := _summary(entry)) is not None):
-                return found
+            if summaries := dict(summary for entry in batch if (summary := _summary(entry)) is not None):
+                return summaries
         return {}
 
 
 async def summaries_of(bus: Bus, project: str) -> list[SandboxSummary]:
     """The summaries of a project; `*` for all projects. Raises nats-py's errors."""
     entries = await BucketReader(bus, SandboxSummary.bucket, f"{project}.*").remaining()
-    found = (_summary(entry) for entry in entries)
-    return [one[1] for one in found if one is not None and one[1] is not None]
+    summaries = (keyed[1] for entry in entries if (keyed := _summary(entry)) is not None)
+    return [summary for summary in summaries if summary is not None]
 
 
 def _summary(entry: BucketEntry) -> tuple[Key, SandboxSummary | None] | None:
@@ -89,16 +89,16 @@ class BranchFeed:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._next = 1
-        self._arrived = True
+        self._next_sequence = 1
+        self._may_have_new = True
         self._read_at = 0.0
         self._subscription: Subscription | None = None
 
     async def start(self) -> None:
-        """Subscribe, so that new events are noticed. Raises nats-py's errors."""
+        """Subscribe to new events, which cause the next read. Raises nats-py's errors."""
         await self.stop()
         self._subscription = await self._bus.client.subscribe(live_subject(BRANCH_SUBJECTS), cb=self._on_event)
-        self._arrived = True
+        self._may_have_new = True
 
     async def stop(self) -> None:
         """Unsubscribe."""
@@ -108,24 +108,24 @@ class BranchFeed:
                 await subscription.unsubscribe()
 
     async def _on_event(self, _msg: Msg) -> None:
-        self._arrived = True
+        self._may_have_new = True
 
     async def next_batch(self) -> Sequence[ReadBranchEvent]:
         """The next events of branches, in order; empty if there are none. Raises nats-py's errors."""
         now = asyncio.get_running_loop().time()
-        if not self._arrived and now - self._read_at < self._READ_INTERVAL:
+        if not self._may_have_new and now - self._read_at < self._READ_INTERVAL:
             return ()
-        self._arrived = False
+        self._may_have_new = False
         try:
             batch = await read_batch(
-                self._bus, EVENTS, BRANCH_SUBJECTS, first=self._next, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
+                self._bus, EVENTS, BRANCH_SUBJECTS, first=self._next_sequence, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
             )
         except BaseException:
-            self._arrived = True
+            self._may_have_new = True
             raise
         self._read_at = now
         if batch:
-            self._next, self._arrived = batch[-1].sequence + 1, True
+            self._next_sequence, self._may_have_new = batch[-1].sequence + 1, True
         return [event for stored in batch if (event := _branch_event(stored)) is not None]
 
 
@@ -153,11 +153,11 @@ class TaskContexts:
         """
         missing = sorted(set(tasks) - self._contexts.keys())
         for start in range(0, len(missing), _PARALLEL_READS):
-            some = missing[start : start + _PARALLEL_READS]
-            found = await asyncio.gather(*(self._read(*task) for task in some))
-            self._contexts.update(zip(some, found, strict=True))
+            portion = missing[start : start + _PARALLEL_READS]
+            contexts_read = await asyncio.gather(*(self._read(*task) for task in portion))
+            self._contexts.update(zip(portion, contexts_read, strict=True))
         contexts = {task: self._contexts[task] for task in tasks}
-        while len(self._contexts) > _MAX_CONTEXTS:
+        while len(self._contexts) > _MAX_STORED_CONTEXTS:
             self._contexts.popitem(last=False)
         return contexts
 

@@ -32,10 +32,10 @@ class InvertedIndex(Generic[KeyT]):
 
     def discard(self, key: KeyT, member: Key) -> None:
         """Remove a member, if the index has it."""
-        found = self._members.get(key)
-        if found is not None:
-            found.pop(member, None)
-            if not found:
+        members = self._members.get(key)
+        if members is not None:
+            members.pop(member, None)
+            if not members:
                 del self._members[key]
 
     def of(self, key: KeyT) -> dict[Key, None]:
@@ -48,21 +48,21 @@ class HerdIndex:
 
     def __init__(self) -> None:
         self.members: dict[Key, ProjectMember] = {}
-        self.compared = 0
-        """Number of comparisons of two members, by a file or by titles. It is the measure of the work."""
+        self.comparison_count = 0
+        """Number of comparisons of two members, by a file or by titles. It measures the work."""
         self._by_project: InvertedIndex[str] = InvertedIndex()
         self._by_file: InvertedIndex[tuple[Group, str]] = InvertedIndex()
         self._by_shingle: InvertedIndex[tuple[Group, tuple[str, ...]]] = InvertedIndex()
         self._by_branch: InvertedIndex[tuple[str, str, str]] = InvertedIndex()
         self._by_base: InvertedIndex[tuple[str, str, str]] = InvertedIndex()
         self._by_task: InvertedIndex[tuple[str, str]] = InvertedIndex()
-        self._builders: InvertedIndex[tuple[str, str]] = InvertedIndex()
-        self._alike: dict[Key, dict[Key, float]] = {}
+        self._by_dependency: InvertedIndex[tuple[str, str]] = InvertedIndex()
+        self._similar_titles: dict[Key, dict[Key, float]] = {}
 
     def replace(self, key: Key, member: ProjectMember | None) -> set[Key]:
         """Set or remove a member. Returns the members whose findings may have changed."""
         before = self.members.get(key)
-        affected = {key, *self._builders_on(before), *self._builders_on(member)}
+        affected = {key, *self._dependent_members(before), *self._dependent_members(member)}
         if before is not None and (member is None or not _same_index_keys(before, member)):
             affected |= self._remove(before)
             before = None
@@ -74,53 +74,53 @@ class HerdIndex:
             self._add(member)
         return affected
 
-    def _builders_on(self, member: ProjectMember | None) -> dict[Key, None]:
+    def _dependent_members(self, member: ProjectMember | None) -> dict[Key, None]:
         """The members that depend on the task or the branch of this one."""
         if member is None:
             return {}
-        found = dict(self._builders.of((member.project, member.task)))
+        dependent = dict(self._by_dependency.of((member.project, member.task)))
         if member.repository is not None and member.branch is not None:
-            found |= self._by_base.of((member.project, member.repository, member.branch))
-        return found
+            dependent |= self._by_base.of((member.project, member.repository, member.branch))
+        return dependent
 
     def _set_files(self, before: ProjectMember | None, member: ProjectMember) -> None:
         """Update the index of edited files. A finished member has no files in it, so they are not compared."""
-        old = before.edits.keys() if before is not None and before.live else ()
-        new = member.edits.keys() if member.live else ()
-        for path in set(old) - set(new):
+        old_paths = before.edits.keys() if before is not None and before.live else ()
+        new_paths = member.edits.keys() if member.live else ()
+        for path in set(old_paths) - set(new_paths):
             self._by_file.discard((member.group, path), member.key)
-        for path in set(new) - set(old):
+        for path in set(new_paths) - set(old_paths):
             self._by_file.add((member.group, path), member.key)
 
     def _add(self, member: ProjectMember) -> None:
         self._by_project.add(member.project, member.key)
         self._by_task.add((member.project, member.task), member.key)
         for task in member.context.builds_on:
-            self._builders.add((member.project, task), member.key)
+            self._by_dependency.add((member.project, task), member.key)
         for postings, name in ((self._by_branch, member.branch), (self._by_base, member.base)):
             if member.repository is not None and name is not None:
                 postings.add((member.project, member.repository, name), member.key)
-        self._alike[member.key] = self._find_alike(member)
-        for other, likeness in self._alike[member.key].items():
-            self._alike[other][member.key] = likeness
+        self._similar_titles[member.key] = self._find_similar_titles(member)
+        for other, likeness in self._similar_titles[member.key].items():
+            self._similar_titles[other][member.key] = likeness
         for shingle in member.title.shingles:
             self._by_shingle.add((member.group, shingle), member.key)
 
-    def _find_alike(self, member: ProjectMember) -> dict[Key, float]:
+    def _find_similar_titles(self, member: ProjectMember) -> dict[Key, float]:
         """The members with a similar title. It is computed once for a title, because titles don't change."""
-        found: dict[Key, float] = {}
+        similar: dict[Key, float] = {}
         candidates: set[Key] = set()
         for shingle in member.title.shingles:
-            sharing = self._by_shingle.of((member.group, shingle))
-            if len(sharing) <= MAX_TITLES_OF_SHINGLE:
-                candidates.update(sharing)
+            members = self._by_shingle.of((member.group, shingle))
+            if len(members) <= MAX_TITLES_OF_SHINGLE:
+                candidates.update(members)
         for key in candidates:
             other = self.members[key]
-            self.compared += 1
+            self.comparison_count += 1
             likeness = text_similarity(member.title, other.title)
             if likeness >= CANDIDATE and not are_similar_on_purpose(member, other):
-                found[key] = likeness
-        return found
+                similar[key] = likeness
+        return similar
 
     def _remove(self, member: ProjectMember) -> set[Key]:
         """Remove a member. Returns the members with a similar title."""
@@ -133,14 +133,14 @@ class HerdIndex:
         self._by_project.discard(member.project, key)
         self._by_task.discard((member.project, member.task), key)
         for task in member.context.builds_on:
-            self._builders.discard((member.project, task), key)
+            self._by_dependency.discard((member.project, task), key)
         for postings, name in ((self._by_branch, member.branch), (self._by_base, member.base)):
             if member.repository is not None and name is not None:
                 postings.discard((member.project, member.repository, name), key)
-        alike = self._alike.pop(key, {})
-        for other in alike:
-            self._alike[other].pop(key, None)
-        return set(alike)
+        similar = self._similar_titles.pop(key, {})
+        for other in similar:
+            self._similar_titles[other].pop(key, None)
+        return set(similar)
 
     # --- what members have in common ---------------------------------------------------------------------------
 
@@ -149,18 +149,18 @@ class HerdIndex:
         return (self.members[key] for key in self._by_project.of(project))
 
     def editors(self, member: ProjectMember, path: str) -> list[ProjectMember]:
-        """The other live members that edit the same file, if it is among the first `MAX_EDITORS`."""
-        compared = list(islice(self._by_file.of((member.group, path)), MAX_EDITORS))
-        if len(compared) == 1 or member.key not in compared:
+        """The other live members that edit the same file. Empty if this member is not among its first `MAX_EDITORS`."""
+        keys = list(islice(self._by_file.of((member.group, path)), MAX_EDITORS))
+        if len(keys) == 1 or member.key not in keys:
             return []
-        self.compared += len(compared) - 1
-        return [self.members[key] for key in compared if key != member.key]
+        self.comparison_count += len(keys) - 1
+        return [self.members[key] for key in keys if key != member.key]
 
-    def alike(self, member: ProjectMember) -> Iterator[tuple[ProjectMember, float]]:
+    def similar_members(self, member: ProjectMember) -> Iterator[tuple[ProjectMember, float]]:
         """The other live members with a similar title, and how similar it is."""
-        for key, likeness in self._alike.get(member.key, {}).items():
+        for key, likeness in self._similar_titles.get(member.key, {}).items():
             other = self.members[key]
-            self.compared += 1
+            self.comparison_count += 1
             if other.live:
                 yield other, likeness
 

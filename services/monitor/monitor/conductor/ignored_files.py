@@ -13,7 +13,7 @@ from typing import Final
 MAX_PATH: Final = 400
 """Maximum size of a path in bytes, and of the name of a branch or repository. Longer ones are not compared."""
 _SAFE_PATH: Final = re.compile(r"[A-Za-z0-9._+@-]{1,64}(?:/[A-Za-z0-9._+@-]{1,64}){0,15}", re.ASCII)
-_MAX_SHOWN: Final = 160
+_MAX_QUOTED_LENGTH: Final = 160
 
 
 def is_plain(path: str) -> bool:
@@ -28,9 +28,9 @@ def is_short(text: str) -> bool:
     return text.isprintable() and 0 < len(text.encode()) <= MAX_PATH
 
 
-def quoted(path: str) -> str | None:
+def quote_path(path: str) -> str | None:
     """The path in quotation marks, for another agent; None if it has characters that must not be shown to an agent."""
-    return f'"{path}"' if len(path) <= _MAX_SHOWN and _SAFE_PATH.fullmatch(path) else None
+    return f'"{path}"' if len(path) <= _MAX_QUOTED_LENGTH and _SAFE_PATH.fullmatch(path) else None
 
 
 class IgnoredFiles:
@@ -40,20 +40,20 @@ class IgnoredFiles:
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        wanted = sorted(patterns)
-        self._parts = _compile(pattern for pattern in wanted if "/" not in pattern)
-        self._paths = _compile(pattern for pattern in wanted if "/" in pattern)
-        self._matches = lru_cache(maxsize=4096)(self._find)
+        ordered = sorted(patterns)
+        self._parts = _compile(pattern for pattern in ordered if "/" not in pattern)
+        self._paths = _compile(pattern for pattern in ordered if "/" in pattern)
+        self._matches = lru_cache(maxsize=4096)(self._is_ignored)
 
     def __contains__(self, path: str) -> bool:
         return self._matches(path)
 
-    def _find(self, path: str) -> bool:
+    def _is_ignored(self, path: str) -> bool:
         if self._paths is not None and self._paths.fullmatch(path):
             return True
         return self._parts is not None and any(self._parts.fullmatch(part) for part in path.split("/"))
 
 
 def _compile(patterns: Iterator[str]) -> "re.Pattern[str] | None":
-    found = "|".join(translate(pattern) for pattern in patterns)
-    return re.compile(found) if found else None
+    expression = "|".join(translate(pattern) for pattern in patterns)
+    return re.compile(expression) if expression else None

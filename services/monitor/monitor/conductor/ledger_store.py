@@ -25,7 +25,7 @@ from sandherd.telemetry import logs
 _BUCKET: Final = "monitor"
 _PREFIX: Final = f"$KV.{_BUCKET}.conductor"
 _DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
-_COMMAND_AGE: Final = timedelta(seconds=100)
+_MAX_COMMAND_AGE: Final = timedelta(seconds=100)
 """The time after which the broker may not recognise the id of a command any more. A command that a former holder may
 have published is not repeated then."""
 _BATCH_SIZE: Final = 100
@@ -44,18 +44,18 @@ class LedgerStore:
         self._bus = bus
         self._revisions: dict[str, int] = {}
 
-    async def restore(self, wanted: str = "*") -> dict[str, ConductorLedger]:
-        """The ledger of the project `wanted`, or of all projects for `*`. Raises nats-py's errors.
+    async def restore(self, selected: str = "*") -> dict[str, ConductorLedger]:
+        """The ledger of the project `selected`, or of all projects for `*`. Raises nats-py's errors.
 
         A ledger that can't be read is replaced by an empty one.
         """
-        found: dict[str, ConductorLedger] = {}
-        for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").remaining():
+        ledgers: dict[str, ConductorLedger] = {}
+        for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{selected}").remaining():
             project = entry.key.rpartition(".")[2]
             self._revisions[project] = entry.revision
             if entry.value is not None:
-                found[project] = _read(project, entry.value)
-        return found
+                ledgers[project] = _read(project, entry.value)
+        return ledgers
 
     async def save(self, project: str, ledger: ConductorLedger) -> None:
         """Store a ledger. Raises `LedgerConflictError`."""
@@ -97,13 +97,13 @@ class Outbox:
         """Publish one event or command.
 
         With `repeated`, a former holder may have published it already. Then an event is published only if the stream
-        does not have it. A command is published only as long as its id, or the name of its message, makes a second one
-        harmless.
+        does not have it. A command is published only while its id, or the name of its message, still makes a second
+        one harmless.
         """
         if output.type in EVENTS:
             if not (repeated and await self._is_stored(project, output)):
                 await self._publish_event(project, output)
-        elif not repeated or datetime.now(UTC) - output.at < _age_of(output):
+        elif not repeated or datetime.now(UTC) - output.at < _max_repeat_age(output):
             await self._publish_command(project, output)
 
     async def _is_stored(self, project: str, output: OutboxEntry) -> bool:
@@ -147,5 +147,5 @@ class Outbox:
         await self._bus.publish_command(command)
 
 
-def _age_of(output: OutboxEntry) -> timedelta:
-    return timedelta(seconds=MESSAGE_EXPIRES) if output.type == SendMessage.type else _COMMAND_AGE
+def _max_repeat_age(output: OutboxEntry) -> timedelta:
+    return timedelta(seconds=MESSAGE_EXPIRES) if output.type == SendMessage.type else _MAX_COMMAND_AGE

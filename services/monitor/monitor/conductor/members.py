@@ -13,7 +13,7 @@ from monitor.conductor.similarity import TaskTitle, title_of
 from monitor.facts import Key
 from sandherd.contracts.records import Edit, SandboxSummary
 
-_ACTIVE: Final = frozenset({"running", "waiting"})
+_ACTIVE_STATES: Final = frozenset({"running", "waiting"})
 Group = tuple[str, str | None, str | None]
 """The project, the repository and the base of a sandbox; without a repository the last two are None."""
 
@@ -60,7 +60,7 @@ class ProjectMember:
 
     @property
     def order(self) -> tuple[datetime, str]:
-        """Sorts sandboxes by their beginning: the later one of a pair is asked to change its work."""
+        """Sorts sandboxes by their beginning, because evidence is about the later sandbox of a pair."""
         return self.started_at, self.sandbox
 
 
@@ -68,9 +68,9 @@ def member_of(summary: SandboxSummary, context: TaskContext, ignored: IgnoredFil
     """The member of a summary; None if it runs no task or has ended."""
     if summary.task is None or summary.state == "ended":
         return None
-    about = (summary.repository, summary.base, summary.branch)
-    known = all(name is None or is_short(name) for name in about)
-    repository = repository_key(summary.repository) if known else None
+    names = (summary.repository, summary.base, summary.branch)
+    are_comparable = all(name is None or is_short(name) for name in names)
+    repository = repository_key(summary.repository) if are_comparable else None
     return ProjectMember(
         project=summary.project,
         sandbox=summary.sandbox,
@@ -81,7 +81,7 @@ def member_of(summary: SandboxSummary, context: TaskContext, ignored: IgnoredFil
         title=title_of(summary.title),
         started_at=summary.started_at,
         live=summary.state != "finished",
-        active=summary.state in _ACTIVE,
+        active=summary.state in _ACTIVE_STATES,
         edits={edit.path: edit for edit in summary.edits if is_plain(edit.path) and edit.path not in ignored},
         context=context,
     )
@@ -94,10 +94,10 @@ def repository_key(repository: str | None) -> str | None:
 
 def are_similar_on_purpose(member: ProjectMember, other: ProjectMember) -> bool:
     """Whether two tasks are similar on purpose: equal, of one branch or batch, or one builds on the other."""
-    joined = member.branch is not None and (member.repository, member.branch) == (other.repository, other.branch)
-    batch = member.context.batch is not None and member.context.batch == other.context.batch
-    builds = member.task in other.context.builds_on or other.task in member.context.builds_on
-    return member.task == other.task or joined or batch or builds
+    same_branch = member.branch is not None and (member.repository, member.branch) == (other.repository, other.branch)
+    same_batch = member.context.batch is not None and member.context.batch == other.context.batch
+    is_dependency = member.task in other.context.builds_on or other.task in member.context.builds_on
+    return member.task == other.task or same_branch or same_batch or is_dependency
 
 
 def are_alternatives(member: ProjectMember, other: ProjectMember) -> bool:

@@ -1,7 +1,7 @@
 """The texts that the Conductor sends to agents and users, from templates. Pure.
 
 They contain names of sandboxes and tasks, whose characters are limited. Of the values that sandboxes choose, they
-contain only paths that `ignored_files.quoted` accepts. They state facts: prescriptive advice made agents worse
+contain only paths that `ignored_files.quote_path` accepts. They state facts: prescriptive advice made agents worse
 (SWE-PRM).
 """
 
@@ -9,40 +9,44 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from monitor.conductor.conductor_ledger import FindingRecord
-from monitor.conductor.ignored_files import quoted
+from monitor.conductor.ignored_files import quote_path
 from sandherd.plurals import pluralize
 
 MAX_FILES: Final = 10
 """Maximum number of files that a message names."""
-_HEAD: Final = "Notice of the conductor, which sees all sandboxes of this project. It changes nothing in your task."
+_INTRODUCTION: Final = (
+    "Notice of the conductor, which sees all sandboxes of this project. It changes nothing in your task."
+)
 _QUOTATION_NOTE: Final = "What is in quotation marks is the name of a file and nothing else."
 
 
 def text_for(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
     """The message to one agent about the findings of one kind in one pair. `tasks` has the tasks of both sandboxes."""
-    one = findings[0]
-    if one.kind == "conflict":
+    first = findings[0]
+    if first.kind == "conflict":
         return conflict_text(recipient, findings, tasks)
-    return duplicate_text(recipient, one, tasks) if one.kind == "duplicate" else dependency_text(one)
+    return duplicate_text(recipient, first, tasks) if first.kind == "duplicate" else dependency_text(first)
 
 
 def conflict_text(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
     """The message to one of the two agents that edit the same files."""
-    one = findings[0]
-    other = one.other if recipient == one.sandbox else one.sandbox
-    lines = [_HEAD, f"The agent in sandbox {other} (task {tasks[other]}) also edits files that you edit:"]
-    lines += _files(findings, recipient)
+    first = findings[0]
+    other = first.other if recipient == first.sandbox else first.sandbox
+    lines = [_INTRODUCTION, f"The agent in sandbox {other} (task {tasks[other]}) also edits files that you edit:"]
+    lines += _file_lines(findings, recipient)
     if any(finding.severity == "merge" for finding in findings):
         lines.append("A trial merge of both branches has conflicts.")
-    began = "Your task began later." if recipient == one.sandbox else "Your task began earlier."
-    lines.append(f"{began} Both agents get this notice. The work trees are separate, and are merged later.")
+    order_text = "Your task began later." if recipient == first.sandbox else "Your task began earlier."
+    lines.append(f"{order_text} Both agents get this notice. The work trees are separate, and are merged later.")
     lines.append("Limit your changes of these files to what your task needs.")
     return "\n".join(lines)
 
 
-def _files(findings: Sequence[FindingRecord], recipient: str) -> list[str]:
-    shown = [(quoted(finding.path), finding) for finding in findings]
-    lines = [f"- {name}{_line_ranges(finding, recipient)}" for name, finding in shown[:MAX_FILES] if name is not None]
+def _file_lines(findings: Sequence[FindingRecord], recipient: str) -> list[str]:
+    quoted_paths = [(quote_path(finding.path), finding) for finding in findings]
+    lines = [
+        f"- {name}{_line_ranges(finding, recipient)}" for name, finding in quoted_paths[:MAX_FILES] if name is not None
+    ]
     hidden = len(findings) - len(lines)
     if hidden:
         lines.append(f"- {pluralize(hidden, 'file')} that {'is' if hidden == 1 else 'are'} not listed here")
@@ -50,12 +54,12 @@ def _files(findings: Sequence[FindingRecord], recipient: str) -> list[str]:
 
 
 def _line_ranges(finding: FindingRecord, recipient: str) -> str:
-    mine, others = finding.lines, finding.other_lines
+    own, others = finding.lines, finding.other_lines
     if recipient != finding.sandbox:
-        mine, others = others, mine
-    if mine is None or others is None:
+        own, others = others, own
+    if own is None or others is None:
         return ""
-    return f" (you: lines {mine[0]} to {mine[1]}; the other agent: lines {others[0]} to {others[1]})"
+    return f" (you: lines {own[0]} to {own[1]}; the other agent: lines {others[0]} to {others[1]})"
 
 
 def duplicate_text(recipient: str, finding: FindingRecord, tasks: dict[str, str]) -> str:
@@ -63,7 +67,7 @@ def duplicate_text(recipient: str, finding: FindingRecord, tasks: dict[str, str]
     other = tasks[finding.other if recipient == finding.sandbox else finding.sandbox]
     began = "later" if recipient == finding.sandbox else "earlier"
     lines = [
-        _HEAD,
+        _INTRODUCTION,
         f"Another agent (task {other}) seems to do the same task as you. Yours began {began}.",
         "If your task is not the same, continue.",
         f"Otherwise finish what you are at, and state in your result that task {other} does the same.",
@@ -73,9 +77,9 @@ def duplicate_text(recipient: str, finding: FindingRecord, tasks: dict[str, str]
 
 def dependency_text(finding: FindingRecord) -> str:
     """The message to an agent whose task depends on something that has changed."""
-    names = [name for name in map(quoted, finding.paths) if name is not None][:MAX_FILES]
-    what = f"task {finding.other}" if finding.cause == "task" else "the branch that yours began from"
-    lines = [_HEAD, f"Since you began, {what} has changed, so that what you build on may be different."]
+    names = [name for name in map(quote_path, finding.paths) if name is not None][:MAX_FILES]
+    changed = f"task {finding.other}" if finding.cause == "task" else "the branch that yours began from"
+    lines = [_INTRODUCTION, f"Since you began, {changed} has changed, so that what you build on may be different."]
     if names:
         lines += ["Changed files:", *(f"- {name}" for name in names), _QUOTATION_NOTE]
     return "\n".join(lines)
@@ -83,11 +87,11 @@ def dependency_text(finding: FindingRecord) -> str:
 
 def notification_text(findings: Iterable[FindingRecord]) -> str:
     """The notification to a user about findings of one pair."""
-    several = list(findings)
-    one = several[0]
-    what = {
-        "conflict": f"{one.sandbox} and {one.other} edit {'the same file' if len(several) == 1 else 'the same files'}",
-        "duplicate": f"{one.sandbox} seems to do the same as {one.other}",
-        "dependency": f"what {one.sandbox} builds on has changed",
-    }[one.kind]
-    return f"{what}; decide which of them continues, with `sandherd monitor report`, `sandboxes pause` or `send`"
+    group = list(findings)
+    first, files = group[0], "the same file" if len(group) == 1 else "the same files"
+    problem = {
+        "conflict": f"{first.sandbox} and {first.other} edit {files}",
+        "duplicate": f"{first.sandbox} seems to do the same as {first.other}",
+        "dependency": f"what {first.sandbox} builds on has changed",
+    }[first.kind]
+    return f"{problem}; decide which of them continues, with `sandherd monitor report`, `sandboxes pause` or `send`"

@@ -18,8 +18,11 @@ class ConductorPolicy:
     mode: ConductorMode
     ignored: IgnoredFiles
     cooldown: float
+    """Minimum seconds between two messages to an agent."""
     check_interval: float
+    """Seconds between two checks for actions that become due without a change."""
     notifies: bool
+    """Whether users are notified about severe findings."""
 
     @classmethod
     def of(cls, settings: Settings) -> "ConductorPolicy":

@@ -25,7 +25,7 @@ def assess(ledger: ConductorLedger, members: Iterable[ProjectMember], now: datet
     return LastReport(at=now, score=score, status=coherence.status_of(score), sandboxes=len(live), reasons=reasons)
 
 
-def report_waits(ledger: ConductorLedger, current: LastReport) -> float | None:
+def seconds_until_report(ledger: ConductorLedger, current: LastReport) -> float | None:
     """Seconds until the next report may be published. None if the last report is still correct."""
     last = ledger.reported
     if last is None:
@@ -55,9 +55,9 @@ def add_report(ledger: ConductorLedger, report: LastReport) -> ConductorLedger:
 def recommendations(ledger: ConductorLedger) -> list[str]:
     """Advice for users about open findings: one line for each kind."""
     findings = [finding for finding in ledger.findings if finding.open]
-    duplicates = sorted({one.sandbox for one in findings if one.kind == "duplicate"})
-    severe = sorted({one.sandbox for one in findings if one.severity in SEVERE_CONFLICTS})
-    stale = sorted({one.sandbox for one in findings if one.kind == "dependency"})
+    duplicates = sorted({finding.sandbox for finding in findings if finding.kind == "duplicate"})
+    severe = sorted({finding.sandbox for finding in findings if finding.severity in SEVERE_CONFLICTS})
+    stale = sorted({finding.sandbox for finding in findings if finding.kind == "dependency"})
     lines = [
         (duplicates, "decide whether {} needed, as an earlier one does the same"),
         (severe, "let the earlier one finish before {} continued: `sandherd sandboxes pause`"),
@@ -67,7 +67,7 @@ def recommendations(ledger: ConductorLedger) -> list[str]:
 
 
 def _first_names(names: Sequence[str], line: str) -> str:
-    shown = ", ".join(names[:3]) + (f" and {pluralize(len(names) - 3, 'other')}" if len(names) > 3 else "")
+    text = ", ".join(names[:3]) + (f" and {pluralize(len(names) - 3, 'other')}" if len(names) > 3 else "")
     if line.startswith("check"):
-        return shown
-    return f"{shown} {'is' if len(names) == 1 else 'are'}"
+        return text
+    return f"{text} {'is' if len(names) == 1 else 'are'}"

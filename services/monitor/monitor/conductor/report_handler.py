@@ -31,8 +31,8 @@ from sandherd.service.service import IncomingRequest, Service
 
 MAX_REPLY: Final = 900 * 1024
 """Maximum size of all reports together, in bytes: less than the maximum of a message."""
-_LISTS: Final = ("findings", "interventions", "budgets", "needs")
-_LIVE: Final = frozenset({"running", "waiting", "paused"})
+_LIST_FIELDS: Final = ("findings", "interventions", "budgets", "needs")
+_LIVE_STATES: Final = frozenset({"running", "waiting", "paused"})
 _COPIED_FIELDS: Final = (
     *("kind", "sandbox", "task", "other", "other_task", "severity", "cause", "similarity"),
     *("since", "informed_at", "notified_at", "paused_at"),
@@ -64,14 +64,14 @@ class ReportHandler:
                 by_project.get(name, []),
                 None if budgets is None else budgets.get(name, []),
             )
-            for name in _names(project, ledgers, by_project, budgets or {})
+            for name in _project_names(project, ledgers, by_project, budgets or {})
         ]
         return MonitorReport(
-            mode=self._service.settings.conductor, projects=fitting(reports), budgets=(budgets or {}).get(FLEET)
+            mode=self._service.settings.conductor, projects=fit_reports(reports), budgets=(budgets or {}).get(FLEET)
         )
 
 
-def fitting(reports: list[ProjectReport]) -> list[ProjectReport]:
+def fit_reports(reports: list[ProjectReport]) -> list[ProjectReport]:
     """The reports, shortened so that all fit in a reply.
 
     Only reports that need more than their share have shortened lists.
@@ -82,8 +82,8 @@ def fitting(reports: list[ProjectReport]) -> list[ProjectReport]:
 
 
 def _shorten(report: ProjectReport, share: int) -> ProjectReport:
-    while _size(report) > share and any(getattr(report, name) for name in _LISTS):
-        halves = {name: rows[: len(rows) // 2] for name in _LISTS if (rows := getattr(report, name)) is not None}
+    while _size(report) > share and any(getattr(report, name) for name in _LIST_FIELDS):
+        halves = {name: rows[: len(rows) // 2] for name in _LIST_FIELDS if (rows := getattr(report, name)) is not None}
         report = report.model_copy(update=halves)
     return report
 
@@ -92,7 +92,7 @@ def _size(report: ProjectReport) -> int:
     return len(report.model_dump_json())
 
 
-def _names(
+def _project_names(
     project: str,
     ledgers: Iterable[str],
     summaries: Mapping[str, Sequence[SandboxSummary]],
@@ -101,13 +101,13 @@ def _names(
     """The projects of the report: the requested one, or all projects with something to report."""
     if project != FLEET:
         return [project]
-    live = {name for name, found in summaries.items() if any(map(_is_live, found))}
-    over = {name for name, lines in budgets.items() if any(line.exceeded_at for line in lines)}
-    return sorted((live | over | set(ledgers)) - {FLEET})[:MAX_PROJECTS]
+    live = {name for name, project_summaries in summaries.items() if any(map(_is_live, project_summaries))}
+    exceeded = {name for name, lines in budgets.items() if any(line.exceeded_at for line in lines)}
+    return sorted((live | exceeded | set(ledgers)) - {FLEET})[:MAX_PROJECTS]
 
 
 def _is_live(summary: SandboxSummary) -> bool:
-    return summary.state in _LIVE and summary.task is not None
+    return summary.state in _LIVE_STATES and summary.task is not None
 
 
 def report_of(
@@ -119,7 +119,8 @@ def report_of(
     """The report of a project with the summaries of its sandboxes, and its limits."""
     sandboxes = {summary.sandbox: summary for summary in summaries if _is_live(summary)}
     findings = sorted(
-        (one for one in ledger.findings if one.open), key=lambda one: (-coherence.weight_of(one), one.since, one.key)
+        (finding for finding in ledger.findings if finding.open),
+        key=lambda finding: (-coherence.weight_of(finding), finding.since, finding.key),
     )
     score = coherence.score_of(sandboxes, findings)
     return ProjectReport(
@@ -129,28 +130,28 @@ def report_of(
         reasons=coherence.reasons_of(findings),
         recommendations=project_report.recommendations(ledger),
         sandboxes=len(sandboxes),
-        findings=[_view(finding) for finding in findings[:MAX_LISTED]],
+        findings=[_finding_view(finding) for finding in findings[:MAX_LISTED]],
         finding_count=len(findings),
         interventions=list(_interventions(sandboxes.values(), ledger))[:MAX_LISTED],
-        outcomes=Counter(one.outcome or "pending" for summary in summaries for one in summary.steerings),
-        budgets=None if budgets is None else _nearest(budgets),
+        outcomes=Counter(steering.outcome or "pending" for summary in summaries for steering in summary.steerings),
+        budgets=None if budgets is None else _by_used_share(budgets),
         needs=sorted(_needs(sandboxes, findings, budgets or ()), key=lambda need: need.since)[:MAX_LISTED],
     )
 
 
-def _view(finding: FindingRecord) -> HindranceView:
-    facts: dict[str, Any] = {name: getattr(finding, name) for name in _COPIED_FIELDS}
+def _finding_view(finding: FindingRecord) -> HindranceView:
+    copied: dict[str, Any] = {name: getattr(finding, name) for name in _COPIED_FIELDS}
     return HindranceView(
         finding_id=str(finding.id),
         file_path=finding.path or None,
         paths=list(finding.paths),
         lines=list(finding.lines) if finding.lines else None,
         other_lines=list(finding.other_lines) if finding.other_lines else None,
-        **facts,
+        **copied,
     )
 
 
-def _nearest(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
+def _by_used_share(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
     """The limits of the project first, then the limits of tasks with the largest used share."""
     return sorted(lines, key=lambda line: (line.scope == "task", -(line.share or 0)))[:MAX_LISTED]
 
@@ -165,7 +166,7 @@ def _interventions(live: Iterable[SandboxSummary], ledger: ConductorLedger) -> I
                 interventions=summary.interventions,
                 informed_at=informed,
                 findings=[finding.rule for finding in summary.findings],
-                last=[InterventionView(**dict(one)) for one in summary.steerings[-MAX_LAST:]],
+                last=[InterventionView(**dict(steering)) for steering in summary.steerings[-MAX_LAST:]],
             )
 
 
@@ -177,17 +178,17 @@ def _needs(
     These are sandboxes that are paused or wait for an approval, and exceeded budgets of the project and of its tasks
     with a live sandbox.
     """
-    over: dict[str | None, datetime] = {}
+    exceeded_since: dict[str | None, datetime] = {}
     for line in budgets:
         if line.exceeded_at is not None:
-            over[line.task] = min(line.exceeded_at, over.get(line.task, line.exceeded_at))
-    at_work = {summary.task: summary.sandbox for summary in live.values()}
-    for task, since in over.items():
-        yield NeedView(sandbox=at_work.get(task) if task else None, task=task, reason="budget", since=since)
-    named: set[str] = set()
+            exceeded_since[line.task] = min(line.exceeded_at, exceeded_since.get(line.task, line.exceeded_at))
+    sandbox_of_task = {summary.task: summary.sandbox for summary in live.values()}
+    for task, since in exceeded_since.items():
+        yield NeedView(sandbox=sandbox_of_task.get(task) if task else None, task=task, reason="budget", since=since)
+    listed: set[str] = set()
     for summary in live.values():
         if summary.state in {"waiting", "paused"}:
-            named.add(summary.sandbox)
+            listed.add(summary.sandbox)
             yield NeedView(
                 sandbox=summary.sandbox,
                 task=summary.task,
@@ -196,8 +197,8 @@ def _needs(
                 approval_id=_requested_approval(summary),
             )
     for finding in findings:
-        if finding.notified_at is not None and finding.sandbox in live and finding.sandbox not in named:
-            named.add(finding.sandbox)
+        if finding.notified_at is not None and finding.sandbox in live and finding.sandbox not in listed:
+            listed.add(finding.sandbox)
             yield NeedView(sandbox=finding.sandbox, task=finding.task, reason="coordination", since=finding.notified_at)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SHINGLE_TOKENS: Final = 3
+"""Number of tokens of a shingle."""
 TEXT_WEIGHT: Final = 0.45
 FILES_WEIGHT: Final = 0.20
 """The weights of PRSense for text and files. Its third, 0.35 for the meaning of diffs, needs a model and is left out;
@@ -25,7 +26,7 @@ CANDIDATE: Final = 0.3
 """Minimum similarity of the titles of two tasks that are compared further. Below it they can't be duplicates: even with
 equal files, the total would be .52."""
 _TOKEN_PATTERN: Final = re.compile(r"[\w./#:@-]*\w", re.UNICODE)
-_NAMES_SOMETHING: Final = re.compile(r"[0-9./#_:@]")
+_IDENTIFIER_SIGN: Final = re.compile(r"[0-9./#_:@]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +56,24 @@ class Similarity:
             return self.text
         return (TEXT_WEIGHT * self.text + FILES_WEIGHT * self.files) / (TEXT_WEIGHT + FILES_WEIGHT)
 
-    def is_duplicate(self, *, already: bool) -> bool:
-        """Whether the tasks are duplicates. `already`: whether they were before."""
+    def is_duplicate(self, *, was_duplicate: bool) -> bool:
+        """Whether the tasks are duplicates. `was_duplicate`: whether they were duplicates before."""
         limit = TEXT_THRESHOLD if self.files is None else THRESHOLD
-        return self.total >= (limit - HYSTERESIS if already else limit)
+        return self.total >= (limit - HYSTERESIS if was_duplicate else limit)
 
 
 def title_of(text: str) -> TaskTitle:
     """A task's title, in the form in which it is compared."""
     tokens = _TOKEN_PATTERN.findall(text.casefold())
     shingles = frozenset(tuple(tokens[at : at + SHINGLE_TOKENS]) for at in range(len(tokens) - SHINGLE_TOKENS + 1))
-    return TaskTitle(" ".join(tokens), shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
+    return TaskTitle(" ".join(tokens), shingles, frozenset(token for token in tokens if _IDENTIFIER_SIGN.search(token)))
 
 
-def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
+def jaccard(first: AbstractSet[object], second: AbstractSet[object]) -> float:
     """The size of the intersection divided by that of the union; 0 for two empty sets."""
-    both = len(one & other)
-    union = len(one) + len(other) - both
-    return both / union if union else 0.0
+    shared = len(first & second)
+    union = len(first) + len(second) - shared
+    return shared / union if union else 0.0
 
 
 def text_similarity(title: TaskTitle, other: TaskTitle) -> float:
@@ -85,6 +86,6 @@ def text_similarity(title: TaskTitle, other: TaskTitle) -> float:
     return jaccard(title.shingles, other.shingles)
 
 
-def similarity(text: float, one: Mapping[str, object], other: Mapping[str, object]) -> Similarity:
+def similarity(text: float, edits: Mapping[str, object], other_edits: Mapping[str, object]) -> Similarity:
     """The similarity of two tasks: of their titles, and of the files that each has edited, by path."""
-    return Similarity(text, jaccard(one.keys(), other.keys()) if one and other else None)
+    return Similarity(text, jaccard(edits.keys(), other_edits.keys()) if edits and other_edits else None)

@@ -16,17 +16,17 @@ from sandherd.contracts.replay import ReplayReport
 from sandherd.contracts.subjects import event_subject
 from sandherd.settings import Settings
 
-MAX_LINE: Final = 4 * 1024 * 1024
-"""Maximum bytes of a line; events are smaller, as the broker limits them."""
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+"""A longer line counts as unreadable. Events are smaller, because the broker limits them."""
 
 
 def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) -> ReplayReport:
-    """The findings of `rules` in these events, oldest first, and the recorded findings; with labels also their quality.
+    """Replay events, oldest first: the findings of `rules`, the recorded findings, and with labels the rules' quality.
 
     Lines that are not events are counted. Raises `ContractError` for invalid labels.
     """
     simulation, unreadable = Simulation(rules), 0
-    turns: dict[tuple[str, int], int] = {}
+    turns: dict[tuple[str, int], int] = {}  # the agent's turn after each event, by sandbox and source sequence
     for line in lines:
         if not line.strip():
             continue
@@ -34,13 +34,13 @@ def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) 
         if event is None:
             unreadable += 1
             continue
-        seen, sequence = event
-        if seen is not None:
-            turns[seen.entity, sequence] = simulation.feed(seen)
-    measured = None
+        observed, sequence = event
+        if observed is not None:
+            turns[observed.entity, sequence] = simulation.feed(observed)
+    rule_quality = None
     if labels is not None:
-        known = read_labels(labels, {sandbox for _, sandbox in simulation.sandboxes})
-        measured = quality(known, simulation.findings, _onsets(known, turns))
+        session_labels = read_labels(labels, {sandbox for _, sandbox in simulation.sandboxes})
+        rule_quality = quality(session_labels, simulation.findings, _problem_turns(session_labels, turns))
     return ReplayReport(
         events=simulation.count,
         unreadable=unreadable,
@@ -50,7 +50,7 @@ def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) 
         recorded_findings=simulation.recorded_findings,
         recorded_interventions=simulation.recorded_interventions,
         failed_rules={sandbox: reasons for (_, sandbox), reasons in simulation.failed.items()},
-        quality=measured,
+        quality=rule_quality,
     )
 
 
@@ -65,7 +65,7 @@ def _event_of(line: bytes) -> tuple[ObservedEvent | None, int] | None:
     The event itself is None if the monitor ignores it.
     """
     try:
-        document: Any = json.loads(line) if len(line) <= MAX_LINE else None
+        document: Any = json.loads(line) if len(line) <= MAX_LINE_BYTES else None
         subject = event_subject(document["project"], document["subject"], document["type"])
         at, sequence = datetime.fromisoformat(document["time"]), int(document["sequence"])
         if at.tzinfo is None:
@@ -75,6 +75,6 @@ def _event_of(line: bytes) -> tuple[ObservedEvent | None, int] | None:
     return read(subject, line.strip(), 0, at), sequence
 
 
-def _onsets(labels: SessionLabels, turns: dict[tuple[str, int], int]) -> dict[str, int]:
+def _problem_turns(labels: SessionLabels, turns: dict[tuple[str, int], int]) -> dict[str, int]:
     """The turn in which the labelled problem begins, by sandbox."""
     return {label.sandbox: turns.get((label.sandbox, label.from_sequence), 0) for label in labels.sessions.values()}

@@ -20,9 +20,9 @@ class SessionLabel(BaseModel):
 
     sandbox: str
     expect: list[str] = []
-    """The rules that have to find something. Empty: the session is healthy, and no rule may find anything."""
+    """The rules that have to find something. If it is empty, the session is healthy, and other findings are false."""
     may: list[str] = []
-    """Rules whose findings are neither required nor false: they find a part of the same problem."""
+    """Rules whose findings are neither required nor false, for example because they find a part of the same problem."""
     from_sequence: Annotated[int, Field(ge=0)] = 0
     """The source sequence of the event with which the problem begins."""
 
@@ -56,45 +56,51 @@ def _invalid(message: str) -> ContractError:
 
 
 def quality(labels: SessionLabels, findings: Sequence[ReplayedFinding], onsets: Mapping[str, int]) -> ReplayQuality:
-    """Recall, false alarms and delay by rule. `onsets`: the turn of each session in which its problem begins."""
-    found: dict[str, dict[str, ReplayedFinding]] = {}
-    for one in findings:
-        found.setdefault(one.sandbox, {}).setdefault(one.rule, one)
+    """Recall, false alarms and delay by rule. `onsets` has the turn in which the problem of each sandbox begins."""
+    first_findings: dict[str, dict[str, ReplayedFinding]] = {}
+    for finding in findings:
+        first_findings.setdefault(finding.sandbox, {}).setdefault(finding.rule, finding)
     healthy = {name: label for name, label in labels.sessions.items() if not label.expect}
-    alarms = {name: sorted(set(found.get(label.sandbox, {})) - set(label.may)) for name, label in healthy.items()}
-    labelled = {rule for label in labels.sessions.values() for rule in label.expect}
-    measured = [row.name for row in RULES if row.kind == "guardian" or row.name in labelled]
-    rules = [_of_rule(rule, labels, found, onsets=onsets, alarms=alarms) for rule in measured]
-    expected, right = sum(one.sessions for one in rules), sum(one.found for one in rules)
-    false = sum(map(len, alarms.values()))
+    alarms = {
+        name: sorted(set(first_findings.get(label.sandbox, {})) - set(label.may)) for name, label in healthy.items()
+    }
+    labelled_rules = {rule for label in labels.sessions.values() for rule in label.expect}
+    measured = [row.name for row in RULES if row.kind == "guardian" or row.name in labelled_rules]
+    rules = [_rule_quality(rule, labels, first_findings, onsets=onsets, alarms=alarms) for rule in measured]
+    expected_count, found_count = sum(rule.sessions for rule in rules), sum(rule.found for rule in rules)
+    false_count = sum(map(len, alarms.values()))
     return ReplayQuality(
         sessions=len(labels.sessions),
         healthy=len(healthy),
         rules=rules,
-        recall=right / expected if expected else None,
-        false_alarms=false,
-        false_alarms_per_healthy=false / len(healthy) if healthy else None,
+        recall=found_count / expected_count if expected_count else None,
+        false_alarms=false_count,
+        false_alarms_per_healthy=false_count / len(healthy) if healthy else None,
         alarmed=[f"{name}: {', '.join(names)}" for name, names in sorted(alarms.items()) if names],
     )
 
 
-def _of_rule(
+def _rule_quality(
     rule: str,
     labels: SessionLabels,
-    found: Mapping[str, Mapping[str, ReplayedFinding]],
+    first_findings: Mapping[str, Mapping[str, ReplayedFinding]],
     *,
     onsets: Mapping[str, int],
     alarms: Mapping[str, Sequence[str]],
 ) -> RuleQuality:
-    labelled = {name: label.sandbox for name, label in labels.sessions.items() if rule in label.expect}
-    hits = {name: found[sandbox][rule] for name, sandbox in labelled.items() if rule in found.get(sandbox, {})}
-    delays: Any = [max(0, hit.turn - onsets.get(labelled[name], 0)) for name, hit in hits.items()]
+    labelled_sandboxes = {name: label.sandbox for name, label in labels.sessions.items() if rule in label.expect}
+    hits = {
+        name: first_findings[sandbox][rule]
+        for name, sandbox in labelled_sandboxes.items()
+        if rule in first_findings.get(sandbox, {})
+    }
+    delays: Any = [max(0, hit.turn - onsets.get(labelled_sandboxes[name], 0)) for name, hit in hits.items()]
     return RuleQuality(
         rule=rule,
-        sessions=len(labelled),
+        sessions=len(labelled_sandboxes),
         found=len(hits),
-        missed=sorted(labelled.keys() - hits.keys()),
+        missed=sorted(labelled_sandboxes.keys() - hits.keys()),
         false_alarms=sum(rule in names for names in alarms.values()),
         delay_turns=delays,
-        recall=len(hits) / len(labelled) if labelled else None,
+        recall=len(hits) / len(labelled_sandboxes) if labelled_sandboxes else None,
     )

@@ -19,13 +19,13 @@ MAX_CHARS: Final = 16_000
 """Number of characters at the end of a text that are examined."""
 BLOCK: Final = 20
 """Minimum number of characters of a block. A block is a sentence or line whose repetitions are counted."""
-_FENCES: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_EXEMPT: Final = re.compile(r"(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[^\w\s]*\Z)|\t| {4})")
+_CODE_BLOCK: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_IGNORED_LINE: Final = re.compile(r"(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[^\w\s]*\Z)|\t| {4})")
 """Matches the beginning of lines that are ignored: of tables, headings, lists, quotations, rulers and indented code."""
 _SENTENCE_END: Final = re.compile(r"[.!?…]\s+")
 _MIN_REMEMBERED: Final = 3
 """Minimum number of repetitions that are remembered; also the minimum of the threshold."""
-_LETTERS: Final = 5
+_MIN_LETTERS: Final = 5
 """Minimum number of different characters of a block, so that a line of dashes is not one."""
 
 
@@ -105,30 +105,30 @@ def repetitions(text: str) -> int:
         return 0
     text = text[-MAX_CHARS:]
     if "```" in text or "~~~" in text:
-        text = _FENCES.sub("", text)
+        text = _CODE_BLOCK.sub("", text)
     blocks = list(_blocks(text))
-    whole = max(Counter(blocks).values(), default=0)
-    return max(whole, *map(_periods, (block for block in blocks if len(block) >= 3 * BLOCK)), 0)
+    equal_blocks = max(Counter(blocks).values(), default=0)
+    return max(equal_blocks, *map(_count_periods, (block for block in blocks if len(block) >= 3 * BLOCK)), 0)
 
 
 def _blocks(text: str) -> Iterator[str]:
     """The blocks of a text: its sentences and lines. Short ones that follow each other are joined."""
-    begun = ""
+    block = ""
     for piece in _pieces(text):
-        plain = " ".join(piece.split()).lower()
-        begun = plain if len(plain) >= BLOCK else f"{begun} {plain}".strip()
-        if len(begun) >= BLOCK:
-            if _is_varied(begun):
-                yield begun
-            begun = ""
+        normalized = " ".join(piece.split()).lower()
+        block = normalized if len(normalized) >= BLOCK else f"{block} {normalized}".strip()
+        if len(block) >= BLOCK:
+            if _is_varied(block):
+                yield block
+            block = ""
 
 
 def _is_varied(text: str) -> bool:
-    """Whether a text has at least `_LETTERS` different characters.
+    """Whether a text has at least `_MIN_LETTERS` different characters.
 
     To count all of a long text would take much longer.
     """
-    for _ in range(_LETTERS - 1):
+    for _ in range(_MIN_LETTERS - 1):
         text = text.replace(text[0], "")
         if not text:
             return False
@@ -136,9 +136,9 @@ def _is_varied(text: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The sentences of each line that is not exempt."""
+    """The sentences of each line that is not ignored."""
     for line in text.split("\n"):
-        if _EXEMPT.match(line):
+        if _IGNORED_LINE.match(line):
             continue
         begin = 0
         for end in _SENTENCE_END.finditer(line):
@@ -147,16 +147,17 @@ def _pieces(text: str) -> Iterator[str]:
         yield line[begin:]
 
 
-def _periods(block: str) -> int:
+def _count_periods(block: str) -> int:
     """How often the end of a long block without punctuation is repeated at equal distances."""
     end = block[-BLOCK:]
     distance = len(block) - BLOCK - block.rfind(end, 0, len(block) - 1)
-    if len(set(end)) < _LETTERS or distance > len(block) // 2:
+    if len(set(end)) < _MIN_LETTERS or distance > len(block) // 2:
         return 0
+    # The smallest multiple of the distance that is at least `BLOCK`.
     period = max(distance, -(-BLOCK // distance) * distance)
-    count, place = 1, len(block) - BLOCK - period
-    while place >= 0 and block.startswith(end, place):
-        count, place = count + 1, place - period
+    count, position = 1, len(block) - BLOCK - period
+    while position >= 0 and block.startswith(end, position):
+        count, position = count + 1, position - period
     return count
 
 

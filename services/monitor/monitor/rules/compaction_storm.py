@@ -11,14 +11,14 @@ from pydantic import Field
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE, mark, remembered
+from monitor.seen_values import MAX_EVIDENCE_IDS, mark, remembered
 from sandherd.contracts.events.conversation import AgentContextCompacted
 from sandherd.contracts.events.tools import AgentFileEdited
 
 _MAX_KNOWN: Final = 64
 """Number of calls that are remembered."""
-_SHARE: Final = 3
-"""At least one in this number of calls has to be a repetition."""
+_MAX_CALLS_PER_REPETITION: Final = 3
+"""At least one of this number of calls has to be a repetition."""
 
 
 class CompactionStormThresholds(Thresholds):
@@ -84,7 +84,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
             since=part.since or event.at,
             began=part.began or event.number,
             last=event.number,
-            evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
+            evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE_IDS:],
         )
 
     def pattern(self, part: Compactions) -> Pattern | None:
@@ -100,7 +100,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
         """The compactions, if there are enough and calls are repeated."""
         if part.count < thresholds.compactions or part.repeats < thresholds.repeats:
             return None
-        return self.pattern(part) if part.repeats * _SHARE >= part.calls else None
+        return self.pattern(part) if part.repeats * _MAX_CALLS_PER_REPETITION >= part.calls else None
 
     def steering_text(self, part: Compactions) -> str:
         """The message: what the agent does, and what to do instead."""
@@ -122,11 +122,11 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
 
 
 def _with_call(part: Compactions, call: EndedCall) -> Compactions:
-    made = mark(call.digest)
-    known = remembered(part.known, made, _MAX_KNOWN)
+    call_mark = mark(call.digest)
+    known = remembered(part.known, call_mark, _MAX_KNOWN)
     if part.count == 0:
         return part if known is part.known else Compactions(known=known)
-    return replace(part, known=known, calls=part.calls + 1, repeats=part.repeats + (made in part.known))
+    return replace(part, known=known, calls=part.calls + 1, repeats=part.repeats + (call_mark in part.known))
 
 
 RULE: Final = CompactionStorm()

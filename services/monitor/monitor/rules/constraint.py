@@ -13,7 +13,7 @@ from monitor.constraint_violations import Violation, forbidden_call, forbidden_e
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
 from monitor.file_locations import MAX_DEPTH, ShellLocation, after_cd
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE
+from monitor.seen_values import MAX_EVIDENCE_IDS
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.agent import AgentStarted
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
@@ -22,11 +22,11 @@ from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 MAX_STARTED: Final = 8
 """Maximum number of forbidden calls in flight that are remembered. Further ones count as violations immediately."""
-_RECENT: Final = 10
+_MAX_LATER_CALLS: Final = 10
 """Number of other calls after which a violation is not acted upon any more."""
-_MAX_WORK_TREE: Final = 200
-_CHANGES_FOLDER: Final = re.compile(r"(?:^|[\s;&|(])(?:cd|pushd)\s+(\"[^\"]+\"|'[^']+'|[^\s;&|)]+)")
-_NOT_RUN: Final = frozenset({"denied", "refused"})
+_MAX_WORK_TREE_LENGTH: Final = 200
+_FOLDER_CHANGE: Final = re.compile(r"(?:^|[\s;&|(])(?:cd|pushd)\s+(\"[^\"]+\"|'[^']+'|[^\s;&|)]+)")
+_NOT_EXECUTED_OUTCOMES: Final = frozenset({"denied", "refused"})
 
 
 class ConstraintThresholds(Thresholds):
@@ -62,7 +62,7 @@ class Violations:
     since: datetime | None = None
     began: int = 0
     """The stream sequence of the last violation."""
-    calls: int = _RECENT
+    calls: int = _MAX_LATER_CALLS
     """Number of other calls that have ended since the last violation was found, at most the number after which it is
     ignored."""
     evidence: tuple[UUID, ...] = ()
@@ -102,8 +102,9 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
             return part if data.constraints is None else replace(part, constraints=data.constraints)
         if isinstance(data, AgentStarted):
             return _in_work_tree(part, data.work_tree)
-        mine = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
-        return replace(part, calls=_RECENT) if mine else part
+        is_own_decision = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
+        # A violation that has been acted upon must not be found again.
+        return replace(part, calls=_MAX_LATER_CALLS) if is_own_decision else part
 
     def pattern(self, part: Violations) -> Pattern | None:
         """The last violation."""
@@ -116,7 +117,7 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
         self, part: Violations, facts: Facts, _now: datetime, thresholds: ConstraintThresholds
     ) -> Pattern | None:
         """The last violation; None if it is old, if it was acted upon, or if a user has sent a message since."""
-        if part.since is None or part.calls >= _RECENT or part.count < thresholds.violations:
+        if part.since is None or part.calls >= _MAX_LATER_CALLS or part.count < thresholds.violations:
             return None
         is_of_episode = facts.episode_at is None or part.since >= facts.episode_at
         return self.pattern(part) if is_of_episode else None
@@ -144,15 +145,15 @@ def _after_call(part: Violations, event: ObservedEvent, data: AgentToolUse, fact
     """The part after a call has begun. The end of the call decides whether it was a violation."""
     if data.event_subtype == "program":
         return part
-    place = ShellLocation(part.work_tree, "", part.depth)
-    found = forbidden_call(data.tool, data.input, part.constraints, place)
-    part = _with_depth(part, data, place)
-    if found is None:
+    shell_location = ShellLocation(part.work_tree, "", part.depth)
+    violation = forbidden_call(data.tool, data.input, part.constraints, shell_location)
+    part = _with_depth(part, data, shell_location)
+    if violation is None:
         return part
     call = facts.in_flight.get(data.tool_use_id)
     if call is None or call.digest is None or len(part.started) >= MAX_STARTED:
-        return _with_violation(part, found, event.number, event.at, event.id)
-    return replace(part, started=(*part.started, StartedCall(call.digest, found.constraint, found.shown)))
+        return _with_violation(part, violation, event.number, event.at, event.id)
+    return replace(part, started=(*part.started, StartedCall(call.digest, violation.constraint, violation.shown)))
 
 
 def _with_depth(part: Violations, data: AgentToolUse, shell_location: ShellLocation) -> Violations:
@@ -160,30 +161,32 @@ def _with_depth(part: Violations, data: AgentToolUse, shell_location: ShellLocat
     command: Any = data.input.get("command") or data.input.get("cmd")
     if not isinstance(command, str) or ("cd " not in command and "pushd " not in command):
         return part
-    for folder in _CHANGES_FOLDER.findall(command[:2000])[:20]:
+    for folder in _FOLDER_CHANGE.findall(command[:2000])[:20]:
         shell_location = after_cd(shell_location, folder.strip("\"'"))
     depth = MAX_DEPTH if shell_location.folder else shell_location.depth
     return replace(part, depth=depth) if depth > part.depth else part
 
 
 def _after_call_end(part: Violations, call: EndedCall) -> Violations:
-    begun = next((one for one in part.started if one.digest == call.digest), None)
-    if begun is None:
-        return replace(part, calls=part.calls + 1) if part.calls < _RECENT else part
+    ended_call = next((started_call for started_call in part.started if started_call.digest == call.digest), None)
+    if ended_call is None:
+        return replace(part, calls=part.calls + 1) if part.calls < _MAX_LATER_CALLS else part
     started = list(part.started)
-    started.remove(begun)
+    started.remove(ended_call)
     part = replace(part, started=tuple(started))
-    if call.outcome in _NOT_RUN:
+    if call.outcome in _NOT_EXECUTED_OUTCOMES:
         return part
-    return _with_violation(part, Violation(begun.constraint, begun.shown), call.number, call.at, call.id)
+    return _with_violation(part, Violation(ended_call.constraint, ended_call.shown), call.number, call.at, call.id)
 
 
 def _after_edit(part: Violations, event: ObservedEvent, data: AgentFileEdited) -> Violations:
     if part.constraints is None or not part.constraints.paths:
         return part
     paths = (data.file_path, *([data.previous_path] if data.previous_path else []))
-    found = next((one for path in paths if (one := forbidden_edit(path, part.constraints)) is not None), None)
-    return part if found is None else _with_violation(part, found, event.number, event.at, event.id)
+    first_violation = next(
+        (violation for path in paths if (violation := forbidden_edit(path, part.constraints)) is not None), None
+    )
+    return part if first_violation is None else _with_violation(part, first_violation, event.number, event.at, event.id)
 
 
 def _with_violation(part: Violations, violation: Violation, number: int, at: datetime, id: UUID | None) -> Violations:
@@ -195,13 +198,17 @@ def _with_violation(part: Violations, violation: Violation, number: int, at: dat
         since=at,
         began=number,
         calls=0,
-        evidence=(*part.evidence, *([id] if id else []))[-EVIDENCE:],
+        evidence=(*part.evidence, *([id] if id else []))[-MAX_EVIDENCE_IDS:],
     )
 
 
 def _in_work_tree(part: Violations, path: str | None) -> Violations:
     """The part with the work tree's path, as its worker states it. `/` is not accepted: every path would be in it."""
-    if path is None or len(path) > _MAX_WORK_TREE or not re.fullmatch(r"(?:/(?!\.\.?(?:/|$))[^/\x00-\x1f]+)+", path):
+    if (
+        path is None
+        or len(path) > _MAX_WORK_TREE_LENGTH
+        or not re.fullmatch(r"(?:/(?!\.\.?(?:/|$))[^/\x00-\x1f]+)+", path)
+    ):
         return part
     return replace(part, work_tree=path)
 

@@ -11,12 +11,13 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import text_digest
-from monitor.repeated_calls import waits
+from monitor.repeated_calls import is_wait
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _LENGTHS: Final = (2, 3, 4, 5)
 """The possible numbers of calls in a series."""
 _MAX_AGENTS: Final = 3
+"""Maximum number of agents and sub-agents whose calls are remembered."""
 _POLL_DISCOUNT: Final = 7
 """The difference between the default thresholds `polls` and `blocks`."""
 
@@ -133,15 +134,15 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         call = observation.call
         if call is None or not call.is_executed:
             return part
-        track = next((one for one in part.tracks if one.parent == call.parent), None)
-        others = tuple(one for one in part.tracks if one is not track)
+        track = next((candidate for candidate in part.tracks if candidate.parent == call.parent), None)
+        others = tuple(candidate for candidate in part.tracks if candidate is not track)
         if track is None or track.edits != facts.new_contents:
             track = Track(call.parent, facts.new_contents)
         return Tracks((*others, _with_call(track, call))[-_MAX_AGENTS:])
 
     def pattern(self, part: Tracks) -> Pattern | None:
         """The series that was repeated most often."""
-        series = _top(part)
+        series = _top_series(part)
         return None if series is None else self._pattern(series)
 
     def _pattern(self, series: Series) -> Pattern:
@@ -153,14 +154,14 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
 
     def evaluate(self, part: Tracks, _facts: Facts, _now: datetime, thresholds: CycleThresholds) -> Pattern | None:
         """The series that was repeated most often, if that is a cycle. Series with polls count less."""
-        less = max(0, thresholds.polls - thresholds.blocks)
-        counts = [(one.count - less if one.polls else one.count, one) for one in _series(part)]
-        count, series = max(counts, key=lambda one: one[0], default=(0, None))
-        return replace(self._pattern(series), count=count) if series and count >= thresholds.blocks else None
+        discount = max(0, thresholds.polls - thresholds.blocks)
+        counts = [(series.count - discount if series.polls else series.count, series) for series in _series(part)]
+        count, top = max(counts, key=lambda pair: pair[0], default=(0, None))
+        return replace(self._pattern(top), count=count) if top and count >= thresholds.blocks else None
 
     def steering_text(self, part: Tracks) -> str:
         """The message: what the agent repeats, and what to do instead."""
-        series = _top(part)
+        series = _top_series(part)
         calls, times = (2, "several times") if series is None else (series.length, f"{series.count} times in a row")
         return (
             f"You have repeated the same series of {calls} calls {times}, with the same results each time, and changed "
@@ -173,7 +174,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         call = observation.call
         if call is None or not call.is_executed:
             return None
-        series = next((one for one in _series(part) if one.key == key), None)
+        series = next((candidate for candidate in _series(part) if candidate.key == key), None)
         if series is None:
             return False
         is_last = series.track.pairs[-1].number == call.number and series.run.length % series.length == 0
@@ -184,24 +185,24 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         return thresholds.blocks
 
 
-def _top(part: Tracks) -> Series | None:
+def _top_series(part: Tracks) -> Series | None:
     """The series that was repeated most often. Series with polls count less, by the default thresholds."""
-    return max(_series(part), key=lambda one: one.count - (_POLL_DISCOUNT if one.polls else 0), default=None)
+    return max(_series(part), key=lambda series: series.count - (_POLL_DISCOUNT if series.polls else 0), default=None)
 
 
 def _with_call(track: Track, call: EndedCall) -> Track:
     pairs = track.pairs
-    pair = Pair(call.pair, call.number, call.at, call.polls or waits(call, pairs[-1].at if pairs else None))
-    later = (*pairs, pair)[-_LENGTHS[-1] :]
-    if not any(one.digest == pair.digest for one in pairs):
-        return Track(track.parent, track.edits, later)
+    pair = Pair(call.pair, call.number, call.at, call.polls or is_wait(call, pairs[-1].at if pairs else None))
+    new_pairs = (*pairs, pair)[-_LENGTHS[-1] :]
+    if not any(earlier.digest == pair.digest for earlier in pairs):
+        return Track(track.parent, track.edits, new_pairs)
     runs = tuple(
         _continue_cycle(run, pairs[-length], pair, call.began) if len(pairs) >= length else run
         for length, run in zip(_LENGTHS, track.runs, strict=True)
     )
     if not any(run.length for run in runs):
-        return Track(track.parent, track.edits, later)
-    return Track(track.parent, track.edits, later, runs, (*track.evidence, *call.ids)[-_LENGTHS[-1] :])
+        return Track(track.parent, track.edits, new_pairs)
+    return Track(track.parent, track.edits, new_pairs, runs, (*track.evidence, *call.ids)[-_LENGTHS[-1] :])
 
 
 def _continue_cycle(run: Run, before: Pair, pair: Pair, began: int) -> Run:
@@ -211,14 +212,15 @@ def _continue_cycle(run: Run, before: Pair, pair: Pair, began: int) -> Run:
 
 
 def _series(part: Tracks) -> Iterator[Series]:
-    """The series that occur at least twice; of several of one agent, the shortest."""
+    """The series that occur at least twice: at most one of each agent, the shortest."""
     for track in part.tracks:
         if not track.evidence:
             continue
-        found = (
+        repeated = (
             Series(track, length, run) for length, run in zip(_LENGTHS, track.runs, strict=True) if run.length >= length
         )
-        series = next((one for one in found if len({pair.digest for pair in one.pairs}) > 1), None)
+        # Several equal calls in a row are a loop, not a series.
+        series = next((series for series in repeated if len({pair.digest for pair in series.pairs}) > 1), None)
         if series is not None:
             yield series
 

@@ -12,7 +12,7 @@ from monitor.facts import Facts, Observation
 from monitor.normalisation import tool_label
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
-_MAX_IDS: Final = 4
+_MAX_EVIDENCE: Final = 4
 
 
 class DenialThresholds(Thresholds):
@@ -74,7 +74,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
             began=part.began or call.number,
             began_at=part.began_at or call.at,
             last=call.number,
-            evidence=(*part.evidence, *call.ids)[-_MAX_IDS:],
+            evidence=(*part.evidence, *call.ids)[-_MAX_EVIDENCE:],
         )
 
     def pattern(self, part: Denied) -> Pattern | None:

@@ -19,17 +19,17 @@ from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 MAX_FILES: Final = 6
 """Number of files that are remembered: those that were edited last."""
-_CONTENTS: Final = 8
+_MAX_CONTENTS: Final = 8
 """Number of contents of a file that are remembered, and of changes from one content to another."""
 _MAX_LINES: Final = 48
 """Number of added lines of a file that are remembered."""
-_DIFF_LINES: Final = 400
+_MAX_DIFF_LINES: Final = 400
 _MAX_PATH_LENGTH: Final = 120
-_RETURN: Final = 3
+_EDITS_PER_RETURN: Final = 3
 """A return to an earlier content counts as this many reworked edits."""
 _MAX_EVIDENCE: Final = 6
-_CUT: Final = re.compile(r"[;&|\n]+")
-_READS: Final = re.compile(
+_COMMAND_SEPARATOR: Final = re.compile(r"[;&|\n]+")
+_READING_COMMAND: Final = re.compile(
     r"\s*(?:sudo |time |then |do |\()*(?:cat|ls|head|tail|less|grep|rg|ag|sed|awk|find|wc|cd|pwd|echo|tree|diff|stat"
     r"|file|git|which|true|export|sleep|mkdir|cp|mv|rm|touch|chmod|printf|nl|cut|sort|uniq|fi|done|else)\b|\s*$"
 )
@@ -67,7 +67,7 @@ class EditedFile:
     @property
     def count(self) -> int:
         """The number of edits that count: the larger one of both counts."""
-        return max(self.reworked, _RETURN * self.returns)
+        return max(self.reworked, _EDITS_PER_RETURN * self.returns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,9 @@ def _after_check(part: EditedFiles) -> EditedFiles:
 
     The changes from one content to another stay known: if one is made again, it counts as two returns.
     """
-    if part.last.count == 0 and all(one.count == 0 for one in part.files):
+    if part.last.count == 0 and all(edited_file.count == 0 for edited_file in part.files):
         return part
-    files = tuple(_without_count(one) for one in part.files)
+    files = tuple(_without_count(edited_file) for edited_file in part.files)
     return replace(part, files=files, last=_without_count(part.last))
 
 
@@ -170,49 +170,51 @@ def _without_count(edited_file: EditedFile) -> EditedFile:
 
 def _with_edit(part: EditedFiles, event: ObservedEvent, data: AgentFileEdited) -> EditedFiles:
     name = mark(data.file_path)
-    before = next((one for one in part.files if one.name == name), EditedFile(name))
+    earlier = next((edited_file for edited_file in part.files if edited_file.name == name), EditedFile(name))
     added, removed = _line_marks(data.full_diff or data.diff_preview)
-    is_rework = any(line in before.lines for line in removed) and not is_documentation(data.file_path)
-    lines = before.lines
+    is_rework = any(line in earlier.lines for line in removed) and not is_documentation(data.file_path)
+    lines = earlier.lines
     for line in added:
         lines = remembered(lines, line, _MAX_LINES)
-    after = replace(_with_content(before, data, counted=not part.restores), lines=lines)
+    edited = replace(_with_content(earlier, data, counted=not part.restores), lines=lines)
     if is_rework and not part.restores:
-        after = replace(after, reworked=max(before.reworked, 1) + 1)
-    if after.count:
+        edited = replace(edited, reworked=max(earlier.reworked, 1) + 1)
+    if edited.count:
         ids = (event.id,) if event.id else ()
-        evidence = (*after.evidence, *ids)[-_MAX_EVIDENCE:]
-        after = replace(after, since=after.since or event.at, began=after.began or event.number, evidence=evidence)
-    others = tuple(one for one in part.files if one.name != name)
-    path = "".join(sign if sign.isprintable() else "?" for sign in data.file_path[:_MAX_PATH_LENGTH])
-    return EditedFiles((*others, after)[-MAX_FILES:], path, after, part.restores)
+        evidence = (*edited.evidence, *ids)[-_MAX_EVIDENCE:]
+        edited = replace(edited, since=edited.since or event.at, began=edited.began or event.number, evidence=evidence)
+    others = tuple(edited_file for edited_file in part.files if edited_file.name != name)
+    path = "".join(character if character.isprintable() else "?" for character in data.file_path[:_MAX_PATH_LENGTH])
+    return EditedFiles((*others, edited)[-MAX_FILES:], path, edited, part.restores)
 
 
-def _with_content(before: EditedFile, data: AgentFileEdited, *, counted: bool) -> EditedFile:
+def _with_content(edited_file: EditedFile, data: AgentFileEdited, *, counted: bool) -> EditedFile:
     """The file with its new content. If `counted`, a return to an earlier content is counted.
 
-    A return by a change that was made before counts as the second one at least.
+    If the same change was made before, the return counts as the second one or a later one.
     """
     if data.content_sha256 is None:
-        return before
-    now = mark(data.content_sha256)
-    last = before.contents[-len(now) :]
-    if now == last:
-        return before
-    change = mark(last + now)
-    again = change in before.transitions
-    is_return = counted and now in before.contents
-    returns = max(before.returns, 1 if again else 0) + 1 if is_return else before.returns
-    contents = before.contents.replace(now, "") + now  # in the order in which they last occurred
-    transitions = remembered(before.transitions, change, _CONTENTS)
-    return replace(before, contents=contents[-_CONTENTS * len(now) :], transitions=transitions, returns=returns)
+        return edited_file
+    new_mark = mark(data.content_sha256)
+    last_mark = edited_file.contents[-len(new_mark) :]
+    if new_mark == last_mark:
+        return edited_file
+    change = mark(last_mark + new_mark)
+    is_known_change = change in edited_file.transitions
+    is_return = counted and new_mark in edited_file.contents
+    returns = max(edited_file.returns, 1 if is_known_change else 0) + 1 if is_return else edited_file.returns
+    contents = edited_file.contents.replace(new_mark, "") + new_mark  # in the order in which they last occurred
+    transitions = remembered(edited_file.transitions, change, _MAX_CONTENTS)
+    return replace(
+        edited_file, contents=contents[-_MAX_CONTENTS * len(new_mark) :], transitions=transitions, returns=returns
+    )
 
 
 def _line_marks(diff: str) -> tuple[list[str], list[str]]:
-    """The marks of the lines that a diff adds, and of those that it removes. Lines that it only moves are left out."""
+    """The marks of the lines that a diff adds, and of the lines that it removes. Lines that it moves are in neither."""
     added: dict[str, None] = {}
     removed: dict[str, None] = {}
-    for line in islice(_split(diff), _DIFF_LINES):
+    for line in islice(_diff_lines(diff), _MAX_DIFF_LINES):
         text = line[1:].strip()
         if len(text) < 4 or line.startswith(("+++", "---")):
             continue
@@ -220,11 +222,13 @@ def _line_marks(diff: str) -> tuple[list[str], list[str]]:
             added[mark(text)] = None
         elif line[0] == "-":
             removed[mark(text)] = None
-    return [one for one in added if one not in removed], [one for one in removed if one not in added]
+    return [line_mark for line_mark in added if line_mark not in removed], [
+        line_mark for line_mark in removed if line_mark not in added
+    ]
 
 
-def _split(diff: str) -> Iterable[str]:
-    return diff.split("\n", _DIFF_LINES)
+def _diff_lines(diff: str) -> Iterable[str]:
+    return diff.split("\n", _MAX_DIFF_LINES)
 
 
 def _with_command(part: EditedFiles, data: AgentToolUse) -> EditedFiles:
@@ -233,9 +237,9 @@ def _with_command(part: EditedFiles, data: AgentToolUse) -> EditedFiles:
     restores = restores_files(command)
     if restores != part.restores:
         part = replace(part, restores=restores)
-    if command is None or not any(one.reworked or one.returns for one in part.files):
+    if command is None or not any(edited_file.reworked or edited_file.returns for edited_file in part.files):
         return part
-    is_trial = any(_READS.match(piece) is None for piece in _CUT.split(command, 40))
+    is_trial = any(_READING_COMMAND.match(piece) is None for piece in _COMMAND_SEPARATOR.split(command, 40))
     return _after_check(part) if is_trial else part
 
 

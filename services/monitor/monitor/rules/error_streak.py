@@ -16,20 +16,20 @@ from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds,
 _MAX_CAUSES: Final = 6
 _MAX_GAP: Final = 10
 """Maximum number of calls from one error to the next of the same cause."""
-_MAX_IDS: Final = 4
-_OUTAGE_LASTS: Final = 10
+_MAX_EVIDENCE: Final = 4
+_OUTAGE_CALLS: Final = 10
 """Maximum number of calls after an outage whose errors may result from it."""
-_SUSPENDED_BY_EACH: Final = 3
+_SUSPENSION: Final = 3
 """The rule ignores this number of calls for each call that an outage has prevented. It is small, because the output of
 a single command may look like an outage."""
-_SHELL: Final = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
+_COMMAND_TOOL: Final = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
 """Tools that run commands: one command that succeeds does not show that another one has become possible."""
-_FIXES: Final = 3
+_MAX_FIXES: Final = 3
 """Number of repetitions of the same call after an edit that do not count: each may have been an attempt to fix the
 error."""
-_MORE_UNBROKEN: Final = 5
+_ANY_DISCOUNT: Final = 5
 """The difference between the default thresholds `unbroken` and `errors`."""
-_ANY: Final = "any"
+_ANY_CAUSE: Final = "any"
 """The key of the pattern of unbroken errors."""
 
 
@@ -72,7 +72,7 @@ class Cause:
     @property
     def times(self) -> int:
         """The number of errors that count."""
-        return self.count - min(self.fixes, _FIXES)
+        return self.count - min(self.fixes, _MAX_FIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ class Errors:
     @property
     def is_outage(self) -> bool:
         """Whether errors may currently result from an outage."""
-        lasts = min(_OUTAGE_LASTS, _SUSPENDED_BY_EACH * self.outages)
-        return self.outage_place is not None and self.place - self.outage_place < lasts
+        max_calls = min(_OUTAGE_CALLS, _SUSPENSION * self.outages)
+        return self.outage_place is not None and self.place - self.outage_place < max_calls
 
     def cause(self, error: str) -> Cause | None:
         """The errors of one cause."""
-        return next((one for one in self.causes if one.error == error), None)
+        return next((cause for cause in self.causes if cause.error == error), None)
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         "chance. All calls that time out have the same cause",
         avoids="errors of one response with the same cause count once. The cause of a failed check is its output, and "
         "the count begins again after a new content. If another call gets the same error after an edit, the count "
-        f"begins again; {_FIXES} errors of the same call after an edit do not count. A call that was denied, refused "
-        "by a user, interrupted or prevented by an outage is not an error. For each call that an outage prevented, "
-        f"the rule is suspended for {_SUSPENDED_BY_EACH} calls, at most {_OUTAGE_LASTS}. A failed poll is not an "
+        f"begins again; {_MAX_FIXES} errors of the same call after an edit do not count. A call that was denied, "
+        "refused by a user, interrupted or prevented by an outage is not an error. For each call that an outage "
+        f"prevented, the rule is suspended for {_SUSPENSION} calls, at most {_OUTAGE_CALLS}. A failed poll is not an "
         "error, nor is a command that ends with status 1 without the text of an error. A cause is forgotten when the "
         "same input succeeds, or any call of the same tool if the tool runs no commands",
         source="OpenHands needs three errors of a call, Hermes eight of a tool. 4 % of recorded sessions have such a "
@@ -143,23 +143,23 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
             return part
         place = part.place + 1
         if call.outcome == "outage":
-            is_another = part.outage_place is None or place - part.outage_place > _OUTAGE_LASTS
-            return replace(part, place=place, outages=1 if is_another else part.outages + 1, outage_place=place)
+            is_new_outage = part.outage_place is None or place - part.outage_place > _OUTAGE_CALLS
+            return replace(part, place=place, outages=1 if is_new_outage else part.outages + 1, outage_place=place)
         if not call.is_executed or (call.polls and call.error is not None):
             return part
-        causes = tuple(one for one in part.causes if place - one.place <= _MAX_GAP)
+        causes = tuple(cause for cause in part.causes if place - cause.place <= _MAX_GAP)
         if call.error is None:
-            tool = None if _SHELL.search(call.tool) else call.tool
-            left = tuple(one for one in causes if one.call != call.digest and one.tool != tool)
-            return replace(part, causes=left, place=place, streak=Streak()) if left or part.outages else _NO_ERRORS
-        added = _with_error if call.check is None else _with_check
-        return added(replace(part, causes=causes, place=place), call, facts.new_contents)
+            tool = None if _COMMAND_TOOL.search(call.tool) else call.tool
+            others = tuple(cause for cause in causes if cause.call != call.digest and cause.tool != tool)
+            return replace(part, causes=others, place=place, streak=Streak()) if others or part.outages else _NO_ERRORS
+        with_failure = _with_error if call.check is None else _with_check
+        return with_failure(replace(part, causes=causes, place=place), call, facts.new_contents)
 
     def pattern(self, part: Errors) -> Pattern | None:
         """The cause of most errors, or errors of any cause if more of them are in a row."""
-        cause = _top(part)
-        if cause is None or cause.times < part.streak.count - _MORE_UNBROKEN:
-            return self._streak_pattern(part.streak, part.streak.count - _MORE_UNBROKEN) if part.streak.count else None
+        cause = _top_cause(part)
+        if cause is None or cause.times < part.streak.count - _ANY_DISCOUNT:
+            return self._streak_pattern(part.streak, part.streak.count - _ANY_DISCOUNT) if part.streak.count else None
         return self._of_cause(cause)
 
     def _of_cause(self, cause: Cause) -> Pattern:
@@ -169,21 +169,21 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
     def _streak_pattern(self, streak: Streak, count: int) -> Pattern:
         assert streak.began_at is not None
         summary = f"{streak.count} errors in a row, and no call that succeeded"
-        return Pattern(self.name, _ANY, streak.began_at, streak.began, count, summary, streak.evidence)
+        return Pattern(self.name, _ANY_CAUSE, streak.began_at, streak.began, count, summary, streak.evidence)
 
     def evaluate(self, part: Errors, _facts: Facts, _now: datetime, thresholds: ErrorThresholds) -> Pattern | None:
         """The cause of most errors, or errors of any cause, if they are a streak; None during an outage."""
         if (not part.causes and not part.streak.count) or part.is_outage:
             return None
-        cause, unbroken = _top(part), thresholds.errors + part.streak.count - thresholds.unbroken
+        cause, unbroken = _top_cause(part), thresholds.errors + part.streak.count - thresholds.unbroken
         if cause is not None and cause.times >= max(thresholds.errors, unbroken):
             return self._of_cause(cause)
         return self._streak_pattern(part.streak, unbroken) if unbroken >= thresholds.errors else None
 
     def steering_text(self, part: Errors) -> str:
         """The message: what fails, and what to do instead."""
-        cause = _top(part)
-        if cause is None or cause.times < part.streak.count - _MORE_UNBROKEN:
+        cause = _top_cause(part)
+        if cause is None or cause.times < part.streak.count - _ANY_DISCOUNT:
             fails = f"Your last {part.streak.count} calls have all failed."
         else:
             fails = f"You have got the same error {cause.count} times, the last time from {tool_label(cause.tool)}."
@@ -201,7 +201,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         call = observation.call
         if call is None or not call.is_executed:
             return None
-        if key == _ANY:
+        if key == _ANY_CAUSE:
             return None if call.polls else call.error is not None
         cause = part.cause(key)
         if cause is not None and cause.last == call.number:
@@ -237,33 +237,33 @@ def _with_error(part: Errors, call: EndedCall, edits: int) -> Errors:
     part = _with_cause(part, cause, call, call.error, edits, begins=begins)
     if streak.batch == call.batch and streak.count:
         return part
-    evidence = (*streak.evidence, *call.ids)[-_MAX_IDS:]
+    evidence = (*streak.evidence, *call.ids)[-_MAX_EVIDENCE:]
     began, began_at = streak.began or call.number, streak.began_at or call.at
     return replace(part, streak=Streak(streak.count + 1, call.batch, began, began_at, evidence))
 
 
 def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, edits: int, *, begins: bool) -> Errors:
-    """The part with one more error of a cause. If it `begins`, the count of this cause begins again."""
-    others = tuple(one for one in part.causes if one is not cause)
+    """The part with another error of a cause. If it `begins`, the count of this cause begins again."""
+    others = tuple(other for other in part.causes if other is not cause)
     if cause is None or (begins and cause.batch != call.batch):
-        known = call.digest, call.tool, call.number, call.at, part.place, call.batch, call.number, edits
-        return replace(part, causes=(*others, Cause(error, *known, evidence=call.ids))[-_MAX_CAUSES:])
-    again = replace(cause, place=part.place, call=call.digest, tool=call.tool, edits=edits)
+        fields = call.digest, call.tool, call.number, call.at, part.place, call.batch, call.number, edits
+        return replace(part, causes=(*others, Cause(error, *fields, evidence=call.ids))[-_MAX_CAUSES:])
+    updated = replace(cause, place=part.place, call=call.digest, tool=call.tool, edits=edits)
     if cause.batch != call.batch:
-        again = replace(
-            again,
+        updated = replace(
+            updated,
             count=cause.count + 1,
             fixes=cause.fixes + (cause.edits != edits),
             gap=max(cause.gap, part.place - cause.place),
             batch=call.batch,
             last=call.number,
-            evidence=(*cause.evidence, *call.ids)[-_MAX_IDS:],
+            evidence=(*cause.evidence, *call.ids)[-_MAX_EVIDENCE:],
         )
-    return replace(part, causes=(*others, again))
+    return replace(part, causes=(*others, updated))
 
 
-def _top(part: Errors) -> Cause | None:
-    return max(reversed(part.causes), key=lambda one: one.times, default=None)
+def _top_cause(part: Errors) -> Cause | None:
+    return max(reversed(part.causes), key=lambda cause: cause.times, default=None)
 
 
 RULE: Final = ErrorStreak()

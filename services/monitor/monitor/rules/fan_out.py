@@ -16,7 +16,8 @@ from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds,
 _MAX_CALLS: Final = 12
 """Maximum number of different calls of a batch that are compared: those with the smallest digests."""
 _MAX_AGENTS: Final = 3
-_MAX_IDS: Final = 4
+"""Maximum number of agents and sub-agents whose batches are remembered."""
+_MAX_EVIDENCE: Final = 4
 
 
 class FanOutThresholds(Thresholds):
@@ -102,18 +103,20 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         call = observation.call
         if call is None or not call.is_executed:
             return part
-        batch = next((one for one in part.batches if one.parent == call.parent), None)
-        others = tuple(one for one in part.batches if one is not batch)
+        batch = next((candidate for candidate in part.batches if candidate.parent == call.parent), None)
+        others = tuple(candidate for candidate in part.batches if candidate is not batch)
         if batch is None or batch.edits != facts.new_contents:
             batch = Batch(call.parent, facts.new_contents)
         if batch.number != call.batch:
-            batch = _next(batch, call)
-        open_calls = any(one.batch == call.batch and one.parent == call.parent for one in facts.in_flight.values())
-        return Batches((*others, _with(batch, call, is_complete=not open_calls))[-_MAX_AGENTS:])
+            batch = _next_batch(batch, call)
+        open_calls = any(
+            other.batch == call.batch and other.parent == call.parent for other in facts.in_flight.values()
+        )
+        return Batches((*others, _with_call(batch, call, is_complete=not open_calls))[-_MAX_AGENTS:])
 
     def pattern(self, part: Batches) -> Pattern | None:
         """The batch that was repeated most often."""
-        batch = _top(part)
+        batch = _top_batch(part)
         if batch is None or batch.since_at is None:
             return None
         calls, times = len(batch.calls), batch.times
@@ -122,7 +125,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
 
     def evaluate(self, part: Batches, _facts: Facts, _now: datetime, thresholds: FanOutThresholds) -> Pattern | None:
         """The batch that was repeated most often, if that is often enough. Batches with polls count less."""
-        batch = _top(part)
+        batch = _top_batch(part)
         if batch is None:
             return None
         count = batch.times - (max(0, thresholds.polls - thresholds.batches) if batch.polls else 0)
@@ -131,7 +134,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
 
     def steering_text(self, part: Batches) -> str:
         """The message: what the agent repeats, and what to do instead."""
-        batch = _top(part)
+        batch = _top_batch(part)
         calls, times = (2, "several") if batch is None else (len(batch.calls), str(batch.times))
         return (
             f"You have requested the same {calls} calls together in {times} responses in a row, and their results were "
@@ -144,7 +147,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         call = observation.call
         if call is None or not call.is_executed:
             return None
-        batch = next((one for one in part.batches if one.parent == call.parent), None)
+        batch = next((candidate for candidate in part.batches if candidate.parent == call.parent), None)
         if batch is None or not batch.is_complete:
             return None
         return batch.times > 0 and batch.key == key
@@ -154,32 +157,32 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         return thresholds.batches
 
 
-def _next(batch: Batch, call: EndedCall) -> Batch:
+def _next_batch(batch: Batch, call: EndedCall) -> Batch:
     """The next batch of the agent, which begins with this call."""
-    again, began_at = batch.calls == batch.before and batch.count > 0, call.begun_at or call.at
+    is_repetition, began_at = batch.calls == batch.before and batch.count > 0, call.begun_at or call.at
     return Batch(
         *(batch.parent, batch.edits, call.batch, began_at),
         before=batch.calls,
-        count=batch.count + 1 if again else min(1, len(batch.calls)),
-        since=batch.since if again else batch.number,
-        since_at=batch.since_at if again else batch.began_at,
+        count=batch.count + 1 if is_repetition else min(1, len(batch.calls)),
+        since=batch.since if is_repetition else batch.number,
+        since_at=batch.since_at if is_repetition else batch.began_at,
         polls=batch.ended_at is not None and (began_at - batch.ended_at).total_seconds() >= PAUSE,
-        evidence=batch.evidence if again else (),
+        evidence=batch.evidence if is_repetition else (),
     )
 
 
-def _with(batch: Batch, call: EndedCall, *, is_complete: bool) -> Batch:
+def _with_call(batch: Batch, call: EndedCall, *, is_complete: bool) -> Batch:
     calls = tuple(sorted({*batch.calls, call.pair})[:_MAX_CALLS]) if batch.calls else (call.pair,)
     ids = call.ids if call.pair in batch.before else ()
     return Batch(
         *(batch.parent, batch.edits, batch.number, batch.began_at, calls, is_complete, batch.before, batch.count),
-        *(batch.since, batch.since_at, call.at, batch.polls or call.polls, (*batch.evidence, *ids)[-_MAX_IDS:]),
+        *(batch.since, batch.since_at, call.at, batch.polls or call.polls, (*batch.evidence, *ids)[-_MAX_EVIDENCE:]),
     )
 
 
-def _top(part: Batches) -> Batch | None:
-    found = (one for one in part.batches if one.times > 0)
-    return max(found, key=lambda one: one.times, default=None)
+def _top_batch(part: Batches) -> Batch | None:
+    repeated = (batch for batch in part.batches if batch.times > 0)
+    return max(repeated, key=lambda batch: batch.times, default=None)
 
 
 RULE: Final = FanOut()

@@ -71,8 +71,8 @@ class Flood(HousekeepingRule[FloodWindow, FloodThresholds]):
         """The finding, if a limit was exceeded in the last window, and that is not long ago."""
         if part.since is None or not _is_flood(part, thresholds):
             return None
-        over = (now - part.since).total_seconds() > 2 * WINDOW_SECONDS
-        return None if over else Finding(self.name, part.since, WINDOW_SECONDS)
+        is_past = (now - part.since).total_seconds() > 2 * WINDOW_SECONDS
+        return None if is_past else Finding(self.name, part.since, WINDOW_SECONDS)
 
     def event(self, part: FloodWindow, finding: Finding, now: datetime) -> IdleFinding:
         """The event `monitor.flood_found`, with the amounts that were published."""

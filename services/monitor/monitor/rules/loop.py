@@ -73,12 +73,12 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
 
     def pattern(self, part: RepeatedCalls) -> Pattern | None:
         """The call that was repeated most often."""
-        row = _top(part)
+        row = _top_row(part)
         return None if row is None else self._pattern(row)
 
     def _pattern(self, row: RepeatedCall) -> Pattern:
         label = tool_label(row.tool)
-        summary = f"{label}: the same call with the same result, {row.count} times{_in_a_row(row)}"
+        summary = f"{label}: the same call with the same result, {row.count} times{_in_a_row_text(row)}"
         return Pattern(self.name, row.key, row.began_at, row.began, row.count, summary, row.evidence)
 
     def evaluate(
@@ -87,14 +87,14 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
         """The call that was repeated most often, if that is a loop. Polls count less."""
         if part.top_count < thresholds.repeats:
             return None
-        counts = [(_count(row, thresholds), row) for row in part.rows]
-        count, row = max(reversed(counts), key=lambda one: one[0])
+        counts = [(_effective_count(row, thresholds), row) for row in part.rows]
+        count, row = max(reversed(counts), key=lambda pair: pair[0])
         return replace(self._pattern(row), count=count) if count >= thresholds.repeats else None
 
     def steering_text(self, part: RepeatedCalls) -> str:
         """The message: what the agent repeats, and what to do instead."""
-        row = _top(part)
-        times = "several times" if row is None else f"{row.count} times{_in_a_row(row)}"
+        row = _top_row(part)
+        times = "several times" if row is None else f"{row.count} times{_in_a_row_text(row)}"
         tool = "the same tool" if row is None else tool_label(row.tool)
         return (
             f"You have called {tool} {times} with the same input, and the result was the same each time. Another "
@@ -115,16 +115,17 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
         return thresholds.repeats
 
 
-def _top(part: RepeatedCalls) -> RepeatedCall | None:
+def _top_row(part: RepeatedCalls) -> RepeatedCall | None:
     """The row that was repeated most often. Polls count less, by the default thresholds."""
     return max(reversed(part.rows), key=lambda row: row.count - (_POLL_DISCOUNT if row.is_poll else 0), default=None)
 
 
-def _count(row: RepeatedCall, thresholds: LoopThresholds) -> int:
+def _effective_count(row: RepeatedCall, thresholds: LoopThresholds) -> int:
+    """The count that is compared with the thresholds. Polls count less."""
     return max(0, row.count - max(0, thresholds.polls - thresholds.repeats)) if row.is_poll else row.count
 
 
-def _in_a_row(row: RepeatedCall) -> str:
+def _in_a_row_text(row: RepeatedCall) -> str:
     return " in a row" if row.gap == 1 else ""
 
 

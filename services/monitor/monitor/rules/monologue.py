@@ -10,7 +10,7 @@ from pydantic import Field
 
 from monitor.facts import Facts, Observation, ObservedEvent
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE
+from monitor.seen_values import MAX_EVIDENCE_IDS
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentWaiting
 from sandherd.contracts.events.conversation import AgentAssistantMessage, AgentMessage, AgentMessageInjected
 from sandherd.contracts.events.tools import (
@@ -20,12 +20,12 @@ from sandherd.contracts.events.tools import (
     AgentToolUse,
 )
 
-_APART: Final = 2.0
+_MIN_SECONDS_APART: Final = 2.0
 """Texts that are at least this many seconds apart are two messages; the texts of one response follow each other
 faster."""
-_ACTS: Final = (AgentToolUse, AgentSubagentInvoked, AgentSkillInvoked, AgentWaiting, AgentApprovalRequested)
-_INPUTS: Final = frozenset({"task", "resume", "user", "agent"})
-"""The origins of turns in which the agent is expected to write: the count begins again."""
+_ACTION_EVENTS: Final = (AgentToolUse, AgentSubagentInvoked, AgentSkillInvoked, AgentWaiting, AgentApprovalRequested)
+_INPUT_ORIGINS: Final = frozenset({"task", "resume", "user", "agent"})
+"""The origins of turns in which the agent is expected to write. With such a turn, the count begins again."""
 
 
 class MonologueThresholds(Thresholds):
@@ -62,7 +62,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
     order = 230
     thresholds = MonologueThresholds
     part = Speech
-    reads = (AgentMessage, AgentAssistantMessage, AgentMessageInjected, AgentTurnStarted, *_ACTS)
+    reads = (AgentMessage, AgentAssistantMessage, AgentMessageInjected, AgentTurnStarted, *_ACTION_EVENTS)
     folds_calls = True
     steps = MappingProxyType({"nudge": "messages", "terminate": "terminate_at"})
     documentation = Documentation(
@@ -79,11 +79,11 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
         data = observation.event.data
         if isinstance(data, AgentMessage):
             return _with_message(part, observation.event, data)
-        if observation.call is not None or isinstance(data, _ACTS):
+        if observation.call is not None or isinstance(data, _ACTION_EVENTS):
             return part if part.count == 0 and part.last_at is None else Speech(of_notice=part.of_notice)
         if isinstance(data, AgentTurnStarted):
             notice = data.origin == "notice"
-            return Speech() if data.origin in _INPUTS else replace(part, of_notice=notice, last_at=None)
+            return Speech() if data.origin in _INPUT_ORIGINS else replace(part, of_notice=notice, last_at=None)
         return part if part.last_at is None else replace(part, last_at=None)
 
     def pattern(self, part: Speech) -> Pattern | None:
@@ -109,7 +109,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
 
     def is_repeated(self, key: str, part: Speech, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
         """Another message shows the pattern; a call does not."""
-        if observation.call is not None or isinstance(observation.event.data, _ACTS):
+        if observation.call is not None or isinstance(observation.event.data, _ACTION_EVENTS):
             return False
         return True if part.last == observation.event.number else None
 
@@ -121,7 +121,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
 def _with_message(part: Speech, event: ObservedEvent, data: AgentMessage) -> Speech:
     if part.of_notice or data.parent_tool_use_id is not None or not data.content.strip():
         return part
-    if part.last_at is not None and (event.at - part.last_at).total_seconds() < _APART:
+    if part.last_at is not None and (event.at - part.last_at).total_seconds() < _MIN_SECONDS_APART:
         return replace(part, last_at=event.at)
     return Speech(
         count=part.count + 1,
@@ -129,7 +129,7 @@ def _with_message(part: Speech, event: ObservedEvent, data: AgentMessage) -> Spe
         began=part.began or event.number,
         last=event.number,
         last_at=event.at,
-        evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
+        evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE_IDS:],
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE, mark, mark_of_call, remembered
+from monitor.seen_values import MAX_EVIDENCE_IDS, mark, mark_of_call, remembered
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
 from sandherd.contracts.events.tools import AgentFileEdited
 
@@ -19,11 +19,12 @@ WINDOW: Final = 26
 """Number of recent calls for which the share of new calls is computed."""
 _MAX_KNOWN: Final = 96
 """Number of calls that are remembered with their results."""
-_MAX_MARKS: Final = 8
+_MAX_PASSED_CHECKS: Final = 8
+"""Number of passed checks that are remembered."""
 _POLL_SECONDS: Final = 30.0
 """A repeated call that comes at least this many seconds after the one before is a poll."""
-_NO_CHANGE: Final = frozenset({"research", "review"})
-"""The kinds of work that change no files."""
+_KINDS_WITHOUT_CHANGE: Final = frozenset({"research", "review"})
+"""The kinds of tasks that change no files."""
 
 
 class NoProgressThresholds(Thresholds):
@@ -86,8 +87,8 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
             return _with_call(part, observation.call)
         if isinstance(data, AgentFileEdited):
             return part if is_generated(data.file_path) else _after_progress(part, passed="")
-        mine = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
-        return replace(part, nudged=True) if mine else part
+        is_own_decision = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
+        return replace(part, nudged=True) if is_own_decision else part
 
     def pattern(self, part: CallProgress) -> Pattern | None:
         """The responses since the last progress, even below the threshold."""
@@ -103,7 +104,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
         self, part: CallProgress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds
     ) -> Pattern | None:
         """The responses, if there are enough of them, and few of their calls were new."""
-        if part.nudged or part.responses < thresholds.responses or facts.task_kind in _NO_CHANGE:
+        if part.nudged or part.responses < thresholds.responses or facts.task_kind in _KINDS_WITHOUT_CHANGE:
             return None
         is_repetitive = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
         return self.pattern(part) if is_repetitive else None
@@ -132,30 +133,30 @@ def _after_progress(part: CallProgress, *, passed: str) -> CallProgress:
 
 
 def _with_call(part: CallProgress, call: EndedCall) -> CallProgress:
-    check = mark(call.digest) if call.check is not None else ""
+    check_mark = mark(call.digest) if call.check is not None else ""
     if call.check_passed is False:
-        part = replace(part, passed=part.passed.replace(check, ""))
-    elif call.check_passed and check not in part.passed:
-        part = _after_progress(part, passed=remembered(part.passed, check, _MAX_MARKS))
-    made = mark_of_call(call)
-    is_new = made not in part.known
-    if call.polls or (not is_new and _is_apart(part, call)):
+        part = replace(part, passed=part.passed.replace(check_mark, ""))
+    elif call.check_passed and check_mark not in part.passed:
+        part = _after_progress(part, passed=remembered(part.passed, check_mark, _MAX_PASSED_CHECKS))
+    call_mark = mark_of_call(call)
+    is_new = call_mark not in part.known
+    if call.polls or (not is_new and _is_after_pause(part, call)):
         return replace(part, last_at=call.at)
     return CallProgress(
         part.responses + (call.batch != part.batch),
         part.since or call.at,
         part.began or call.number,
         (part.window + ("n" if is_new else "."))[-WINDOW:],
-        remembered(part.known, made, _MAX_KNOWN),
+        remembered(part.known, call_mark, _MAX_KNOWN),
         call.batch,
         part.passed,
         call.at,
         part.nudged,
-        part.evidence if call.id is None else (*part.evidence[1 - EVIDENCE :], call.id),
+        part.evidence if call.id is None else (*part.evidence[1 - MAX_EVIDENCE_IDS :], call.id),
     )
 
 
-def _is_apart(part: CallProgress, call: EndedCall) -> bool:
+def _is_after_pause(part: CallProgress, call: EndedCall) -> bool:
     return part.last_at is not None and (call.at - part.last_at).total_seconds() >= _POLL_SECONDS
 
 

@@ -9,33 +9,37 @@ from typing import Any, Final, get_args
 
 from pydantic.fields import FieldInfo
 
-import monitor.rules as package
+import monitor.rules as rules_package
 from monitor.rules.rule import AnyGuardianRule, AnyHousekeepingRule, AnyRule, GuardianRule, HousekeepingRule, Unit
 from sandherd.contracts.events.monitor import SteeringStep
 
-_NO_RULES: Final = frozenset({"registry", "rule"})
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
+_MODULES_WITHOUT_RULE: Final = frozenset({"registry", "rule"})
+_RULE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
 
 
 class InvalidRuleError(Exception):
-    """A module of the package has no rule, or an invalid one. The message says what is wrong."""
+    """A module of the package has no rule, or an invalid one. The message describes the problem."""
 
 
 def load_rules() -> tuple[AnyRule, ...]:
     """All rules, in the order of their evaluation. Raises `InvalidRuleError`."""
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.name not in _NO_RULES)
+    names = sorted(
+        module.name
+        for module in pkgutil.iter_modules(rules_package.__path__)
+        if module.name not in _MODULES_WITHOUT_RULE
+    )
     rules = [_rule_of(name) for name in names]
-    if wrong := list(problems(rules)):
-        raise InvalidRuleError("; ".join(wrong))
+    if texts := list(problems(rules)):
+        raise InvalidRuleError("; ".join(texts))
     return tuple(sorted(rules, key=lambda rule: rule.order))
 
 
 def _rule_of(name: str) -> AnyRule:
-    rule = getattr(import_module(f"{package.__name__}.{name}"), "RULE", None)
+    rule = getattr(import_module(f"{rules_package.__name__}.{name}"), "RULE", None)
     if not isinstance(rule, HousekeepingRule | GuardianRule):
-        raise InvalidRuleError(f"{package.__name__}.{name} has no RULE")
+        raise InvalidRuleError(f"{rules_package.__name__}.{name} has no RULE")
     if rule.name != name:
-        raise InvalidRuleError(f"{package.__name__}.{name} has the rule {rule.name!r}: name both the same")
+        raise InvalidRuleError(f"{rules_package.__name__}.{name} has the rule {rule.name!r}: name both the same")
     return rule
 
 
@@ -45,11 +49,11 @@ def problems(rules: Sequence[AnyRule]) -> Iterator[str]:
         values = [getattr(rule, attribute) for rule in rules]
         yield from (f"two rules have the {attribute} {value}" for value in {*values} if values.count(value) > 1)
     for rule in rules:
-        yield from (f"{rule.name}: {wrong}" for wrong in _problems_of(rule))
+        yield from (f"{rule.name}: {text}" for text in _problems_of(rule))
 
 
 def _problems_of(rule: AnyRule) -> Iterator[str]:
-    if not _NAME.fullmatch(rule.name):
+    if not _RULE_NAME.fullmatch(rule.name):
         yield "a name has small letters, digits and underscores"
     if not _is_frozen(type(rule)):
         yield "it is not a frozen dataclass"
@@ -59,24 +63,28 @@ def _problems_of(rule: AnyRule) -> Iterator[str]:
         yield "its part has a field without a default"
     if bool(rule.reads or rule.folds_calls or rule.folds_output) != (rule.part is not None):
         yield "a rule has a part if it folds something, and only then"
-    yield from (wrong for name, field in rule.thresholds.model_fields.items() for wrong in _threshold(name, field))
+    yield from (
+        text for name, field in rule.thresholds.model_fields.items() for text in _problems_of_threshold(name, field)
+    )
     if isinstance(rule, GuardianRule):
-        yield from _steps(rule)
+        yield from _problems_of_steps(rule)
 
 
-def _steps(rule: AnyGuardianRule) -> Iterator[str]:
+def _problems_of_steps(rule: AnyGuardianRule) -> Iterator[str]:
     names = [step for step in get_args(SteeringStep) if step in rule.steps]
     if not names or names != list(rule.steps):
         yield f"its steps are not some of {', '.join(get_args(SteeringStep))}, in that order"
     yield from (
-        f"there is no threshold {one}" for one in rule.steps.values() if one not in rule.thresholds.model_fields
+        f"there is no threshold {threshold}"
+        for threshold in rule.steps.values()
+        if threshold not in rule.thresholds.model_fields
     )
 
 
-def _threshold(name: str, field: FieldInfo) -> Iterator[str]:
+def _problems_of_threshold(name: str, field: FieldInfo) -> Iterator[str]:
     if field.is_required() or field.annotation not in {int, float}:
         yield f"the threshold {name} is not a number with a default"
-    if not any(isinstance(one, Unit) for one in field.metadata):
+    if not any(isinstance(item, Unit) for item in field.metadata):
         yield f"the threshold {name} has no unit"
 
 

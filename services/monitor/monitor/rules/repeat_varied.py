@@ -15,9 +15,9 @@ from monitor.repeated_calls import (
     RepeatedCalls,
     is_again,
     is_parallel,
+    is_wait,
     new_row,
     repeated_row,
-    waits,
 )
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
@@ -55,7 +55,7 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
         if call is None or not call.is_executed:
             return part
         row = part.row(call.digest)
-        if call.polls or waits(call, part.ended_at):
+        if call.polls or is_wait(call, part.ended_at):
             return part.with_row(None, call)
         if row is None or row.edits != facts.new_contents or call.lines > row.lines:
             return part.with_row(new_row(part, call, facts.new_contents), call)

@@ -93,7 +93,7 @@ class Pattern:
     """A description in one sentence."""
     evidence: tuple[UUID, ...] = ()
     """Ids of its last events, newest last."""
-    of: str = ""
+    watched: str = ""
     """The rule that recognises the pattern again, if that is a different rule."""
 
 
@@ -136,7 +136,7 @@ class HousekeepingRule(Rule[PartT, ThresholdsT]):
     """Whether it concludes from missing events. After a start of the monitor, such a rule waits until those events
     would have arrived."""
     requires_task: ClassVar[bool] = True
-    """Whether a sandbox without a task is left to its user."""
+    """Whether it ends only sandboxes with a task. A sandbox without one is left to its user."""
 
     @abstractmethod
     def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | None:

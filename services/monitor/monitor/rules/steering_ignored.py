@@ -12,7 +12,7 @@ from monitor.facts import Facts, Observation
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.monitor import MonitorInterventionDecided, MonitorInterventionOutcome
 
-_MAX_TEXT: Final = 600
+_MAX_TEXT_LENGTH: Final = 600
 
 
 class SteeringIgnoredThresholds(Thresholds):
@@ -69,7 +69,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
             case MonitorInterventionOutcome() as data if data.correlation_id == part.correlation:
                 if data.outcome != "ignored":
                     return Ignored()
-                ids = tuple(UUID(one) for one in data.evidence or ())
+                ids = tuple(UUID(id) for id in data.evidence or ())
                 return replace(
                     part,
                     correlation="",
@@ -88,7 +88,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
             return None
         summary = f"the agent continues what the rule {part.rule} found, after it received {part.count} interventions"
         return Pattern(
-            self.name, part.pattern, part.since, part.began, part.count, summary, part.evidence, of=part.rule
+            self.name, part.pattern, part.since, part.began, part.count, summary, part.evidence, watched=part.rule
         )
 
     def evaluate(
@@ -117,9 +117,9 @@ def _after_decision(part: Ignored, data: MonitorInterventionDecided) -> Ignored:
     if data.correlation_id == part.correlation:
         return part
     rule, pattern = data.pattern_rule or data.rule, data.pattern or ""
-    same = (rule, pattern) == (part.rule, part.pattern)
-    text = part.text if same else data.message[:_MAX_TEXT]
-    count = part.count if same else 0
+    is_same_pattern = (rule, pattern) == (part.rule, part.pattern)
+    text = part.text if is_same_pattern else data.message[:_MAX_TEXT_LENGTH]
+    count = part.count if is_same_pattern else 0
     return Ignored(rule=rule, pattern=pattern, text=text, correlation=data.correlation_id, count=count)
 
 

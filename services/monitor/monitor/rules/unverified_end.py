@@ -11,12 +11,12 @@ from pydantic import Field
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
 from monitor.file_kinds import is_documentation, is_generated, restores_files, shell_command
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
-from monitor.seen_values import EVIDENCE
+from monitor.seen_values import MAX_EVIDENCE_IDS
 from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 _SCAN_SECONDS: Final = 1.5
-"""In seconds: a change that is published within this time after a check counts as checked, because changes are
+"""A change that is published within this number of seconds after a check counts as checked, because changes are
 collected before they are published."""
 
 
@@ -121,7 +121,7 @@ def _with_edit(part: Unverified, event: ObservedEvent, data: AgentFileEdited, fa
         program=part.program or any(call.whole for call in facts.in_flight.values()),
         since=part.since or event.at,
         began=part.began or event.number,
-        evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
+        evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE_IDS:],
     )
 
 

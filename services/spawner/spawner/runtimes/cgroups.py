@@ -20,7 +20,7 @@ _PERIOD: Final = 100_000
 
 @dataclass(frozen=True)
 class ControlGroups:
-    """The parent directories of this runtime's groups, by controller; None: this controller is not available."""
+    """The control groups of a runtime: the parent directory of each controller's groups; None if it is unavailable."""
 
     memory: Path | None
     pids: Path | None
@@ -32,13 +32,13 @@ class ControlGroups:
         """The directories in which sandboxes' groups are created."""
         return list(dict.fromkeys(parent for parent in (self.memory, self.pids, self.freezer, self.cpu) if parent))
 
-    def of(self, sandbox: str) -> list[Path]:
+    def directories(self, sandbox: str) -> list[Path]:
         """The directories of one sandbox's groups."""
         return [parent / sandbox for parent in self.parents()]
 
     def make(self, sandbox: str, limits: GroupLimits) -> list[Path]:
-        """Create a sandbox's groups with its limits. If they exist, the limits are set again."""
-        for folder in self.of(sandbox):
+        """Create a sandbox's groups with these limits. If the groups exist, the limits are set again."""
+        for folder in self.directories(sandbox):
             folder.mkdir(parents=True, exist_ok=True)
         if self.memory:
             self._limit_memory(self.memory / sandbox, limits.memory_bytes)
@@ -46,18 +46,18 @@ class ControlGroups:
             (self.pids / sandbox / "pids.max").write_text(str(limits.processes))
         if self.cpu:
             self._limit_cores(self.cpu / sandbox, limits.cores)
-        return self.of(sandbox)
+        return self.directories(sandbox)
 
     def members(self, sandbox: str) -> set[int]:
         """Every process in a sandbox's groups."""
-        return {pid for folder in self.of(sandbox) for pid in _members(folder)}
+        return {pid for folder in self.directories(sandbox) for pid in _members(folder)}
 
     def sandboxes(self) -> set[str]:
         """Every sandbox that has a group."""
         parents = [parent for parent in self.parents() if parent.is_dir()]
         return {entry.name for parent in parents for entry in parent.iterdir() if entry.is_dir()}
 
-    def set_frozen(self, sandbox: str, frozen: bool) -> None:  # noqa: FBT001  # one file, two values
+    def set_frozen(self, sandbox: str, frozen: bool) -> None:  # noqa: FBT001  # the state to set
         """Request the kernel to freeze or thaw every process of a sandbox. This completes asynchronously."""
         if self.freezer is None:
             return
@@ -76,8 +76,8 @@ class ControlGroups:
             return (self.freezer / sandbox / "freezer.state").read_text().strip() == "FROZEN"
         return False
 
-    def freeze_requested(self, sandbox: str) -> bool | None:
-        """Whether the last request to the kernel was to freeze, not to thaw; None if there is no such group."""
+    def is_freeze_requested(self, sandbox: str) -> bool | None:
+        """Whether the last request to the kernel was to freeze, not to thaw; None if the sandbox has no such group."""
         if self.freezer is None:
             return None
         with suppress(OSError):
@@ -99,14 +99,14 @@ class ControlGroups:
         return 0
 
     def remove(self, sandbox: str) -> bool:
-        """Remove a sandbox's groups. False if some are left: the kernel may need a moment after the last exit."""
-        for folder in self.of(sandbox):
+        """Remove a sandbox's groups. False if some are left, because the kernel still ends processes of the sandbox."""
+        for folder in self.directories(sandbox):
             with suppress(OSError):
                 folder.rmdir()
-        return not any(folder.exists() for folder in self.of(sandbox))
+        return not any(folder.exists() for folder in self.directories(sandbox))
 
     def close(self) -> None:
-        """Remove the parent directories, if no sandbox has a group in them."""
+        """Remove each parent directory in which no sandbox has a group."""
         for folder in self.parents():
             with suppress(OSError):
                 folder.rmdir()
@@ -136,12 +136,12 @@ class ControlGroups:
             (folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
 
 
-def find(name: str, root: Path = _ROOT, own: str | None = None) -> ControlGroups:
+def open_groups(name: str, root: Path = _ROOT, own_groups: str | None = None) -> ControlGroups:
     """Create the parent groups of a runtime, for each controller for which this process may do so.
 
-    `name` identifies the runtime on a host. `own`: the content of `/proc/self/cgroup`; None: it is read.
+    `name` identifies the runtime on a host. `own_groups`: the content of `/proc/self/cgroup`; None: the file is read.
     """
-    text = Path("/proc/self/cgroup").read_text() if own is None else own
+    text = Path("/proc/self/cgroup").read_text() if own_groups is None else own_groups
     paths = dict(_own_groups(text))
     if "" in paths and (root / "cgroup.controllers").is_file():
         return _version_2(root / paths[""].lstrip("/"), name)
@@ -162,24 +162,24 @@ def _own_groups(text: str) -> Iterable[tuple[str, str]]:
             yield controller, path
 
 
-def _version_1(mount: Path, own: str | None, name: str, needed: str) -> Path | None:
-    """Create the parent group of one controller below our own group; None if its file `needed` is not writable."""
-    if own is None:
+def _version_1(mount: Path, own_group: str | None, name: str, limit_file: str) -> Path | None:
+    """Create the parent group of one controller below our own group; None if its `limit_file` is not writable."""
+    if own_group is None:
         return None
-    folder = mount / own.lstrip("/") / name
+    folder = mount / own_group.lstrip("/") / name
     try:
         folder.mkdir(exist_ok=True)
     except OSError:
         return None
-    return folder if os.access(folder / needed, os.W_OK) else None
+    return folder if os.access(folder / limit_file, os.W_OK) else None
 
 
-def _version_2(own: Path, name: str) -> ControlGroups:
+def _version_2(own_group: Path, name: str) -> ControlGroups:
     """Create the parent group below our own group, or else beside it.
 
     In version 2 a group that has processes can't have children with limits.
     """
-    for parent in (own, own.parent):
+    for parent in (own_group, own_group.parent):
         folder = parent / name
         try:
             folder.mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ def _version_2(own: Path, name: str) -> ControlGroups:
 
 
 def _with_cores(folder: Path) -> Path | None:
-    """`folder` if the cpu controller can be enabled in it, else None: the controller may not be delegated to us."""
+    """`folder` if the cpu controller can be enabled in it, else None: the controller was not delegated to us."""
     try:
         (folder / "cgroup.subtree_control").write_text("+cpu")
     except OSError:

@@ -20,13 +20,13 @@ class File:
     mode: int = 0o600
 
     def below(self, root: str) -> Self:
-        """A copy of this file whose path is in `root`, the directory of a box that contains its own directories."""
+        """A copy of this file with a path below `root`, the directory of a box that contains the `OWN` directories."""
         return replace(self, path=path_below(self.path, root))
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of a command that ended or timed out. `cut`: output above the limit was discarded."""
+    """The result of a command that ended or timed out. `cut`: whether output above the limit was discarded."""
 
     code: int | None
     """The command's exit status; None if it timed out."""
@@ -49,7 +49,7 @@ class Command:
     max_output: int = 4 * 1024 * 1024
 
     def below(self, root: str) -> Self:
-        """A copy of this command whose working directory is in `root`, as for `File.below`."""
+        """A copy of this command with a working directory below `root`, as for `File.below`."""
         return self if self.folder is None else replace(self, folder=path_below(self.folder, root))
 
 
@@ -59,11 +59,11 @@ class Output:
     def __init__(self, limit: int) -> None:
         self._left = limit
         self._parts: dict[bool, list[bytes]] = {False: [], True: []}
-        """The output by stream: whether it is the standard error."""
+        """The pieces of the standard output (False) and of the standard error (True)."""
         self._cut = False
 
     def add(self, data: bytes, *, error: bool) -> None:
-        """Add output up to the limit; the rest is read and discarded, so that the command does not block."""
+        """Add output of the command, up to the limit. The rest is discarded. `error`: whether it is standard error."""
         self._cut |= len(data) > self._left
         added = data[: self._left]
         self._left -= len(added)
@@ -95,5 +95,5 @@ class Address:
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers that every request needs in addition to what the server itself requires. If not empty, they are secret:
-    return them only to the requester, never put them in a log, event or error."""
+    """Headers that every request needs in addition to those that the server in the sandbox requires. They are secret:
+    return them only to the requester, and never put them in a log, event or error."""

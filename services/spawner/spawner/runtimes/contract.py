@@ -1,4 +1,4 @@
-"""The interface of runtimes: the calls of the spawner and their results. Only the spawner uses a runtime."""
+"""The interface of runtimes: the methods that the spawner calls, and their results."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ NOT_ENFORCED: Final = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxPlan:
-    """What a runtime needs to create one sandbox. `joiner` is the content of its credentials file: a secret."""
+    """What a runtime needs to create a sandbox. `joiner` is the content of the sandbox's credentials file: a secret."""
 
     project: str
     sandbox: str
@@ -65,7 +65,7 @@ class SandboxPlan:
     limits: SandboxLimits
     mounts: Sequence[Mount] = ()
     repository: Path | None = None
-    """The mirror of the task's repository, to be mounted read-only. None: there is none, or it is sent as a bundle."""
+    """The mirror of the task's repository, to be mounted read-only. None: no repository, or it is sent as a bundle."""
     user_namespaces: bool = False
     """Whether the profile allows processes in the sandbox to create user namespaces."""
     previous: Previous | None = None
@@ -106,13 +106,13 @@ class RunEnd:
     last_line: str = ""
     """The last line of its standard error, for users."""
     recovered_code: int | None = None
-    """Exit status of the run that this one recovered; None if it recovered none, or if that is unknown."""
+    """The exit status of the run that this run recovered; None if it recovered none, or if the status is unknown."""
     files_deleted: bool = False
     """Whether its runtime has deleted the sandbox with its files, so that no worker can be started in it again."""
 
     @property
     def drained(self) -> bool:
-        """Whether the broker has acknowledged all events of the worker, which then ends with one of these statuses."""
+        """Whether the broker has acknowledged all events of the worker. Its exit status shows that."""
         return self.code in {0, _DISK_REFUSED}
 
     @property
@@ -122,7 +122,7 @@ class RunEnd:
 
     @property
     def disk_refused(self) -> bool:
-        """Whether the worker ended because it could not write its spool: a full or broken disk."""
+        """Whether the worker ended because it could not write its spool, as on a full or broken disk."""
         return not {_SPOOL_FAILED, _DISK_REFUSED}.isdisjoint({self.code, self.recovered_code})
 
     @property
@@ -141,24 +141,24 @@ class ObservedSandbox:
     runs: int = 0
     """How often a worker was started in the sandbox."""
     end: RunEnd | None = None
-    """How the last run ended; None while one is running, and if none was ever started."""
+    """How the last run ended; None while a worker runs, and if none was ever started."""
     project: str | None = None
-    """The sandbox's project, by the label that it got when it was created."""
+    """The sandbox's project, from the label that was set when the sandbox was created."""
     since: float = 0.0
     """When it was created, in seconds since 1970; always the same for the same sandbox."""
     frozen: bool | None = None
-    """Whether it is frozen, or its runtime was requested to freeze it; None if not known."""
+    """Whether the sandbox is frozen, or its runtime was requested to freeze it; None if not known."""
     disruption: str = ""
-    """Why the runtime ends the sandbox without our request, such as an eviction; empty if it does not."""
+    """Why the runtime ends the sandbox without our request, such as an eviction; empty if it does not end it."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a runtime supports on this host; determined once, when it is opened."""
+    """What a runtime supports on this host. It is determined when the runtime is opened."""
 
     isolation: Isolation
     memory: str
-    """What limits the memory: `cgroup` (of the whole sandbox), `rlimit` (of each process), `provider`, `none`."""
+    """What limits the memory: `cgroup` (of the whole sandbox), `rlimit` (of each process), `provider`, or `none`."""
     processes: str
     """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
     cores: str = NOT_ENFORCED
@@ -179,7 +179,7 @@ class Capabilities:
     volumes_only: bool = False
     """Whether mounts of profiles must be volumes, because the runtime can't mount folders of a host."""
     gaps: tuple[str, ...] = ()
-    """Protections that sandboxes lack on this host, but have on others; each with a remedy."""
+    """Protections that sandboxes lack on this host, but have on other hosts, each with a remedy."""
     network: str = ""
     """What sandboxes can reach (`contracts.network.NetworkMode`); empty if the provider decides."""
     host_uid: str = ""
@@ -203,16 +203,16 @@ class Runtime(Protocol):
         """Call `notify(unit)` from now on whenever the worker of a sandbox has ended."""
 
     async def prepare(self, plan: WarmPlan) -> str | None:
-        """Start a warm sandbox, whose worker waits for its identity. Does nothing if that was done.
+        """Start a warm sandbox, whose worker waits for its identity. Does nothing if that was done before.
 
-        Returns the public key with which the worker will connect, if it has created its key already.
+        Returns the public key with which the worker will connect, if the worker has already created its key.
         """
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Create the sandbox and start its worker, or give a warm one its identity. Does nothing if that was done."""
+        """Create the sandbox and start its worker, or give a warm one its identity, unless that was done before."""
 
     async def recover(self, plan: SandboxPlan) -> None:
-        """Start a worker in a sandbox whose worker was lost, to publish the events that it left."""
+        """Start a worker in a sandbox whose worker was lost, to publish the events that the lost worker left."""
 
     async def pause(self, unit: str) -> None:
         """Freeze every process of the sandbox. The fault is `REFUSED` if that is not supported."""
@@ -224,7 +224,7 @@ class Runtime(Protocol):
         """Request the worker to end, wait up to `grace` seconds, then end all processes, also frozen ones."""
 
     async def release(self, unit: str) -> None:
-        """Release the host's resources of a stopped sandbox, except its files and how it ended."""
+        """Release the host's resources that a stopped sandbox uses, except its files and the record of its end."""
 
     async def observe(self, unit: str) -> ObservedSandbox | None:
         """The state of the sandbox, or None if it does not exist."""
@@ -238,11 +238,11 @@ class Runtime(Protocol):
     async def run(self, unit: str, command: Command) -> CommandResult:
         """Run a command beside the worker of a running sandbox. On timeout it is killed with all its descendants.
 
-        Its folder, like every path in this interface, begins with one of `spawner.runtimes.commands.OWN`.
+        The command's folder, like every path in this interface, begins with one of `spawner.runtimes.commands.OWN`.
         """
 
     async def write_files(self, unit: str, files: Collection[File]) -> None:
-        """Write files into the sandbox, each atomically. Links by the agent never lead to a write outside of it."""
+        """Write files into the sandbox, each atomically. A link that the agent has created never leads out of it."""
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
         """A file's content, or None if it does not exist. The fault is `REFUSED` if it has more than `limit` bytes."""
@@ -251,7 +251,7 @@ class Runtime(Protocol):
         """The address of a port of the sandbox. The fault is `REFUSED` if the port can't be reached."""
 
     async def quarantine(self, unit: str) -> None:
-        """Move the files of a sandbox to quarantine: events in it were never published."""
+        """Move the files of a sandbox to quarantine, because events in it were never published."""
 
     async def list_quarantined(self) -> list[str]:
         """The sandboxes in quarantine."""

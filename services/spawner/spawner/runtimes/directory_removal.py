@@ -1,4 +1,4 @@
-"""Removes a directory with untrusted content, of any depth and with any permissions. It blocks."""
+"""Removes a directory with untrusted content, of any depth and with any permissions. Its functions block."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _OWNER_ONLY: Final = 0o700
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_entry(path: Path) -> None:
@@ -23,9 +23,9 @@ def remove_entry(path: Path) -> None:
 def remove_tree(folder: Path) -> None:
     """Remove a directory; links in it are removed, not followed. No process may run in it. Raises `OSError`.
 
-    Another removal of the directory may run at the same time: the thread of a removal that was cancelled or timed out
-    continues. `shutil.rmtree` fails at a depth of a few hundred levels, because it has every level open. Here deeper
-    directories are moved up first: never more than two directories are open, and no path is long.
+    Another removal of the directory may run at the same time, because the thread of a removal that was cancelled or
+    timed out continues. `shutil.rmtree` has every level open, and fails at a depth of a few hundred. Here, deeper
+    directories are moved up first, so that at most two directories are open, and no path is long.
     """
     top = _open(folder)
     try:
@@ -45,6 +45,7 @@ def grant_owner_permissions(folder: Path) -> None:
 
 
 def _remove_from(top: int, name: str) -> None:
+    """Remove an entry of the top directory. The folders in it become entries of the top directory."""
     if _is_folder(top, name):
         _empty(top, name)
         os.rmdir(name, dir_fd=top)
@@ -53,30 +54,30 @@ def _remove_from(top: int, name: str) -> None:
 
 
 def _empty(top: int, name: str) -> None:
-    """Remove the files of a folder, and move its folders up beside it."""
-    inside = _open(name, top)
+    """Remove the files of a folder, and move its folders up beside it, each under a new name."""
+    folder = _open(name, top)
     try:
         unique = secrets.token_hex(8)
-        for number, inner in enumerate(os.listdir(inside)):  # noqa: PTH208  # pathlib lists no descriptor
-            if _is_folder(inside, inner):
-                os.close(_open(inner, inside))  # sets the permissions without which it can't be moved
-                os.rename(inner, f"{unique}-{number}", src_dir_fd=inside, dst_dir_fd=top)
+        for number, entry in enumerate(os.listdir(folder)):  # noqa: PTH208  # pathlib lists no descriptor
+            if _is_folder(folder, entry):
+                os.close(_open(entry, folder))  # sets the permissions without which the folder can't be moved
+                os.rename(entry, f"{unique}-{number}", src_dir_fd=folder, dst_dir_fd=top)
             else:
-                os.unlink(inner, dir_fd=inside)
+                os.unlink(entry, dir_fd=folder)
     finally:
-        os.close(inside)
+        os.close(folder)
 
 
-def _open(name: Path | str, within: int | None = None) -> int:
-    """Open a folder, and give its owner all permissions. Never follows a link, even one that replaces it meanwhile.
+def _open(name: Path | str, parent: int | None = None) -> int:
+    """Open a folder, and give its owner all permissions. Never follows a link, even if one replaces the folder.
 
     Opening with `O_PATH` needs no permission on the folder, and the descriptor still refers to it if an agent replaces
-    the path. The mode of such a descriptor can be changed only through `/proc`.
+    the path. The mode of the folder behind such a descriptor can be changed only through `/proc`.
     """
-    handle = os.open(name, os.O_PATH | _FOLDER, dir_fd=within)
+    handle = os.open(name, os.O_PATH | _OPEN_FOLDER, dir_fd=parent)
     try:
         path = f"/proc/self/fd/{handle}"
-        os.chmod(path, _OWNER_ONLY)  # noqa: PTH101  # of the open folder
+        os.chmod(path, _OWNER_ONLY)  # noqa: PTH101  # the path of a descriptor
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     finally:
         os.close(handle)

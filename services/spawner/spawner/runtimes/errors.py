@@ -1,4 +1,4 @@
-"""The kinds of failure of a runtime, and the error with which it fails."""
+"""The error of a runtime, and its kinds."""
 
 from enum import StrEnum
 
@@ -8,22 +8,24 @@ from sandherd.contracts.failures import ErrorType
 class RuntimeFault(StrEnum):
     """Kinds of failure of a runtime. A closed set: decisions use it, never the text of a message."""
 
-    REFUSED = ErrorType.RUNTIME_REFUSED  # the runtime can't create this sandbox, or does not support the call
+    REFUSED = ErrorType.RUNTIME_REFUSED
+    """The runtime can't create this sandbox, or does not support the call."""
     UNAVAILABLE = ErrorType.RUNTIME_UNAVAILABLE
-    """The runtime can't do it now, or has not responded and may have done it. The request may be repeated."""
-    QUOTA = ErrorType.RUNTIME_QUOTA  # the runtime has no capacity now
+    """The call is not possible now, or the runtime has not responded and may have executed it. It can be repeated."""
+    QUOTA = ErrorType.RUNTIME_QUOTA
+    """The runtime has no capacity now."""
     LOST = ErrorType.SANDBOX_LOST
     """The runtime has no such sandbox."""
 
 
 class RuntimeFailedError(Exception):
-    """A runtime did not do what was requested. `fault` is the kind of failure."""
+    """A call of a runtime failed. `fault` is the kind of failure."""
 
     def __init__(self, fault: RuntimeFault, message: str, *, wait: float | None = None) -> None:
         super().__init__(message)
         self.fault = fault
         self.wait = wait
-        """Seconds to wait before the next request, if the runtime states them."""
+        """The delay in seconds before the next request, if the runtime requests one."""
 
     @property
     def permanent(self) -> bool:

@@ -1,4 +1,4 @@
-"""Opens the process runtime: detects once what this host supports, and logs it."""
+"""Opens the process runtime: detects once what this host supports, and logs the result."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ from spawner.runtimes.process import ProcessRuntime
 from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
 
 WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
-"""`-P`: the current directory is the work tree, and its files must not shadow the worker's modules."""
+"""The command line of a worker. With `-P`, files of the work tree do not shadow the worker's modules."""
 _PACKAGES: Final = ("sandherd", "sandherd_worker", "sandherd_drivers")
 FIRST_UID, UIDS = 1_879_048_192, 65_536  # the default of the first host uid for sandboxes, and of the number of uids
 _COMPILE_SECONDS, _UINT32 = 60.0, 0xFFFFFFFF
@@ -46,18 +46,18 @@ class ProcessRuntimeOptions:
     worker: tuple[str, ...] = WORKER
     packages: tuple[str, ...] = _PACKAGES
     plugins: tuple[str, ...] = ()
-    """Packages of harness plugins: visible in sandboxes like `packages`, though no sandbox needs them to start."""
+    """Packages of harness plugins. They are visible in sandboxes like `packages`, but a trial does not import them."""
     use_groups: bool = True
     toolchains: Path | None = None
     networks: network.Networks = field(default_factory=network.Networks)
     disk_megabytes: int | None = 0
-    """The size of a sandbox's file system in MiB; 0: the disk is not limited; None: the default (`disk_sizes`)."""
+    """The size of a sandbox's file system in MiB; 0: disk usage is not limited; None: the default (`disk_sizes`)."""
     starts: bool = True
     """Whether sandboxes will be started. If not, no trial sandbox is started and nothing is compiled."""
 
     @classmethod
     def of(cls, settings: Settings, worker: tuple[str, ...] = WORKER, *, starts: bool = True) -> Self:
-        """The options from the settings. `starts`: whether the process will start sandboxes."""
+        """The options from the settings. `starts`: whether sandboxes will be started."""
         home = settings.home.resolve()
         return cls(
             root=home / "sandboxes",
@@ -77,35 +77,35 @@ class ProcessRuntimeOptions:
 async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if this host does not support the required `isolation`."""
     make_directory(options.root)
-    groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.ControlGroups(None, None, 1)
-    isolated, _ = await asyncio.gather(asyncio.to_thread(_isolate, options), asyncio.to_thread(_compile, options))
-    launch = isolated.launch
+    no_groups = cgroups.ControlGroups(None, None, 1)
+    groups = cgroups.open_groups(_group_name(options.root)) if options.use_groups else no_groups
+    result, _ = await asyncio.gather(asyncio.to_thread(_isolation, options), asyncio.to_thread(_compile, options))
     layout = await asyncio.to_thread(_layout, options)
     runtime = ProcessRuntime(
         layout=layout,
         worker=options.worker,
-        launch=launch,
+        launch=result.launch,
         groups=groups,
         capabilities=Capabilities(
-            isolation=Isolation.BUBBLEWRAP if launch else Isolation.NONE,
+            isolation=Isolation.BUBBLEWRAP if result.launch else Isolation.NONE,
             memory="cgroup" if groups.memory else "rlimit",
-            processes=_process_limit(launch, groups),
+            processes=_process_limit(result.launch, groups),
             cores="cgroup" if groups.cpu else NOT_ENFORCED,
             disk="file system" if layout.disk_megabytes else NOT_ENFORCED,
             can_pause=True,
             ports=True,
             can_prepare=True,
             mounts_repository=True,
-            gaps=isolated.gaps,
-            network=options.networks.mode if launch else "host",
-            host_uid=gaps.host_uid(launch),
+            gaps=result.gaps,
+            network=options.networks.mode if result.launch else "host",
+            host_uid=gaps.host_uid(result.launch),
         ),
         toolchains=options.toolchains,
-        refusal=isolated.refusal,
+        refusal=result.refusal,
         networks=options.networks,
         search_path=search_path(options.plugins, os.environ.get("PYTHONPATH", "")),
     )
-    _check_network(runtime, isolated.network_problem)
+    _check_network(runtime, result.network_problem)
     enabled = runtime.capabilities
     isolation, memory, processes = enabled.isolation, enabled.memory, enabled.processes
     _log.info("process runtime enabled", isolation=isolation, memory=memory, processes=processes)
@@ -113,17 +113,17 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
 
 
 def _check_network(runtime: ProcessRuntime, reason: str | None) -> None:
-    """Refuse to start sandboxes if they can't have their own network; report a gap if they share the host's."""
+    """Refuse to start sandboxes if they can't have their own network. Report a gap if they share the host's network."""
     if reason:
         _log.error("sandbox network unavailable, refusing to start sandboxes", reason=reason)
         runtime.refusal = reason
     shared = "host" in runtime.networks.modes or not runtime.launch
-    network_gaps = [reason] if reason else [network_probe.SHARED] if shared else []
+    network_gaps = [reason] if reason else [network_probe.SHARED_NETWORK_GAP] if shared else []
     runtime.capabilities = replace(runtime.capabilities, gaps=(*runtime.capabilities.gaps, *network_gaps))
 
 
 def _layout(options: ProcessRuntimeOptions) -> Layout:
-    """The layout of this runtime. Mounts the existing file systems; enables new ones if this host supports them."""
+    """The layout of this runtime. Mounts existing sandboxes' file systems, and tests whether new ones are possible."""
     layout = Layout(options.root, options.quarantine, megabytes_for(options.disk_megabytes, options.root))
     if layout.disk_megabytes and (reason := layout.disks.try_out()):
         _log.warning("sandbox disk usage is not limited", reason=reason)
@@ -133,7 +133,7 @@ def _layout(options: ProcessRuntimeOptions) -> Layout:
 
 
 @dataclass(frozen=True)
-class _Isolated:
+class _IsolationResult:
     """How the sandboxes of a runtime are isolated. `refusal`: why no sandbox may be started."""
 
     launch: IsolationLaunch | None = None
@@ -143,29 +143,29 @@ class _Isolated:
     """Why sandboxes can't have their own network; None if they can."""
 
 
-def _isolate(options: ProcessRuntimeOptions) -> _Isolated:
+def _isolation(options: ProcessRuntimeOptions) -> _IsolationResult:
     if options.isolation == "none":
         _log.warning("sandboxes are not isolated from the host: SANDHERD_ISOLATION=none")
-        return _Isolated()
-    users, unused = _users(options)
-    isolated = _try(options, users)
-    if users and users.of_user and (reason := isolated.refusal or isolated.network_problem):
-        isolated, users, unused = _without_subordinate(options, users, reason)
-    if isolated.launch:
-        return replace(isolated, gaps=gaps.of(isolated.launch, unused))
-    reason = _isolation_problem(isolated.refusal)
+        return _IsolationResult()
+    users, unused_reason = _sandbox_users(options)
+    result = _start_trial(options, users)
+    if users and users.subordinate_names and (reason := result.refusal or result.network_problem):
+        result, users, unused_reason = _retry_trials(options, users, reason)
+    if result.launch:
+        return replace(result, gaps=gaps.remaining_gaps(result.launch, unused_reason))
+    reason = _isolation_problem(result.refusal)
     if options.isolation == "bubblewrap":
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"SANDHERD_ISOLATION=bubblewrap, but {reason}")
     if options.isolation == "auto":
-        _log.error("sandbox isolation unavailable, refusing to start sandboxes", reason=isolated.refusal)
-        return _Isolated(refusal=reason, gaps=(reason,))
-    weak = _try(options, None) if users else _Isolated()
-    weak_gaps = gaps.of(weak.launch, unused) if weak.launch else (gaps.NO_ISOLATION,)
-    return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {isolated.refusal}", *weak_gaps))
+        _log.error("sandbox isolation unavailable, refusing to start sandboxes", reason=result.refusal)
+        return _IsolationResult(refusal=reason, gaps=(reason,))
+    weak = _start_trial(options, None) if users else _IsolationResult()
+    weak_gaps = gaps.remaining_gaps(weak.launch, unused_reason) if weak.launch else (gaps.NO_ISOLATION,)
+    return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {result.refusal}", *weak_gaps))
 
 
-def _users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
-    """The host uids for sandboxes, if any, and why subordinate uids are not used (empty: they are, or we are root)."""
+def _sandbox_users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
+    """The host uids for sandboxes, if any, and why no subordinate uids are used (empty for root, or if they are)."""
     if os.getuid() == 0:
         return SandboxUsers(*options.uids), ""
     subordinate = user_namespace.current()
@@ -175,11 +175,11 @@ def _users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
     return (None, reason) if reason else (subordinate.users, "")
 
 
-def _without_subordinate(
+def _retry_trials(
     options: ProcessRuntimeOptions, users: SandboxUsers, reason: str
-) -> tuple[_Isolated, SandboxUsers | None, str]:
-    """Try again with and without subordinate uids. Without, if only that works and no running sandbox has one."""
-    with_uids, without_uids = _try(options, users), _try(options, None)
+) -> tuple[_IsolationResult, SandboxUsers | None, str]:
+    """Try with and without subordinate uids. Use none if only that works, and no running sandbox has one."""
+    with_uids, without_uids = _start_trial(options, users), _start_trial(options, None)
     works = not (with_uids.refusal or with_uids.network_problem)
     if works or user_namespace.current().joined or without_uids.refusal or without_uids.network_problem:
         return with_uids, users, reason
@@ -187,22 +187,22 @@ def _without_subordinate(
     return without_uids, None, reason
 
 
-def _try(options: ProcessRuntimeOptions, users: SandboxUsers | None) -> _Isolated:
-    """Start one trial sandbox that does nothing. It has its own network if any sandbox will have one."""
+def _start_trial(options: ProcessRuntimeOptions, users: SandboxUsers | None) -> _IsolationResult:
+    """Start a trial sandbox that does nothing. It has its own network if any sandbox will have one."""
     needs = SandboxNeeds(
         Path(options.worker[0]), options.packages, options.hidden, options.toolchains, users, options.plugins
     )
     launch, reason = detect_isolation(needs)
     if launch is None or not options.starts:
-        return _Isolated(launch, refusal=reason)
+        return _IsolationResult(launch, refusal=reason)
     network_problem = None
     if options.networks.modes - {"host"}:
         network_problem = network_probe.refusal(launch, options.networks, needs.trial)
         if network_problem is None:
-            return _Isolated(launch)
+            return _IsolationResult(launch)
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         reason = refusal(launch, SandboxDirectory(Path(folder, "sbx-trial")), needs.trial)
-    return _Isolated(refusal=reason) if reason else _Isolated(launch, network_problem=network_problem)
+    return _IsolationResult(refusal=reason) if reason else _IsolationResult(launch, network_problem=network_problem)
 
 
 def _isolation_problem(reason: str | None) -> str:
@@ -220,12 +220,12 @@ def _process_limit(launch: IsolationLaunch | None, groups: cgroups.ControlGroups
 
 
 def _group_name(root: Path) -> str:
-    """A name unique to this runtime on the host, and stable across restarts, so that it finds its old groups."""
+    """The name of this runtime's groups: unique on the host, and the same after a restart, so that they are found."""
     return f"sandherd-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]}"
 
 
 def _compile(options: ProcessRuntimeOptions) -> None:
-    """Compile the worker's modules now: they are read-only in sandboxes, so each worker would compile them again."""
+    """Compile the worker's modules. In sandboxes they are read-only, so that each worker would compile them again."""
     folders = [folder for name in (*options.packages, *options.plugins) for folder in bubblewrap.folders_of(name)]
     if not options.starts or (options.worker[0] == sys.executable and all(map(_is_compiled, folders))):
         return

@@ -1,4 +1,4 @@
-"""A separate program that has loaded what workers import, and forks processes into sandboxes: see `fork_server`.
+"""A separate program that has loaded the modules of workers, and forks processes into sandboxes (see `fork_server`).
 
     python -P fork_program.py <descriptor> [-m <module> | -c <code>]
 
@@ -6,10 +6,11 @@ For each connection that it receives on the descriptor it forks a child, which r
 process itself reads no request and enters no sandbox, so that all children begin in the same state, without data of
 another sandbox. It ends when the spawner closes the descriptor. A child has one of these roles:
 
-- `worker`: it enters the sandbox's control groups, waits until the stub (see `shim`) runs there, joins its namespaces,
-  and forks a holder, which the first process of the sandbox adopts. The holder forks the worker and reports its end;
+- `worker`: it enters the sandbox's control groups, waits until the stub (see `shim`) runs in the sandbox, joins the
+  stub's namespaces, and forks a holder, which the first process of the sandbox adopts. The holder forks the worker, and
+  reports the worker's end;
 - `command`: it does what `nsenter_child` does as a program;
-- `forwarder`: it enters the sandbox's control groups, and becomes its network forwarder, on the host.
+- `forwarder`: it enters the sandbox's control groups, and becomes the sandbox's network forwarder, on the host.
 """
 
 import atexit
@@ -42,8 +43,9 @@ _REQUEST_PART: Final = 65536
 _MAX_DESCRIPTORS: Final = 3
 """The maximum number of descriptors of a request."""
 _SEED_BYTES: Final = 48
+"""The number of random bytes that are added to OpenSSL's state."""
 _BEGIN_BYTES: Final = 64
-"""The size of the buffer for the line `begin`, which a shim sends to its forwarder."""
+"""More than the length of the line `begin`, which a shim sends to its forwarder."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """`struct ucred` of unix(7): process id, user id, group id."""
 
@@ -69,7 +71,7 @@ def main() -> int:
 
 
 def _fork() -> int:
-    """As `os.fork`; -1 if no process can be created. The connection is then closed without a reply."""
+    """Call `os.fork`. Returns -1 if no process can be created; the connection is then closed without a reply."""
     try:
         return os.fork()
     except OSError:
@@ -77,7 +79,7 @@ def _fork() -> int:
 
 
 def _load(option: str, text: str) -> Callable[[list[str]], int | None]:
-    """The function that runs a worker with its arguments. A module is loaded now, with all modules that it needs."""
+    """The function that runs a worker with its arguments. A module is loaded now, with all modules that it imports."""
     if option == "-c":
         return lambda arguments: _run_code(text, arguments)
     module = importlib.import_module(text)
@@ -117,8 +119,8 @@ def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) ->
 
 
 def _own_stat() -> bytes:
-    """This process's line of `/proc/<pid>/stat`, with its start time: a later process may have the same id."""
-    with open("/proc/self/stat", "rb", buffering=0) as stat:  # noqa: PTH123  # half the time
+    """The line of this process in `/proc`, with its start time, because a later process may have the same id."""
+    with open("/proc/self/stat", "rb", buffering=0) as stat:  # noqa: PTH123  # half the time of pathlib
         return stat.read()
 
 
@@ -146,7 +148,7 @@ def _run_command(request: dict[str, Any], out: int, err: int, report: int) -> No
 
 
 def _run_forwarder(request: dict[str, Any], shim: int, run: Callable[[list[str]], int | None]) -> None:
-    """Run the network forwarder once the shim has claimed its run. Do nothing if another shim has claimed it before."""
+    """Run the network forwarder once the shim has claimed its run. Do nothing if another shim has claimed the run."""
     os.setsid()
     if not os.read(shim, _BEGIN_BYTES):  # the shim has ended without claiming the run
         return
@@ -173,18 +175,19 @@ def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]],
     except OSError as error:
         os.write(log, f"sandherd: the worker is started by exec, as it could not be forked: {error}\n".encode())
         return
-    between = os.fork()
-    if between == 0:
-        # This process ends now, so that the first process of the pid namespace adopts the holder, which ends with it.
+    intermediate = os.fork()
+    if intermediate == 0:
+        # This process ends now, so that the first process of the pid namespace adopts the holder. The holder ends when
+        # that process ends.
         if os.fork() == 0:
             _hold(request, channel, log, run)
         os._exit(0)
-    os.waitpid(between, 0)
+    os.waitpid(intermediate, 0)
     os._exit(0)
 
 
 def _enter_folder(folder: str, inode: list[int]) -> None:
-    """Change into the sandbox's folder. Raises `OSError` if it belongs to another sandbox: the stub's id was reused."""
+    """Change into the sandbox's folder. Raises `OSError` if the stub's id was reused, by another sandbox's process."""
     os.chdir(folder)
     entered = os.stat(".")  # noqa: PTH116  # as above
     if [entered.st_dev, entered.st_ino] != inode:
@@ -192,7 +195,7 @@ def _enter_folder(folder: str, inode: list[int]) -> None:
 
 
 def _wait_for_stub(channel: socket.socket) -> int | None:
-    """Wait until the stub reports that it runs, and return its process id; None if it has ended before.
+    """Wait until the stub reports that it runs, and return its process id; None if it ended before.
 
     The kernel adds the id to the report (SCM_CREDENTIALS), so that the sandbox can't name another process.
     """
@@ -205,7 +208,7 @@ def _wait_for_stub(channel: socket.socket) -> int | None:
 def _hold(
     request: dict[str, Any], channel: socket.socket, log: int, run: Callable[[list[str]], int | None]
 ) -> NoReturn:
-    """Fork the worker, wait for it, and report its end. The stub can't wait for it: it is not the worker's parent."""
+    """Fork the worker, wait for it, and report its end. The stub is not the worker's parent, so it can't do that."""
     try:
         os.setsid()
         nsenter_child.hide()
@@ -228,7 +231,7 @@ def _hold(
 
 
 def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) -> None:
-    """Give this process the descriptors, limits, signals and variables that an exec in the sandbox would have set."""
+    """Give this process the descriptors, limits, signal mask and variables of a worker that is started by exec."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -247,10 +250,10 @@ def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) ->
 
 
 def renew_random_states() -> None:
-    """Seed the random number generators again that the fork server may have seeded, so that workers differ.
+    """Seed the random number generators that the fork server may have seeded, so that workers get different numbers.
 
-    OpenSSL and `tempfile` seed theirs again in a process with another id. But processes of two sandboxes may have the
-    same id, each in its own pid namespace.
+    OpenSSL and `tempfile` seed their generators again in a process with another id. But processes of two sandboxes may
+    have the same id, each in its own pid namespace.
     """
     random.seed()
     if openssl := sys.modules.get("_ssl"):
@@ -268,7 +271,7 @@ def _set_standard(out: int, err: int) -> None:
 
 
 def _end(run: Callable[[list[str]], int | None], arguments: list[str]) -> NoReturn:
-    """Run the worker, and end as the interpreter does, but without the time-consuming destruction of all objects."""
+    """Run the worker, and end as the interpreter does, but without deleting all objects, which takes long."""
     code: Any = 1
     try:
         code = run(arguments)

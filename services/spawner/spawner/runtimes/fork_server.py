@@ -1,8 +1,8 @@
-"""The spawner's side of the fork server: a process that has loaded what workers import, and forks them.
+"""The spawner's side of the fork server, a process that has loaded the modules of workers, and forks workers.
 
-It is a separate program (`fork_program`), not a fork of the spawner, so it has none of the spawner's memory, variables
-and descriptors. It is started when it is first needed, and again after it has ended. The processes that it has forked
-do not end with it. Where it can't be used, workers are started by exec, as in other runtimes.
+The fork server is a separate program (`fork_program`), not a fork of the spawner, so it has none of the spawner's
+memory, variables and descriptors. It is started when it is first needed, and again after it has ended. The processes
+that it has forked do not end with it. If it can't be used, workers are started by exec.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from sandherd.processes import ProcessId
 from sandherd.telemetry import logs
 
 _PROGRAM: Final = Path(__file__).with_name("fork_program.py")
-_SEND_SECONDS: Final = 10.0
+_SEND_TIMEOUT_SECONDS: Final = 10.0
 """The timeout for sending a request."""
 _FORK_SECONDS: Final = 20.0
-"""How long the program may take until a child handles a request, including the start of the program."""
+"""The timeout for a reply of the child that handles a request, including the start of the program."""
 _END_SECONDS: Final = 2.0
 """How long the program may take to end before it is killed."""
 _RETRY_SECONDS: Final = 60.0
-"""How long no program is started after a program that has ended before it forked anything."""
-_FIRST_PART: Final = 4096
+"""How long no program is started after one has failed: it could not be started, or ended before it forked anything."""
+_FIRST_PART_BYTES: Final = 4096
 """The number of bytes of a request that are sent together with its descriptors."""
 _REPLY_BYTES: Final = 1024
-"""More than a line of `/proc/<pid>/stat`, which is the reply."""
+"""More than the length of the reply, which is a line of `/proc/<pid>/stat`."""
 _log: Final = logs.get("runtime.process")
 
 
@@ -49,14 +49,14 @@ def _fork_arguments(worker: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 class Handover:
-    """Connections that a thread opens for a coroutine. They are closed if the coroutine is cancelled meanwhile."""
+    """The connections that a thread opens for a coroutine. They are closed if the coroutine is cancelled meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connections: list[socket.socket] = []
         self._abandoned = False
 
-    def put(self, connection: socket.socket) -> None:
+    def add(self, connection: socket.socket) -> None:
         """Add a connection. Called by the thread."""
         with self._lock:
             self._connections.append(connection)
@@ -101,8 +101,8 @@ class ForkServer:
         if connection is None:
             return None
         try:
-            connection.settimeout(_SEND_SECONDS)
-            sent = socket.send_fds(connection, [text[:_FIRST_PART]], descriptors)
+            connection.settimeout(_SEND_TIMEOUT_SECONDS)
+            sent = socket.send_fds(connection, [text[:_FIRST_PART_BYTES]], descriptors)
             connection.sendall(text[sent:])
             connection.shutdown(socket.SHUT_WR)
         except OSError:
@@ -111,9 +111,9 @@ class ForkServer:
         return connection
 
     def fork(self, text: bytes, descriptors: Sequence[int]) -> ProcessId | None:
-        """Fork a child that handles this request, and return its process id once it does; None if that is not possible.
+        """Fork a child that handles this request, and return the child's process id; None if that is not possible.
 
-        The program is not started for this request, because that takes longer than an exec.
+        If the program does not run, it is not started, because that takes longer than an exec.
         """
         connection = self.request(text, descriptors) if self._has_forked and self.pid is not None else None
         if connection is None:
@@ -125,7 +125,7 @@ class ForkServer:
         return None
 
     async def wait_forked(self, connection: socket.socket) -> None:
-        """Wait until a child handles the request, and close the connection. A program that does not reply is killed."""
+        """Wait until a child handles the request, and close the connection. If none replies, kill the program."""
         connection.setblocking(False)
         with connection:
             try:
@@ -135,7 +135,7 @@ class ForkServer:
                 await asyncio.to_thread(self.abort)
 
     def abort(self) -> None:
-        """Kill the program, because it does not reply. The requests that it has not read fail."""
+        """Kill the program, because it does not reply. Requests for which it has not forked a child fail."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
@@ -144,7 +144,7 @@ class ForkServer:
     def close(self) -> None:
         """End the program."""
         with self._lock:
-            self._has_forked = True
+            self._has_forked = True  # so that `_end` does not report a failure
             self._end()
 
     def _connect(self) -> socket.socket | None:
@@ -152,16 +152,16 @@ class ForkServer:
             if not self._ensure_running():
                 return None
             assert self._control is not None, "it was just started"
-            near, far = socket.socketpair()
+            own_end, program_end = socket.socketpair()
             try:
-                socket.send_fds(self._control, [b"f"], [far.fileno()])
+                socket.send_fds(self._control, [b"f"], [program_end.fileno()])
             except OSError:  # the program has just ended, or does not read
-                near.close()
+                own_end.close()
                 self._end()
                 return None
             finally:
-                far.close()
-            return near
+                program_end.close()
+            return own_end
 
     def _ensure_running(self) -> bool:
         """Start the program unless it runs. Returns whether it runs."""
@@ -174,21 +174,21 @@ class ForkServer:
         try:
             self._start()
         except OSError as error:
-            self._give_up(str(error))
+            self._disable_temporarily(str(error))
             return False
         return True
 
     def _start(self) -> None:
         assert self._arguments is not None, "the worker can be forked, as `usable` is true"
-        self._control, far = socket.socketpair()
+        self._control, program_end = socket.socketpair()
         self._control.setblocking(False)
         environment = {"LANG": "C.UTF-8", "PATH": os.defpath}
         if self._search_path:
             environment["PYTHONPATH"] = self._search_path
-        with far:
+        with program_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_PROGRAM), str(far.fileno()), *self._arguments],
-                pass_fds=(far.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                [sys.executable, "-P", str(_PROGRAM), str(program_end.fileno()), *self._arguments],
+                pass_fds=(program_end.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 env=environment, cwd="/", start_new_session=True,
             )  # fmt: skip
         self._has_forked = False
@@ -204,9 +204,9 @@ class ForkServer:
             self._process.kill()
             self._process.wait()
         if not self._has_forked:
-            self._give_up(f"it ended with status {self._process.returncode} before it forked a process")
+            self._disable_temporarily(f"it ended with status {self._process.returncode} before it forked a process")
         self._process = self._control = None
 
-    def _give_up(self, reason: str) -> None:
+    def _disable_temporarily(self, reason: str) -> None:
         _log.warning("fork server failed, processes are started by exec", reason=reason)
         self._unused_until = time.monotonic() + _RETRY_SECONDS

@@ -1,4 +1,4 @@
-"""Mounts file system images through loop devices with system calls: a `mount` process takes ten times as long.
+"""Mounts file system images through loop devices by system calls, because a `mount` process takes ten times as long.
 
 Only root of the host can do this. All functions block, for milliseconds.
 """
@@ -29,11 +29,11 @@ _LOOP_CTL_GET_FREE: Final = 0x4C82
 _LOOP_CONFIGURE: Final = 0x4C0A
 _LOOP_GET_STATUS64: Final = 0x4C05
 _AUTOCLEAR: Final = 4
-"""A flag: the kernel frees the device once it is neither open nor mounted, even if we were killed before the mount."""
+"""A flag, with which the kernel frees a device that is neither open nor mounted, also if we are killed meanwhile."""
 _LABEL_BYTES: Final = 48
 """The length of a label; the kernel stores at most 63 bytes."""
-_ATTEMPTS: Final = 64
-"""The maximum number of tries: another process may take a free device before we do."""
+_MAX_TRIES: Final = 64
+"""The maximum number of tries to get a free device, because another process may take the device before us."""
 _CONFIG: Final = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 64x")
 """`struct loop_config` of linux/loop.h."""
 _STATUS: Final = struct.Struct("=56x 64s 112x")
@@ -45,11 +45,11 @@ _OPTIONS: Final = "discard,noinit_itable,errors=remount-ro"
 def mount_image(image: Path, directory: Path) -> None:
     """Mount an ext4 image at a directory. Raises `OSError`.
 
-    An image still in use, by another mount or a process, is mounted through its existing device: two devices for one
-    image would destroy its file system.
+    An image that another mount or a process still uses is mounted through its existing device, because two devices for
+    one image would destroy its file system.
     """
     with image.open("r+b") as file:
-        device, path = _device_of(image) or _loop(file.fileno(), _label(image))
+        device, path = _device_of(image) or _set_up_device(file.fileno(), _label(image))
     try:
         _mount(path, directory, "ext4", _MS_NOSUID | _MS_NODEV | _MS_NOATIME, _OPTIONS)
     finally:
@@ -57,7 +57,7 @@ def mount_image(image: Path, directory: Path) -> None:
 
 
 def is_in_use(image: Path) -> bool:
-    """Whether a loop device has this image, so its file system is still in use."""
+    """Whether a loop device has this image, so that its file system is still in use."""
     if device := _device_of(image):
         os.close(device[0])
     return device is not None
@@ -114,8 +114,8 @@ def _label(image: Path) -> bytes:
 def _device_of(image: Path) -> tuple[int, str] | None:
     """The loop device of this image: its descriptor and path; None if it has none."""
     label = _label(image)
-    for bound in Path("/sys/block").glob("loop*/loop"):
-        path = f"/dev/{bound.parent.name}"
+    for attributes in Path("/sys/block").glob("loop*/loop"):  # only a device with an image has this folder
+        path = f"/dev/{attributes.parent.name}"
         with suppress(OSError):  # freed in the meantime
             device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             if _label_of(device) == label:
@@ -132,12 +132,12 @@ def _label_of(device: int) -> bytes:
     return bytes(label).rstrip(b"\0")
 
 
-def _loop(image: int, label: bytes) -> tuple[int, str]:
-    """Set up a loop device for this open image; returns its descriptor and path. Raises `OSError`."""
+def _set_up_device(image: int, label: bytes) -> tuple[int, str]:
+    """Set up a loop device for this open image. Returns the device's descriptor and path. Raises `OSError`."""
     config = _CONFIG.pack(image, 0, *(0,) * 5, 0, 0, 0, _AUTOCLEAR, label, b"", b"", 0, 0)
     control = os.open(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_TRIES):
             number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
             device = _open_device(number)
             if _configure(device, config):
@@ -148,7 +148,7 @@ def _loop(image: int, label: bytes) -> tuple[int, str]:
 
 
 def _open_device(number: int) -> int:
-    """Open a loop device. Its node is created if no devtmpfs does that, as in a container."""
+    """Open a loop device. Its node is created first if it does not exist, as in a container without devtmpfs."""
     path = Path(f"/dev/loop{number}")
     if not path.exists():
         with suppress(FileExistsError):
@@ -157,7 +157,7 @@ def _open_device(number: int) -> int:
 
 
 def _configure(device: int, config: bytes) -> bool:
-    """Attach the image; False if the device is in use. Closes the device if it fails. Raises `OSError`."""
+    """Attach an image to a device. If that fails, close the device. False if the device is in use. Raises `OSError`."""
     try:
         fcntl.ioctl(device, _LOOP_CONFIGURE, config)
     except OSError as error:

@@ -1,6 +1,7 @@
-"""Launches isolated sandboxes: their host uid, system call filter and command line.
+"""The isolation of sandboxes: their host uid, system call filter and command line.
 
-`detect_isolation` and `refusal` detect once what this host supports. `launcher` reads what `IsolationLaunch` writes.
+`detect_isolation` and `refusal` detect once what this host supports. The program `launcher` reads the file that
+`IsolationLaunch` writes.
 """
 
 import marshal
@@ -24,10 +25,10 @@ from spawner.runtimes.sandbox_users import NoUserError, SandboxUsers, change_own
 from spawner.runtimes.syscall_filter import NoFilterError, compile_filter
 
 STAGE: Final = Path("/run/sandherd/stage")
-"""An empty directory. A sandbox's visible files are mounted below it, in the sandbox's own mount namespace."""
+"""An empty directory, below which a sandbox's visible files are mounted in the sandbox's own mount namespace."""
 _STAGES: Final = ("/media", "/mnt", "/srv", "/opt")
 """Directories that every Linux has. If `STAGE` can't be created, one of them is used as the mount point instead."""
-_PROBE_SECONDS: Final = 20.0
+_TRIAL_SECONDS: Final = 20.0
 """The timeout of a trial sandbox."""
 _SECRET: Final = 0o600
 
@@ -47,39 +48,40 @@ class IsolationLaunch:
     @property
     def subordinate(self) -> bool:
         """Whether the host uids are subordinate uids of the spawner's user."""
-        return self.users is not None and bool(self.users.of_user)
+        return self.users is not None and bool(self.users.subordinate_names)
 
-    def assign_owner(self, place: SandboxDirectory) -> None:
+    def assign_owner(self, directory: SandboxDirectory) -> None:
         """Reserve a host uid for the sandbox, and make that uid the owner of its directories.
 
         Raises `NoUserError`, `OSError`.
         """
         if self.users is None:
-            if os.getuid() != 0:  # the host's root can read everything anyway
-                self.reclaim_files(place)
+            if os.getuid() != 0:  # not necessary for root, who can read all files
+                self.reclaim_files(directory)
             return
-        uid = self.users.claim(place)
-        for folder in place.own_folders:
+        uid = self.users.claim(directory)
+        for folder in directory.own_folders:
             if folder.lstat().st_uid != uid:
                 change_owner(folder, uid)
 
-    def release_uid(self, place: SandboxDirectory) -> None:
+    def release_uid(self, directory: SandboxDirectory) -> None:
         """Release the uid reservation of a sandbox that is being removed. Raises `NoUserError`, `OSError`."""
         if self.users is not None:
-            self.users.release(place)
+            self.users.release(directory)
 
-    def reclaim_files(self, place: SandboxDirectory) -> None:
+    def reclaim_files(self, directory: SandboxDirectory) -> None:
         """Change the owner of an ended sandbox's files from its subordinate uid to the spawner's user.
 
         That user can then remove them. Raises `NoUserError`, `OSError`.
         """
-        if place.user is None:
+        if directory.user is None:
             return
-        for folder in place.own_folders:  # first: if interrupted, `assign_owner` changes the whole tree again
+        # The folders are first, so that `assign_owner` changes the whole tree again if this is interrupted.
+        for folder in directory.own_folders:
             os.chown(folder, os.getuid(), os.getgid(), follow_symlinks=False)
-        change_owner(place.folder, os.getuid(), os.getgid())
-        self.release_uid(place)
-        (place.folder / "run" / "uid").unlink(missing_ok=True)
+        change_owner(directory.folder, os.getuid(), os.getgid())
+        self.release_uid(directory)
+        (directory.folder / "run" / "uid").unlink(missing_ok=True)
 
     def filter(self, *, nested: bool) -> bytes:
         """The seccomp program; empty: no filter."""
@@ -87,7 +89,7 @@ class IsolationLaunch:
 
     def command(
         self,
-        place: SandboxDirectory,
+        directory: SandboxDirectory,
         run: RunFiles,
         *,
         mounts: Mapping[str, Path],
@@ -100,15 +102,15 @@ class IsolationLaunch:
 
         Raises `OSError`.
         """
-        uid = place.user if self.users else None
+        uid = directory.user if self.users else None
         if uid is None and self.subordinate:
-            raise OSError(f"{place.name} has no host uid")
+            raise OSError(f"{directory.name} has no host uid")
         stage = self.stage or STAGE
         staged = StagedSources(self.host.python, self.host.hidden, stage)
         sources = bubblewrap.DirectSources() if uid is None else staged
         argv = bubblewrap.argv(
             self.host,
-            place,
+            directory,
             mounts=mounts,
             info=info,
             command=command,
@@ -133,16 +135,16 @@ class IsolationLaunch:
 
 @dataclass
 class StagedSources:
-    """Sources that `launcher` mounts below `stage`: the sandbox's uid may have no access to the original paths."""
+    """Sources that `launcher` mounts below `stage`, because the sandbox's uid may not access the original paths."""
 
     roots: tuple[str, ...]
     hidden: tuple[str, ...]
     stage: Path = STAGE
     mounts: list[list[Any]] = field(default_factory=list)
-    """`[source, target, writable]`."""
+    """The mounts for `launcher`, each as `[source, target, writable]`."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:
-        """The path at which it will be mounted."""
+    def path(self, path: str, *, writable: bool = False) -> str:
+        """The path at which this source will be mounted."""
         for source, target, _ in self.mounts:
             if source == path:
                 return str(target)
@@ -153,14 +155,14 @@ class StagedSources:
     def program(self, path: str) -> str:
         """The program's path, mounted with the whole root that contains it and its libraries."""
         root = next((root for root in self.roots if Path(path).is_relative_to(root)), None)
-        return self.of(path) if root is None else str(Path(self.of(root), Path(path).relative_to(root)))
+        return self.path(path) if root is None else str(Path(self.path(root), Path(path).relative_to(root)))
 
     def devices(self) -> list[str]:
         """The device directory that `launcher` creates, with shared memory writable by the sandbox's uid."""
         return ["--dev-bind", str(self.stage / "dev"), "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108  # the sandbox's
 
     def hides(self, path: str) -> bool:
-        """Whether the path is below the root of an interpreter: `launcher` covers it before bubblewrap starts."""
+        """Whether the path is below the root of an interpreter, so that `launcher` covers it."""
         return any(Path(path).is_relative_to(root) for root in self.roots)
 
     def refuse_covered(self) -> None:
@@ -180,7 +182,7 @@ class StagedSources:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file atomically: two shims may be started for one run."""
+    """Write a file atomically, because two shims may be started for one run."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
     with os.fdopen(descriptor, "wb") as file:
@@ -189,7 +191,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def refusal(launch: IsolationLaunch, trial: SandboxDirectory, command: list[str]) -> str | None:
-    """Run `command` in the sandbox `trial`. Returns a short reason why it did not start, or None if it did."""
+    """Run `command` in the sandbox `trial`. Returns why the sandbox or the command failed; None if neither did."""
     try:
         trial.make()
         bubblewrap.write_accounts(trial)
@@ -197,14 +199,16 @@ def refusal(launch: IsolationLaunch, trial: SandboxDirectory, command: list[str]
             launch.users.remove_stale()
         launch.assign_owner(trial)
         argv = launch.command(trial, trial.new_run(), mounts={}, info=None, command=command)
-        ended = subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, check=False, stdin=subprocess.DEVNULL)
+        completed = subprocess.run(
+            argv, capture_output=True, timeout=_TRIAL_SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
         launch.release_uid(trial)
     except (OSError, NoUserError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if ended.returncode == 0:
+    if completed.returncode == 0:
         return None
-    lines = ended.stderr.decode(errors="replace").splitlines()
-    cause = ([line for line in lines if "bwrap" in line] or lines or [f"exit status {ended.returncode}"])[-1]
+    lines = completed.stderr.decode(errors="replace").splitlines()
+    cause = ([line for line in lines if "bwrap" in line] or lines or [f"exit status {completed.returncode}"])[-1]
     if launch.users is None:
         return cause
     return f"{cause} (under the sandbox's own uid, which must be able to read all of {', '.join(launch.host.python)})"
@@ -212,7 +216,7 @@ def refusal(launch: IsolationLaunch, trial: SandboxDirectory, command: list[str]
 
 @dataclass(frozen=True)
 class SandboxNeeds:
-    """What every sandbox of a runtime needs: see `factory.ProcessRuntimeOptions`."""
+    """What every sandbox of a runtime needs. `factory.ProcessRuntimeOptions` describes the fields."""
 
     python: Path
     packages: tuple[str, ...]
@@ -223,7 +227,7 @@ class SandboxNeeds:
 
     @property
     def trial(self) -> list[str]:
-        """The command of a trial sandbox: it imports the packages of a worker in Python and does nothing else."""
+        """The command of a trial sandbox. It imports the worker's packages if the worker is a Python program."""
         if str(self.python) != sys.executable and not self.python.name.startswith("python"):
             return ["/bin/sh", "-c", ":"]
         return [str(self.python), "-P", "-c", f"import {', '.join(self.packages)}" if self.packages else ""]
@@ -235,7 +239,7 @@ def detect_isolation(needs: SandboxNeeds) -> tuple[IsolationLaunch | None, str |
         return None, reason
     try:
         compile_filter()
-        host = bubblewrap.find_host(needs.python, needs.packages + needs.plugins, needs.hidden, needs.toolchains)
+        host = bubblewrap.find_host_files(needs.python, needs.packages + needs.plugins, needs.hidden, needs.toolchains)
     except (BubblewrapNotBundledError, NoFilterError) as error:
         return None, str(error)
     launch = IsolationLaunch(host, needs.users)

@@ -1,4 +1,4 @@
-"""Gaps in the isolation of the process runtime on this host, as text for `sandherd runtimes` and `doctor`."""
+"""The gaps in the isolation of the process runtime on this host, as texts for `sandherd runtimes` and `doctor`."""
 
 import ctypes
 import os
@@ -22,20 +22,21 @@ _SHARED: Final = {
     "subordinate": "limits of the kernel for each user, such as inotify instances, are shared by all sandboxes and the "
     "spawner's user, so that one sandbox can use them up for all; run the spawner as root to prevent that",
 }
-"""What is shared or exposed with each result of `host_uid`, except `own`."""
+"""The gap for each result of `host_uid` except `own`."""
 
 
 def host_uid(launch: IsolationLaunch | None) -> str:
     """The kind of host uid that sandboxes run under.
 
-    `own` (one per sandbox), `subordinate` (one subordinate uid of the spawner's user per sandbox), `spawner`, `root`.
+    It is `own` (each sandbox has one), `subordinate` (each sandbox has one of the subordinate uids of the spawner's
+    user), `spawner` or `root`.
     """
     if launch and launch.users:
         return "subordinate" if launch.subordinate else "own"
     return "root" if os.getuid() == 0 else "spawner"
 
 
-def of(launch: IsolationLaunch, reason: str) -> tuple[str, ...]:
+def remaining_gaps(launch: IsolationLaunch, reason: str) -> tuple[str, ...]:
     """The gaps that remain although sandboxes are isolated. `reason`: why no subordinate uids are used."""
     gaps = [_SHARED[kind].format(reason=reason)] if (kind := host_uid(launch)) in _SHARED else []
     if landlock_version() < _SIGNAL_SCOPE_VERSION:
@@ -44,5 +45,5 @@ def of(launch: IsolationLaunch, reason: str) -> tuple[str, ...]:
 
 
 def landlock_version() -> int:
-    """The Landlock ABI version of this kernel; less than 1: not supported."""
+    """The Landlock ABI version of this kernel; less than 1 if it does not support Landlock."""
     return int(ctypes.CDLL(None, use_errno=True).syscall(_LANDLOCK_CREATE, None, 0, _VERSION_FLAG))

@@ -12,7 +12,7 @@ _KIB_PER_MIB: Final = 1024
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """The limits of each process (setrlimit), in the units of `ulimit`; None: unchanged."""
+    """The limits of each process (setrlimit), in the units of `ulimit`. None: the limit is not changed."""
 
     open_files: int
     cpu_seconds: int
@@ -34,16 +34,17 @@ class GroupLimits:
 
 
 def for_group(limits: SandboxLimits) -> GroupLimits:
-    """The limits of the sandbox as a whole."""
+    """The limits of the sandbox as a whole, for its control groups."""
     return GroupLimits(memory_bytes=limits.memory_mb * _MIB, processes=limits.processes, cores=limits.cores)
 
 
 def for_processes(
     limits: SandboxLimits, *, hard_files: int, memory_group: bool, count_processes: bool
 ) -> ProcessLimits:
-    """The limits of each process. Memory is limited here only if no control group limits the sandbox as a whole.
+    """The limits of each process. Memory is limited only if no control group limits it (`memory_group`).
 
-    `hard_files` is the maximum number of open files that this process may set.
+    `hard_files`: the maximum number of open files that this process may set. `count_processes`: whether the number of
+    processes is limited.
     """
     return ProcessLimits(
         open_files=min(limits.open_files, hard_files),
@@ -59,7 +60,7 @@ def hard_open_files() -> int:
 
 
 def as_resources(limits: ProcessLimits) -> dict[str, int]:
-    """The limits of each process by their names in module `resource`, in its units, without unchanged limits."""
+    """The limits of each process that are changed, by their names and in the units of module `resource`."""
     data = None if limits.data_kib is None else limits.data_kib * 1024
     resources = {
         "RLIMIT_CORE": 0,

@@ -1,4 +1,4 @@
-"""A separate program: it prepares what bubblewrap can't, and becomes bubblewrap by exec.
+"""A separate program, which does what bubblewrap can't do, and then becomes bubblewrap by exec.
 
     python -I -S launcher.py <launch file>
 
@@ -28,18 +28,18 @@ _BIND, _RECURSIVE, _SLAVE = 4096, 16384, 1 << 19
 _DETACH: Final = 2
 """Flags of unshare(2), mount(2) and umount2(2)."""
 _CAPABILITIES_3: Final = 0x20080522
-"""The version of capset(2)."""
+"""`_LINUX_CAPABILITY_VERSION_3` of capset(2)."""
 _NO_KEYRINGS: Final = 38
-"""ENOSYS: a kernel without keyrings can't leak any."""
+"""ENOSYS: the kernel has no keyrings."""
 
 _NODES: Final = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
-"""Device nodes of a sandbox, with their numbers, which are the same on every Linux."""
-_LINKS: Final = {
+"""The device nodes of a sandbox, with their major and minor numbers, which are the same on every Linux."""
+_LINKS: Final = {  # the symbolic links in `/dev`, with their targets
     "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
     "core": "/proc/kcore", "ptmx": "pts/ptmx",
 }  # fmt: skip
 _MAX_TERMINALS: Final = 64
-"""Pseudo-terminals of one sandbox. All sandboxes of a host share 3,072, unless it sets `kernel.pty.max`."""
+"""Maximum pseudo-terminals of one sandbox. All sandboxes of a host share 3,072, unless it sets `kernel.pty.max`."""
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def join_session_keyring() -> None:
-    """Join a new session keyring: the sandbox must not have the keys of the spawner's session. Raises `OSError`."""
+    """Join a new session keyring, so that the sandbox has no keys of the spawner's session. Raises `OSError`."""
     number = _KEYCTL.get(os.uname().machine)
     if number is None:
         return
@@ -73,7 +73,7 @@ def join_session_keyring() -> None:
 
 
 def _stage(stage: str, mounts: list[list[Any]], covers: list[str], folder: str) -> None:
-    """Create a mount namespace, and mount each source below `stage` in it. Raises `OSError`."""
+    """Create a mount namespace, and mount each source at its target, which is below `stage`. Raises `OSError`."""
     if _LIBC.unshare(_NEW_MOUNTS) != 0:
         raise OSError(ctypes.get_errno(), "no mount namespace: " + os.strerror(ctypes.get_errno()))
     _mount(None, "/", None, _RECURSIVE | _SLAVE)  # what the host unmounts later is unmounted here too
@@ -94,14 +94,14 @@ def _unmount_others(folder: str) -> None:
     """Unmount the file systems of other sandboxes in this mount namespace. `folder`: this sandbox's directory.
 
     If the host's mounts are private, those file systems would stay in use here after the host has unmounted them. In a
-    user namespace they can't be unmounted, but there no sandbox has its own file system.
+    user namespace they can't be unmounted, but no sandbox of such a spawner has its own file system.
     """
     with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123  # as above
         escaped = [line.split()[4] for line in file]
     points = [point.decode("unicode_escape").encode("latin-1") for point in escaped]
-    own, sandboxes = os.fsencode(folder), os.fsencode(os.path.dirname(folder)) + b"/"  # noqa: PTH120  # as above
+    own_folder, parent = os.fsencode(folder), os.fsencode(os.path.dirname(folder)) + b"/"  # noqa: PTH120  # as above
     for point in reversed(points):
-        if point.startswith(sandboxes) and point != own and not point.startswith(own + b"/"):
+        if point.startswith(parent) and point != own_folder and not point.startswith(own_folder + b"/"):
             _LIBC.umount2(point, _DETACH)
 
 
@@ -115,7 +115,7 @@ def _remount_restricted(target: str) -> None:
 
 
 def _make_devices(folder: str) -> None:
-    """Create a `/dev` for the sandbox, which root owns. Raises `OSError`."""
+    """Create the sandbox's `/dev`, which belongs to root. Raises `OSError`."""
     os.mkdir(folder)  # noqa: PTH102  # as above
     _mount("tmpfs", folder, "tmpfs", _NO_SETUID | _NO_PROGRAMS, "mode=0755,size=64k,nr_inodes=64")
     for name, (major, minor) in _NODES.items():
@@ -129,10 +129,10 @@ def _make_devices(folder: str) -> None:
 
 
 def _make_node(path: str, device: int, host: str) -> None:
-    """Create a node for this device, or mount the host's node in a container without CAP_MKNOD. Raises `OSError`."""
+    """Create a node for this device. Without CAP_MKNOD, mount the host's node `host` instead. Raises `OSError`."""
     try:
         os.mknod(path, 0o020666, device)
-        os.chmod(path, 0o666)  # noqa: PTH101, S103  # as above, independent of the umask; it is not a file
+        os.chmod(path, 0o666)  # noqa: PTH101, S103  # as above; `mknod` applies the umask
     except PermissionError:
         _make_mount_point(host, path)
         _mount(host, path, None, _BIND)
@@ -168,7 +168,7 @@ def _drop_capabilities() -> None:
 
 
 def _memory_file(program: bytes) -> int:
-    """The descriptor of a file in memory with this content, positioned at its beginning."""
+    """The descriptor of a file in memory with this content, at the position 0."""
     descriptor = os.memfd_create("filter", 0)
     os.write(descriptor, program)
     os.lseek(descriptor, 0, os.SEEK_SET)

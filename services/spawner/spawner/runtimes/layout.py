@@ -1,10 +1,10 @@
-"""The files of a sandbox of the process runtime on the host, in a directory with its name.
+"""The files of a sandbox of the process runtime on the host, in a directory with the sandbox's name.
 
 - `work`: the agent's work tree
 - `state`: the worker's files: joiner.creds, task.json, spool
 - `home`: HOME in the sandbox
-- `previous`: the results of the previous attempt, unpacked by the worker
-- `run/<n>`: the runtime's files about the n-th run of the worker; not visible inside
+- `previous`: the results of the previous attempt, which the worker unpacks
+- `run/<n>`: the runtime's files about a run of the worker, numbered from 0; not visible in the sandbox
 """
 
 import os
@@ -23,7 +23,7 @@ from spawner.runtimes.sized_disks import SizedDisks
 _OWNER_ONLY: Final = 0o700
 _SECRET_MODE: Final = 0o600
 _WORKER_SECRETS: Final = ("worker.nk", "worker.new", "joiner.creds.new", "nats-key.pem")
-"""The files with the worker's key, an incomplete key, an incomplete bootstrap credential, and the key for TLS."""
+"""The files with the worker's key, an incomplete key, an incomplete credential, and the key for TLS."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
 
 
@@ -65,11 +65,11 @@ class SandboxDirectory:
 
     @property
     def previous(self) -> Path:
-        """The folder with the files of the previous attempt."""
+        """The folder with the results of the previous attempt."""
         return self.folder / "previous"
 
     @property
-    def offer(self) -> Path:
+    def previous_file(self) -> Path:
         """The file that describes the previous attempt."""
         return self.state / "previous.json"
 
@@ -90,12 +90,12 @@ class SandboxDirectory:
 
     @property
     def label(self) -> Path:
-        """The file with the sandbox's project, for a sandbox that has no record any more."""
+        """The file with the sandbox's project, which is needed if the sandbox has no record any more."""
         return self.folder / "run" / "project"
 
     @property
     def user(self) -> int | None:
-        """The host uid of the sandbox's processes and directories; None: the spawner's own."""
+        """The host uid of the sandbox's processes and directories; None: that of the spawner."""
         try:
             return int((self.folder / "run" / "uid").read_text())
         except (OSError, ValueError):
@@ -117,7 +117,7 @@ class SandboxDirectory:
 
     @property
     def resolv_conf(self) -> Path:
-        """The sandbox's `/etc/resolv.conf`, if it has a network of its own."""
+        """The sandbox's `/etc/resolv.conf`, if the sandbox has its own network."""
         return self.folder / "run" / "resolv.conf"
 
     def exists(self) -> bool:
@@ -125,7 +125,7 @@ class SandboxDirectory:
         return self.folder.is_dir()
 
     def make(self) -> None:
-        """Create the directories; existing ones are not changed."""
+        """Create the directories that do not exist."""
         for folder in (self.folder, self.work, self.state, self.home, self.previous, self.folder / "run"):
             make_directory(folder, _OWNER_ONLY)
 
@@ -162,7 +162,7 @@ class SandboxDirectory:
             remove_entry(path)
 
     def runs(self) -> list[RunFiles]:
-        """The runs, oldest first."""
+        """The runs, the oldest first."""
         folder = self.folder / "run"
         if not folder.is_dir():
             return []
@@ -174,7 +174,7 @@ class SandboxDirectory:
         return any(run.claim.exists() for run in self.runs())
 
     def new_run(self) -> RunFiles:
-        """The next run, with its directory. If no worker was started in the last run, that one is used again."""
+        """The next run, with its directory. If no worker was started in the last run, it is that run."""
         runs = self.runs()
         if runs and not runs[-1].claim.exists():
             return runs[-1]
@@ -207,7 +207,7 @@ class Layout:
     def folders(self) -> list[Path]:
         """The directories of all sandboxes, including those in quarantine."""
         quarantined = (self.quarantine_root / name for name in self.list_quarantined())
-        return [*quarantined, *(place.folder for place in self.directories())]
+        return [*quarantined, *(directory.folder for directory in self.directories())]
 
     def directory(self, sandbox: str) -> SandboxDirectory:
         """The directories of a sandbox. Raises `UnsafeNameError` for a name that could refer to another path."""
@@ -219,9 +219,9 @@ class Layout:
 
     def remove(self, sandbox: str) -> None:
         """Remove a sandbox's directory. Links in it are removed, not followed."""
-        place = self.directory(sandbox)
-        self.disks.remove(place.folder)
-        remove_entry(place.folder)
+        directory = self.directory(sandbox)
+        self.disks.remove(directory.folder)
+        remove_entry(directory.folder)
 
     def quarantine(self, sandbox: str) -> Path:
         """Move a sandbox's directory to quarantine, without its secrets, and return the new path."""

@@ -1,4 +1,4 @@
-"""The network of sandboxes of the process runtime: its policy, and the files shared by a run and its forwarder.
+"""The network of the process runtime's sandboxes: its policy, and the files that a run shares with its forwarder.
 
 The forwarder is a separate program, `sandherd_network.forwarder`, which the shim starts before the sandbox.
 """
@@ -29,9 +29,9 @@ FORWARDER_COMMAND: Final = (sys.executable, "-P", "-m", "sandherd_network.forwar
 GATE: Final = 4
 """The descriptor on which bubblewrap waits until the network is ready."""
 _RESOLV_CONF: Final = "nameserver 127.0.0.1\noptions edns0\n"
-_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443, "http": 80, "https": 443}
+_DEFAULT_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443, "http": 80, "https": 443}
 """The default port of each URL scheme."""
-_FORWARDER_SECONDS: Final = 10.0
+_FORWARDER_TIMEOUT_SECONDS: Final = 10.0
 """The timeout for a reply of a forwarder, and for a forwarder to start."""
 _POLL_SECONDS: Final = 0.02
 _DNS_PORT: Final = 53
@@ -48,12 +48,12 @@ class Networks:
     endpoints: frozenset[str] = frozenset()
     deny: frozenset[str] = frozenset()
     services: tuple[str, ...] = ()
-    """URLs that every sandbox may reach: the broker's, and the telemetry collector's for sandboxes."""
+    """URLs that every sandbox may reach: that of the broker, and that of the telemetry collector for sandboxes."""
     profiles: Mapping[str, SandboxNetwork] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The network settings in the settings of the herd."""
+        """The network settings from the settings of the herd."""
         collector = settings.sandbox_otlp_endpoint
         return cls(
             mode=settings.sandbox_network,
@@ -65,14 +65,14 @@ class Networks:
         )
 
     def policy(self, profile: str | None, *services: str) -> NetworkPolicy:
-        """The policy of a sandbox of this profile. `services`: more URLs that it may reach."""
+        """The policy of a sandbox of this profile. `services`: further URLs that the sandbox may reach."""
         profile_network = self.profiles.get(profile or "", SandboxNetwork())
         allow = self.allow if profile_network.allow is None else profile_network.allow
         endpoints = self.endpoints if profile_network.endpoints is None else profile_network.endpoints
         return NetworkPolicy(
             mode=profile_network.mode or self.mode,
-            endpoints=(*_endpoints_of_urls((*self.services, *services)), *_parsed(endpoints)),
-            allow=_parsed(destination for destination in allow if "/" not in destination),
+            endpoints=(*_endpoints_of_urls((*self.services, *services)), *_parse_endpoints(endpoints)),
+            allow=_parse_endpoints(destination for destination in allow if "/" not in destination),
             networks=tuple(sorted(destination for destination in allow if "/" in destination)),
             deny=tuple(sorted(self.deny)),
         )
@@ -83,12 +83,12 @@ class Networks:
         return frozenset({self.mode, *(network.mode for network in self.profiles.values() if network.mode)})
 
 
-def _parsed(texts: Iterable[str]) -> tuple[Endpoint, ...]:
+def _parse_endpoints(texts: Iterable[str]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(*split_destination(text)) for text in sorted(texts))
 
 
 def _endpoints_of_urls(urls: Iterable[str]) -> tuple[Endpoint, ...]:
-    """The endpoints of these URLs, in order, without duplicates. Each text may be several URLs separated by commas."""
+    """The endpoints of these URLs, in order, without duplicates. Each text may have several URLs, with commas."""
     endpoints = [_endpoint_of_url(url.strip()) for text in urls for url in text.split(",") if url.strip()]
     return tuple(dict.fromkeys(endpoint for endpoint in endpoints if endpoint))
 
@@ -97,36 +97,36 @@ def _endpoint_of_url(url: str) -> Endpoint | None:
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     if not parts.hostname:
         return None
-    port = parts.port or _PORTS.get(parts.scheme)
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
     return Endpoint(split_destination(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)[0], port)
 
 
-def prepare(place: SandboxDirectory, run: RunFiles, policy: NetworkPolicy) -> None:
+def prepare(directory: SandboxDirectory, run: RunFiles, policy: NetworkPolicy) -> None:
     """Write the files that the forwarder and the sandbox read. Raises `OSError`."""
     run.network.write_text(policy.to_json())
     with suppress(FileExistsError):
         os.mkfifo(run.gate, _OWNER_ONLY)
-    write_resolv_conf(place)
+    write_resolv_conf(directory)
 
 
-def write_resolv_conf(place: SandboxDirectory) -> None:
+def write_resolv_conf(directory: SandboxDirectory) -> None:
     """Write the sandbox's resolv.conf, with its forwarder as name server. Raises `OSError`."""
-    place.resolv_conf.write_text(_RESOLV_CONF)
-    place.resolv_conf.chmod(_READABLE)
+    directory.resolv_conf.write_text(_RESOLV_CONF)
+    directory.resolv_conf.chmod(_READABLE)
 
 
-async def host_port(place: SandboxDirectory, port: int) -> int:
-    """The loopback port of this host that leads to a port in the sandbox: the same port if they share a network.
+async def host_port(directory: SandboxDirectory, port: int) -> int:
+    """The loopback port of this host that leads to a port in the sandbox. It is the same port if they share a network.
 
-    Else the sandbox's forwarder is requested to forward a port. Raises `RuntimeFailedError`.
+    Otherwise the sandbox's forwarder is requested to publish the port. Raises `RuntimeFailedError`.
     """
-    runs = place.runs()
+    runs = directory.runs()
     return await _publish(runs[-1], port) if runs and runs[-1].gate.exists() else port
 
 
-def port_refusal(place: SandboxDirectory, port: int) -> str:
-    """Why a port of the sandbox's loopback leads to its host; empty if it is the sandbox's own."""
-    runs = place.runs()
+def port_refusal(directory: SandboxDirectory, port: int) -> str:
+    """Why connections to this port of the sandbox's loopback leave the sandbox; empty if they stay in it."""
+    runs = directory.runs()
     if not runs or not runs[-1].gate.exists():
         return "it shares the network of its host (SANDHERD_SANDBOX_NETWORK=host, or no isolation)"
     policy = NetworkPolicy.from_json(runs[-1].network.read_text())
@@ -138,18 +138,18 @@ def port_refusal(place: SandboxDirectory, port: int) -> str:
 
 
 def _may_be_loopback(endpoint: Endpoint) -> bool:
-    """Whether connections to the endpoint may lead to the host's loopback. A name may resolve to it in `/etc/hosts`."""
+    """Whether the endpoint may be on the host's loopback. A name may have such an address in `/etc/hosts`."""
     return endpoint.address is None or endpoint.address.is_loopback
 
 
 async def _publish(run: RunFiles, port: int) -> int:
-    deadline = asyncio.get_running_loop().time() + _FORWARDER_SECONDS
+    deadline = asyncio.get_running_loop().time() + _FORWARDER_TIMEOUT_SECONDS
     while True:
         try:
             return await asyncio.to_thread(_request_port, run, port)
         except (OSError, ValueError) as error:
-            forwarder_starts = isinstance(error, FileNotFoundError | ConnectionError)
-            if not forwarder_starts or asyncio.get_running_loop().time() > deadline:
+            may_be_starting = isinstance(error, FileNotFoundError | ConnectionError)
+            if not may_be_starting or asyncio.get_running_loop().time() > deadline:
                 message = f"the sandbox's network forwarder does not respond: {error}"
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, message) from error
         await asyncio.sleep(_POLL_SECONDS)
@@ -159,7 +159,7 @@ def _request_port(run: RunFiles, port: int) -> int:
     folder = os.open(run.folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
-            control.settimeout(_FORWARDER_SECONDS)
+            control.settimeout(_FORWARDER_TIMEOUT_SECONDS)
             control.connect(f"/proc/self/fd/{folder}/network.sock")  # a socket's path has at most 107 characters
             control.send(str(port).encode())
             return int(control.recv(64))

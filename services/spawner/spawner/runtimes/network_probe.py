@@ -18,30 +18,30 @@ from spawner.runtimes.network import Networks
 from spawner.runtimes.sized_disks import SizedDisks
 from spawner.runtimes.worker_start import WorkerStart, WorkerStarter
 
-SHARED: Final = (
+SHARED_NETWORK_GAP: Final = (
     "sandboxes share the host's network and reach its loopback services, private networks and cloud metadata: "
     "SANDHERD_SANDBOX_NETWORK=internet prevents that"
 )
-"""What network mode `host` exposes."""
+"""The gap in the isolation of sandboxes with the network mode `host`."""
 SECONDS: Final = 30.0
 """The timeout of the trial sandbox, which takes less than one second on an idle machine."""
 
 
 def refusal(launch: IsolationLaunch, networks: Networks, command: list[str]) -> str | None:
-    """Run `command` in a trial sandbox with its own network. Returns why that is impossible, with a remedy, or None."""
+    """Run `command` in a trial sandbox with its own network. Returns why it fails, with a remedy; None if it works."""
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
-        place = SandboxDirectory(Path(folder, "sbx-trial"))
+        directory = SandboxDirectory(Path(folder, "sbx-trial"))
         no_disks = SizedDisks(Path(folder), 0)  # nothing would unmount the sandbox's file system
         no_groups = cgroups.ControlGroups(None, None, 1)
         trial = WorkerStarter(
             tuple(command), launch, no_groups, count_processes=False, disks=no_disks, networks=networks
         )
         try:
-            reason = _try(trial, place)
+            reason = _start_trial(trial, directory)
         except (RuntimeFailedError, OSError) as error:
             reason = str(error)
         finally:
-            launch.release_uid(place)
+            launch.release_uid(directory)
     if reason is None:
         return None
     return (
@@ -50,22 +50,22 @@ def refusal(launch: IsolationLaunch, networks: Networks, command: list[str]) -> 
     )
 
 
-def _try(trial: WorkerStarter, place: SandboxDirectory) -> str | None:
-    trial.set_up_warm(place, WarmPlan(unit=place.name, limits=SandboxLimits()))
-    run = place.new_run()
-    pid = trial.spawn(place, run, WorkerStart(SandboxLimits(), {}, NetworkPolicy(mode="none")))
-    ended = _wait(pid)
+def _start_trial(trial: WorkerStarter, directory: SandboxDirectory) -> str | None:
+    trial.set_up_warm(directory, WarmPlan(unit=directory.name, limits=SandboxLimits()))
+    run = directory.new_run()
+    pid = trial.spawn(directory, run, WorkerStart(SandboxLimits(), {}, NetworkPolicy(mode="none")))
+    ended = _wait_ended(pid)
     if not ended:
         os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     if not ended:
-        # The sandbox waits for its forwarder, which fails repeatedly: its log has the reason.
+        # The sandbox waits for its forwarder, which fails repeatedly, and whose log has the reason.
         return _last_line(run.network_log) or f"it did not start within {SECONDS:g} s"
     return None if shim.read_exit(run) == 0 else shim.read_last_line(run) or "a sandbox did not start"
 
 
-def _wait(pid: int) -> bool:
-    """Whether this child has ended within the timeout."""
+def _wait_ended(pid: int) -> bool:
+    """Whether this child process ends within the timeout."""
     descriptor = os.pidfd_open(pid)
     try:
         readable, _, _ = select.select([descriptor], [], [], SECONDS)  # a pidfd is readable once its process has ended

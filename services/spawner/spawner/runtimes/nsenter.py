@@ -1,4 +1,7 @@
-"""Runs a command in a sandbox of the process runtime, with the worker's namespaces, control groups and limits."""
+"""Runs a command in a sandbox of the process runtime, with the worker's namespaces, control groups and limits.
+
+The process that enters the sandbox and runs the command (`nsenter_child`) is called the entrant.
+"""
 
 import asyncio
 import json
@@ -17,10 +20,11 @@ from spawner.runtimes.commands import Command, CommandResult, Output, path_below
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.fork_server import ForkServer
 
-_CHUNK: Final = 64 * 1024
-_KILL_SECONDS: Final = 10.0
-_STOP_SECONDS: Final = 5.0
-"""Seconds to wait for a process to stop. In a frozen control group (v2) it never appears stopped, but can be killed."""
+_CHUNK_BYTES: Final = 64 * 1024
+_KILL_TIMEOUT_SECONDS: Final = 10.0
+_STOP_TIMEOUT_SECONDS: Final = 5.0
+"""The timeout for the entrant and the holder to stop. In a frozen control group (v2) a process never appears stopped,
+but can be killed."""
 _POLL_SECONDS: Final = 0.005
 _LIMITS: Final = {
     "RLIMIT_NOFILE": "Max open files",
@@ -31,6 +35,7 @@ _LIMITS: Final = {
 }
 """The limits that a command inherits, each with its name in `/proc/<pid>/limits`."""
 _NAME_WIDTH: Final = 26
+"""The width of the column with the names in `/proc/<pid>/limits`."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class NsenterContext:
     filter: str = ""
     """The sandbox's seccomp program in hexadecimal; empty: no filter."""
     forks: ForkServer | None = None
-    """The server that forks the entrant, if it runs. If not, or if None, the entrant is started by exec."""
+    """The server that forks the entrant. If it does not run, or is None, the entrant is started by exec."""
 
     def request(self, command: Command) -> bytes:
         """The request for `nsenter_child`, as JSON. Raises `RuntimeFailedError`."""
@@ -84,7 +89,7 @@ async def run(context: NsenterContext, command: Command) -> CommandResult:
 
 
 class NsenterCommand:
-    """One entrant (see `nsenter_child`), and our ends of its pipes. The constructor starts it, and blocks briefly."""
+    """An entrant, and our ends of its pipes. The constructor starts the entrant, and blocks briefly."""
 
     def __init__(self, request: bytes, max_output: int, forks: ForkServer | None = None) -> None:
         (self._out, out), (self._err, err), (self._report_pipe, report) = (os.pipe() for _ in range(3))
@@ -107,7 +112,7 @@ class NsenterCommand:
         await ended
 
     async def close(self) -> None:
-        """End its remaining processes, and close the pipes after reading what is in them."""
+        """End the remaining processes of the command, read the rest of its output, and close the pipes."""
         try:
             await self._end()
         finally:
@@ -141,9 +146,9 @@ class NsenterCommand:
             ended.set_result(None)
 
     def _drain(self, descriptor: int) -> None:
-        """Read what is in the pipe: all output of the ended command. Later output of other writers is ignored."""
+        """Read the output of the ended command that is still in the pipe. Later output of other writers is ignored."""
         os.set_blocking(descriptor, False)
-        for _ in range(_CHUNK // 4096):
+        for _ in range(_CHUNK_BYTES // 4096):  # limited, because other processes may continue to write
             if not (data := _read(descriptor)):
                 return
             self._output.add(data, error=descriptor == self._err)
@@ -151,11 +156,11 @@ class NsenterCommand:
     async def _end(self) -> None:
         """Kill all descendants of the command, then its holder, then the `nsenter_child` process."""
         began = asyncio.get_running_loop().time()
-        while not self._process.ended():
+        while not self._process.has_ended():
             elapsed = asyncio.get_running_loop().time() - began
-            for process in self._next_to_kill(assume_stopped=elapsed > _STOP_SECONDS):
+            for process in self._next_to_kill(assume_stopped=elapsed > _STOP_TIMEOUT_SECONDS):
                 process.signal(signal.SIGKILL)
-            if elapsed > _KILL_SECONDS:
+            if elapsed > _KILL_TIMEOUT_SECONDS:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "the command's processes could not be killed")
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -163,7 +168,7 @@ class NsenterCommand:
         """The processes to kill next. Empty until the entrant and the holder have stopped, or `assume_stopped` is true.
 
         While these two are stopped, neither starts a process. The stopped holder is the parent of the command's orphans
-        and does not reap them. So if it has only zombies as descendants, no process of the command is left.
+        and does not reap them. So if all descendants of the holder are zombies, no process of the command is left.
         """
         if not assume_stopped and not _stop(self._process.identity):
             return []
@@ -176,14 +181,14 @@ class NsenterCommand:
             targets = [pid for pid in holders if not processes.is_zombie(pid)] or [self._process.pid]
         identified = [process for pid in targets if (process := processes.find(pid))]
         # A forked entrant leaves no zombie: if it has ended meanwhile, its id may be that of another process.
-        return [] if self._process.ended() else identified
+        return [] if self._process.has_ended() else identified
 
 
 def _has_only_zombies(holder: int) -> bool:
     """Whether the descendants of a stopped holder, which reaps nothing, are all zombies.
 
-    The kernel reparents the children of a process before it shows that process as a zombie. So a child that was missed
-    in the first reading is among the holder's own children in the second.
+    The kernel gives the children of a process to the holder before it shows that process as a zombie. So a child that
+    was missed in the first reading is among the holder's own children in the second.
     """
     first = processes.children(holder)
     return all(processes.is_zombie(pid) for pid in first) and set(processes.children(holder)) <= set(first)
@@ -200,15 +205,16 @@ def _stop(process: ProcessId | None) -> bool:
 
 def _read(descriptor: int) -> bytes | None:
     try:
-        return os.read(descriptor, _CHUNK)
+        return os.read(descriptor, _CHUNK_BYTES)
     except BlockingIOError:
         return None
 
 
 def _limits_of(worker: ProcessId) -> dict[str, tuple[int, int]]:
-    """The worker's own process limits. Raises `RuntimeFailedError`.
+    """The soft and hard limits of the worker's process. Raises `RuntimeFailedError`.
 
-    Read as text: prlimit(2) on a process of another uid needs a capability that a spawner in a container may lack.
+    They are read as text, because prlimit(2) on a process of another uid needs a capability that a spawner in a
+    container may lack.
     """
     try:
         lines = Path("/proc", str(worker.pid), "limits").read_text().splitlines()

@@ -2,12 +2,12 @@
 
     python -I -S nsenter_child.py <descriptor>   < request
 
-The request is JSON on standard input (see `nsenter`), as variables may contain secrets; the result is written as JSON
-to the descriptor. It enters the sandbox's control groups and namespaces, and assumes its uid, limits and system call
-filter, with a new session keyring. The command is the child of a second process inside, the holder, which is the
-subreaper of all orphans of the command. So all processes of the command are descendants of one process, and can be
-killed. The program imports only the standard library, and imports no module after it has entered the sandbox, where the
-module's file may not exist.
+The request is JSON on standard input (see `nsenter`), because variables may contain secrets. The result is written as
+JSON to the descriptor. The program enters the sandbox's control groups and namespaces, and assumes the sandbox's uid,
+limits and system call filter, with a new session keyring. The command is the child of a second process in the sandbox,
+the holder, which is the subreaper of all orphans of the command. So all processes of the command are descendants of one
+process, and can be killed. The program imports only the standard library, and no module after it has entered the
+sandbox, where the module's file may not exist.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ from typing import Any, Final
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "cgroup", "net")
 _OWNER: Final = 0xB701
-"""ioctl NS_GET_USERNS: the user namespace that a namespace belongs to."""
+"""ioctl NS_GET_USERNS, which opens the user namespace that owns a namespace (ioctl_ns(2))."""
 _DEATHSIG, _DUMPABLE, _SECCOMP, _BOUND_DROP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 24, 36, 38
 """Options of prctl(2)."""
 _MODE_FILTER: Final = 2
@@ -33,7 +33,7 @@ _KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
 _JOIN_SESSION_KEYRING: Final = 1
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT, _LANDLOCK_VERSION = 444, 446, 1
 _LANDLOCK_SCOPES, _SCOPE_SOCKETS, _SCOPE_SIGNALS = 6, 1, 2
-"""The Landlock ABI that has scopes, and the scopes (linux/landlock.h)."""
+"""The first Landlock ABI version with scopes, and the scopes (linux/landlock.h)."""
 _CAPABILITIES_3: Final = 0x20080522
 _NOT_FOUND, _NOT_RUN, _SIGNALLED = 127, 126, 128
 """Exit statuses as used by shells."""
@@ -63,8 +63,8 @@ def serve(request: dict[str, Any], report_pipe: int) -> int:
     return 0
 
 
-def _report(report_pipe: int, **what: Any) -> None:
-    os.write(report_pipe, json.dumps(what).encode())
+def _report(report_pipe: int, **fields: Any) -> None:
+    os.write(report_pipe, json.dumps(fields).encode())
 
 
 def enter_groups(groups: list[str]) -> None:
@@ -77,7 +77,7 @@ def enter_groups(groups: list[str]) -> None:
 def enter_namespaces(pid: int, started: int | None, user: int | None) -> None:
     """Enter the namespaces of a process, with a new session keyring. Raises `OSError`.
 
-    `started`: the process's start time, if another process may have its id by now; `user`: the sandbox's own host uid.
+    `started`: the process's start time, if another process may have its id meanwhile. `user`: the sandbox's host uid.
     """
     _join_session_keyring()
     _join(pid, started, user)
@@ -89,14 +89,14 @@ def _enter(request: dict[str, Any]) -> None:
         pid, started = request["target"]
         enter_namespaces(pid, started, request["user"])
     os.chdir(request["folder"])
-    nothing = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(nothing, 0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
     for name, (soft, hard) in request["limits"].items():
         resource.setrlimit(getattr(resource, name), (soft, hard))
 
 
 def _join_session_keyring() -> None:
-    """Join a new session keyring, so that the sandbox has no access to the keys of our session."""
+    """Join a new session keyring, so that the sandbox can't access the keys of our session. Raises `OSError`."""
     number = _KEYCTL.get(os.uname().machine)
     if number is None or _LIBC.syscall(number, _JOIN_SESSION_KEYRING, None) >= 0:
         return
@@ -106,7 +106,7 @@ def _join_session_keyring() -> None:
 
 def _join(pid: int, started: int | None, user: int | None) -> None:
     """Enter the namespaces of a process, under the sandbox's uid, and first the user namespace that owns the others."""
-    own = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
+    user_namespace = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES if _differs(pid, name)]
     with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
         if started is not None and int(stat.read().rpartition(b")")[2].split()[19]) != started:
@@ -120,9 +120,9 @@ def _join(pid: int, started: int | None, user: int | None) -> None:
         os.setresuid(user, user, user)
     for namespace in [owner, *others]:
         _set_namespace(namespace)
-    if os.fstat(own).st_ino != os.fstat(owner).st_ino:
-        _set_namespace(own)
-    for namespace in [own, owner, *others]:
+    if os.fstat(user_namespace).st_ino != os.fstat(owner).st_ino:
+        _set_namespace(user_namespace)
+    for namespace in [user_namespace, owner, *others]:
         os.close(namespace)
 
 
@@ -139,7 +139,7 @@ def _set_namespace(descriptor: int) -> None:
 def _run(request: dict[str, Any]) -> int:
     """Run the command, and return its exit status as a shell shows it. This process ends when its parent ends."""
     _prctl(_DEATHSIG, signal.SIGKILL)
-    # The agent must not access our open host files through /proc. Entering may have reset this (fs.suid_dumpable).
+    # The agent must not open our files of the host through /proc. A change of our uid may have reset this.
     hide()
     entrant = os.getpid()
     holder = os.fork()
@@ -150,7 +150,7 @@ def _run(request: dict[str, Any]) -> int:
 
 def _run_command(request: dict[str, Any], entrant: int) -> None:
     """Run the command, and be the subreaper of its orphans while it runs."""
-    end_with({0, entrant})  # the parent of the first process in another pid namespace is 0 there
+    end_with({0, entrant})  # in another pid namespace, getppid(2) returns 0 for a parent outside of it
     _prctl(_SUBREAPER, 1)
     if request["target"] is not None:
         drop_capabilities()
@@ -176,7 +176,7 @@ def show() -> None:
 
 
 def end_with(parents: set[int]) -> None:
-    """End when the parent ends; immediately if it ended before the signal was requested."""
+    """Let this process end when its parent ends. End immediately if the parent is none of `parents` any more."""
     _prctl(_DEATHSIG, signal.SIGKILL)
     if os.getppid() not in parents:
         os._exit(_NOT_RUN)
@@ -198,7 +198,7 @@ def _exec_command(request: dict[str, Any]) -> None:
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities, and prevent gaining any, as bubblewrap does."""
+    """Drop all capabilities, and prevent this process from getting any, as bubblewrap does."""
     for capability in range(64):
         _LIBC.prctl(_BOUND_DROP, capability, 0, 0, 0)
     _prctl(_NO_NEW_PRIVS, 1)
@@ -208,7 +208,7 @@ def drop_capabilities() -> None:
 
 
 def _restrict_scope() -> None:
-    """Deny signals to, tracing of, and abstract sockets of all but descendants (Landlock), if the kernel can."""
+    """Deny access to processes except descendants: signals, tracing and abstract sockets (Landlock, if supported)."""
     if _LIBC.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION) < _LANDLOCK_SCOPES:
         return
     rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_SOCKETS | _SCOPE_SIGNALS)
@@ -219,7 +219,7 @@ def _restrict_scope() -> None:
 
 
 def install_filter(encoded: str) -> None:
-    """Install the sandbox's system call filter, if it has one; exit if that fails."""
+    """Install the sandbox's system call filter, if it has one. Ends the process if that fails."""
     if not encoded:
         return
     code = bytes.fromhex(encoded)

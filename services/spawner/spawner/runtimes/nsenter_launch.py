@@ -1,4 +1,4 @@
-"""Starts entrants: processes that enter a running sandbox to run one command there (see `nsenter_child`)."""
+"""Starts entrants, which are processes that enter a running sandbox to run one command there (see `nsenter_child`)."""
 
 import subprocess
 import sys
@@ -11,11 +11,11 @@ from spawner.runtimes.fork_server import ForkServer
 
 
 class SpawnedEntrant:
-    """An entrant that is a program of its own."""
+    """An entrant that was started by exec."""
 
     def __init__(self, request: bytes, out: int, err: int, report: int) -> None:
         self._request = request
-        # Not asyncio's: the pipes are read after the command's end, without waiting until other writers close them.
+        # Not a process of asyncio, because the pipes are read without waiting until other writers have closed them.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", nsenter_child.__file__, str(report)], pass_fds=(report,),
             stdin=subprocess.PIPE, stdout=out, stderr=err, env={}, cwd="/",
@@ -37,8 +37,8 @@ class SpawnedEntrant:
         with suppress(OSError):
             self._process.stdin.close()
 
-    def ended(self) -> bool:
-        """Whether it has ended."""
+    def has_ended(self) -> bool:
+        """Whether the entrant has ended."""
         return self._process.poll() is not None
 
 
@@ -54,8 +54,8 @@ class ForkedEntrant:
 
     close = send
 
-    def ended(self) -> bool:
-        """Whether it has ended."""
+    def has_ended(self) -> bool:
+        """Whether the entrant has ended."""
         return not self.identity.alive()
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes files in a sandbox's own directories on this host, where an agent may have planted anything.
+"""Reads and writes files in a sandbox's own directories on this host, where an agent may have created any entry.
 
 Links are never followed. Each component of a path is opened separately, relative to its parent's descriptor, so that an
 agent can't redirect it by replacing a component meanwhile.
@@ -20,25 +20,25 @@ from spawner.runtimes.layout import SandboxDirectory
 _OWNER_ONLY: Final = 0o700
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MISSING: Final = frozenset({errno.ENOENT})
-_PLANTED: Final = frozenset(
+_UNEXPECTED_KIND: Final = frozenset(
     {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.ENXIO}
 )
-"""Errors of an entry of another kind than requested, such as a link, which an agent has created."""
+"""The errors for an entry of another kind than requested, such as a link that an agent has created."""
 
 
-def write_files(place: SandboxDirectory, files: Collection[File]) -> None:
+def write_files(directory: SandboxDirectory, files: Collection[File]) -> None:
     """Write files, each atomically. Raises `RuntimeFailedError`."""
     for file in files:
         *folders, name = parts_of(file.path)
-        with _as_runtime_errors(file.path), _open_folder(place, folders, make=True) as folder:
-            _write(place, folder, name, file)
+        with _as_runtime_errors(file.path), _open_folder(directory, folders, make=True) as folder:
+            _write(directory, folder, name, file)
 
 
-def read(place: SandboxDirectory, path: str, limit: int) -> bytes | None:
+def read(directory: SandboxDirectory, path: str, limit: int) -> bytes | None:
     """A file's content, or None if it does not exist. Raises `RuntimeFailedError` if it is not a file or too large."""
     *folders, name = parts_of(path)
     try:
-        with _as_runtime_errors(path), _open_folder(place, folders, make=False) as folder:
+        with _as_runtime_errors(path), _open_folder(directory, folders, make=False) as folder:
             return _read(folder, name, path, limit)
     except FileNotFoundError:
         return None
@@ -55,14 +55,14 @@ def _read(folder: int, name: str, path: str, limit: int) -> bytes:
     return content
 
 
-def _write(place: SandboxDirectory, folder: int, name: str, file: File) -> None:
-    """Write the file where the agent can't see it, then rename it, so that the agent sees only the complete file."""
-    part = place.folder / "run" / f"put.{secrets.token_hex(8)}"
+def _write(directory: SandboxDirectory, folder: int, name: str, file: File) -> None:
+    """Write a file to a directory that the agent can't see, then rename it, so that the agent sees it complete."""
+    part = directory.folder / "run" / f"put.{secrets.token_hex(8)}"
     descriptor = os.open(part, _WRITE, file.mode)
     try:
         with os.fdopen(descriptor, "wb") as output:
             output.write(file.content)
-            place.set_owner(descriptor)
+            directory.set_owner(descriptor)
             os.fchmod(descriptor, file.mode)
         os.rename(part, name, dst_dir_fd=folder)
     except BaseException:  # re-raised, without leaving a partial file
@@ -71,15 +71,15 @@ def _write(place: SandboxDirectory, folder: int, name: str, file: File) -> None:
 
 
 @contextmanager
-def _open_folder(place: SandboxDirectory, folders: list[str], *, make: bool) -> Iterator[int]:
+def _open_folder(directory: SandboxDirectory, folders: list[str], *, make: bool) -> Iterator[int]:
     """A descriptor of the directory at this path. `make`: create missing directories. Raises `OSError`."""
-    current = os.open(place.folder, READ_DIRECTORY)
+    current = os.open(directory.folder, READ_DIRECTORY)
     try:
         for name in folders:
             created = make and _make_folder(current, name)
             child = os.open(name, READ_DIRECTORY, dir_fd=current)
             if created:
-                place.set_owner(child)
+                directory.set_owner(child)
             os.close(current)
             current = child
         yield current
@@ -103,8 +103,8 @@ def _as_runtime_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _MISSING:
             raise
-        planted = error.errno in _PLANTED
-        reason = "contains a link, or is not a directory or file as required" if planted else error.strerror
+        is_unexpected_kind = error.errno in _UNEXPECTED_KIND
+        reason = "contains a link, or is not a directory or file as required" if is_unexpected_kind else error.strerror
         raise RuntimeFailedError(
-            RuntimeFault.REFUSED if planted else RuntimeFault.UNAVAILABLE, f"{path[:200]!r}: {reason}"
+            RuntimeFault.REFUSED if is_unexpected_kind else RuntimeFault.UNAVAILABLE, f"{path[:200]!r}: {reason}"
         ) from error

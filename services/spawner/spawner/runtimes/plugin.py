@@ -28,18 +28,19 @@ class RuntimeContext:
     settings: Settings
     """The settings of the herd, as in docs/configuration.md."""
     herd: str
-    """The id that marks this herd's objects at a provider: it may also have objects of other herds."""
+    """The id with which this herd's objects are labelled at a provider, which may also have objects of other herds."""
     worker: tuple[str, ...]
     """The command line of a worker on this host."""
     environ: Mapping[str, str]
     """The spawner's environment."""
     starts: bool = True
-    """Whether sandboxes will be started. If not, they are only found and ended: `sandherd-spawner-end` does that."""
+    """Whether sandboxes will be started. `sandherd-spawner-end` starts none: it only finds and ends them."""
 
     def options(self, model: type[OptionsT]) -> OptionsT:
-        """The runtime's own settings: field `size` of runtime `moon` is the variable SANDHERD_RUNTIME_MOON_SIZE.
+        """The runtime's own settings. The field `size` of runtime `moon` is the variable SANDHERD_RUNTIME_MOON_SIZE.
 
-        Raises `RuntimeFailedError` naming the variable with an invalid value; never the value, it may be a secret.
+        Raises `RuntimeFailedError` for an invalid value. The message has the name of the variable, and never the value,
+        which may be a secret.
         """
         prefix = f"SANDHERD_RUNTIME_{self.name.upper().replace('-', '_')}_"
         names = {field: f"{prefix}{field.upper()}" for field in model.model_fields}
@@ -53,7 +54,7 @@ class RuntimeContext:
             raise RuntimeFailedError(RuntimeFault.REFUSED, message) from None
 
     def of_boxes(self, provider: "Provider") -> Runtime:
-        """The runtime over a provider of boxes."""
+        """The runtime whose sandboxes are boxes of this provider."""
         from spawner.runtimes.boxes.runtime import BoxRuntime  # not needed on a host with runtime `process` alone
 
         return BoxRuntime(provider, self.herd, self.settings.sandbox_nats_url)

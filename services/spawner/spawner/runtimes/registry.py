@@ -1,7 +1,7 @@
-"""Opens the runtimes named in the settings, which are found by their entry points: our own, and those of plugins.
+"""Opens the runtimes that the settings name: our own and those of plugins. They are found by their entry points.
 
-If one of our own can't be opened, none is opened: the error contains the remedy. A plugin that can't be used does not
-prevent the spawner's start; it is replaced by an `UnavailableRuntime`, which users see in `sandherd runtimes`.
+If one of our own can't be opened, none is opened, and the error contains the remedy. A plugin that can't be used does
+not prevent the spawner's start. It is replaced by an `UnavailableRuntime`, which users see in `sandherd runtimes`.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ from spawner.runtimes.layout import Layout
 from spawner.runtimes.plugin import RuntimeContext
 from spawner.runtimes.unavailable import UnavailableRuntime
 
-_OPEN_SECONDS: Final = 60.0
+_OPEN_TIMEOUT_SECONDS: Final = 60.0
 """How long a plugin may take to open its runtime."""
 _METHODS: Final = tuple(name for name, member in vars(Runtime).items() if callable(member) and name[0] != "_")
+"""The names of the methods that a runtime must have."""
 _log: Final = logs.get("runtimes")
 
 
@@ -35,7 +36,7 @@ async def open_runtimes(
     starts: bool = True,
     environ: Mapping[str, str] = os.environ,
 ) -> Sequence[Runtime]:
-    """Open all runtimes, or none. `starts=False`: only to find and end sandboxes. Raises `RuntimeFailedError`."""
+    """Open all runtimes, or none. `starts`: whether sandboxes will be started. Raises `RuntimeFailedError`."""
     names, plugins, herd = sorted(settings.runtimes_used), installed(RUNTIMES), herd_id(settings)
     if missing := unknown(names, plugins):
         raise RuntimeFailedError(RuntimeFault.REFUSED, missing)
@@ -54,16 +55,19 @@ async def open_runtimes(
 
 
 def enter_namespace(settings: Settings) -> None:
-    """Give this process its user's subordinate uids if runtime `process` can use them. Call it before threads start."""
+    """Give this process its user's subordinate uids, if runtime `process` can use them.
+
+    To be called while the process has one thread.
+    """
     if "process" in settings.runtimes_used and settings.isolation != "none":
         options = ProcessRuntimeOptions.of(settings)
         user_namespace.enter(Layout(options.root, options.quarantine))
 
 
 def herd_id(settings: Settings) -> str:
-    """The id that marks this herd's objects at a provider: derived from the sandboxes' account, equal in all replicas.
+    """The id with which this herd's objects are labelled at a provider. It is the same in all replicas.
 
-    Without an identity directory it is derived from the path of the herd's home directory.
+    It is derived from the sandboxes' account, or without an identity directory from the path of the herd's home.
     """
     if settings.identity_dir is None:
         return _digest(str(settings.home.resolve()))
@@ -71,12 +75,12 @@ def herd_id(settings: Settings) -> str:
 
 
 def origins() -> dict[str, str]:
-    """The distribution of each runtime that is a plugin, by the runtime's name."""
+    """The distribution of each installed runtime that is a plugin, by the runtime's name."""
     return {name: plugin.origin for name, plugin in installed(RUNTIMES).items() if not plugin.is_builtin}
 
 
 async def _open(plugin: Plugin, context: RuntimeContext) -> Runtime:
-    """Open the runtime of a plugin. Raises `PluginError`, and the errors that the plugin raises."""
+    """Open the runtime of an entry point. Raises `PluginError`, and the errors of the entry point's function."""
     opening = plugin.load()
     if not callable(opening):
         raise PluginError(f"{plugin.title}: expected a function that opens it, found {type(opening).__name__}")
@@ -88,14 +92,14 @@ async def _open(plugin: Plugin, context: RuntimeContext) -> Runtime:
 
 
 async def _open_plugin(plugin: Plugin, context: RuntimeContext) -> Runtime:
-    """A plugin's runtime, or one that refuses everything with the reason why the plugin can't be used."""
+    """A plugin's runtime. If the plugin can't be used, it is a runtime that refuses everything, with the reason."""
     try:
-        async with asyncio.timeout(_OPEN_SECONDS):
+        async with asyncio.timeout(_OPEN_TIMEOUT_SECONDS):
             return await _open(plugin, context)
     except PluginError as error:
         reason = str(error)
     except TimeoutError:
-        reason = f"{plugin.title}: not open within {_OPEN_SECONDS:g} s"
+        reason = f"{plugin.title}: not open within {_OPEN_TIMEOUT_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001  # third-party code; the other runtimes have to work even if it raises
         reason = f"{plugin.title}: {error if isinstance(error, RuntimeFailedError) else repr(error)}"
     _log.error("runtime plugin unusable", runtime=plugin.name, reason=reason)

@@ -1,4 +1,4 @@
-"""Paths of the files of one worker run of the process runtime; nothing in the sandbox can access them."""
+"""The paths of the files of one worker run of the process runtime. No process in the sandbox can access the files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ class RunFiles:
 
     @property
     def claim(self) -> Path:
-        """The file that identifies the run's shim: the shim that creates it first runs the worker."""
+        """The file that identifies the run's shim. Of several shims, the one that creates the file runs the worker."""
         return self.folder / "claim"
 
     @property

@@ -1,6 +1,6 @@
-"""The log of a sandbox's first process, which its runtime stores. It is text from a sandbox: hostile.
+"""The log of a sandbox's first process, which its runtime stores. The log is from a sandbox, so it is not trusted.
 
-Not every runtime stores logs: `isinstance(runtime, LogSource)` shows whether it does.
+Not every runtime stores logs. Those that do are instances of `LogSource`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class LogQuery:
     """The requested part of a log."""
 
     lines: int | None = None
-    """The number of last lines; None: all lines that the runtime still has."""
+    """The number of requested lines at the end; None: all lines that the runtime still has."""
     follow: bool = False
     """Whether to continue until the process has ended."""
 
@@ -65,5 +65,5 @@ def _read_tail(log: IO[bytes]) -> bytes:
 
 
 def last_lines(text: bytes, lines: int) -> bytes:
-    """The last lines of a text, the last of which may be incomplete. Pure."""
+    """The last lines of a text, which may end with an incomplete line. Pure."""
     return b"".join(text.splitlines(keepends=True)[-lines:]) if lines else b""

@@ -1,10 +1,10 @@
-"""Host user ids of sandboxes: each sandbox has its own unprivileged uid.
+"""The host uids of sandboxes. Each sandbox has its own unprivileged uid.
 
-They are from a range reserved for sandboxes if the spawner is root, else from its user's subordinate ids.
+The uids are from a range reserved for sandboxes if the spawner is root, else from its user's subordinate ids.
 
 A reservation is a file named after the uid, in a directory shared by all spawners that use the range. It contains the
-path of the sandbox's directory, and is deleted with the sandbox. The sandbox's directory in turn records the uid. A
-reboot deletes the reservations: a sandbox then gets its recorded uid again unless another one has taken it meanwhile.
+path of the sandbox's directory, and is deleted with the sandbox. The sandbox's directory in turn records the uid. After
+a reboot, which deletes reservations, a sandbox gets its recorded uid again unless another sandbox has reserved it.
 """
 
 import errno
@@ -23,11 +23,11 @@ from sandherd.private_files import make_directory
 from spawner.runtimes.layout import SandboxDirectory
 
 RESERVATIONS: Final = Path("/run/sandherd/uids")
-_OWN: Final = 0o700
+_OWNER_ONLY: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 """The mode of a directory that sandboxes' uids must be able to traverse to their staged files."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_TRIES: Final = 4096
+_MAX_TRIES: Final = 4096
 """How many random uids are tried before the range counts as used up."""
 _ID_FIELD: Final = 2
 """The index of the numeric id among the fields of a line in `/etc/passwd` and `/etc/group`."""
@@ -37,17 +37,17 @@ _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NoUserError(Exception):
-    """There is no host uid for a sandbox; the message contains the remedy."""
+    """No host uid is available for a sandbox. The message contains the remedy."""
 
 
 @dataclass(frozen=True)
 class SandboxUsers:
-    """The range of host uids for sandboxes; each is used as a gid, too."""
+    """The range of host uids for sandboxes. Each uid is also used as a gid."""
 
     first: int
     count: int
     folder: Path = RESERVATIONS
-    of_user: tuple[str, ...] = ()
+    subordinate_names: tuple[str, ...] = ()
     """The names in `/etc/subuid` of the user who owns the subordinate ids; empty: the spawner is root."""
 
     @property
@@ -55,39 +55,39 @@ class SandboxUsers:
         """All uids of the range."""
         return range(self.first, self.first + self.count)
 
-    def claim(self, place: SandboxDirectory) -> int:
+    def claim(self, directory: SandboxDirectory) -> int:
         """Reserve and record a uid for this sandbox: the recorded one if it is still available, else a new one.
 
         Raises `NoUserError`, `OSError`.
         """
-        with self._locked():
-            recorded = place.user
-            if recorded is not None and recorded in self.ids and self._reserve(recorded, place.folder):
+        with self._lock():
+            recorded = directory.user
+            if recorded is not None and recorded in self.ids and self._reserve(recorded, directory.folder):
                 return recorded
-            for _ in range(_TRIES):
+            for _ in range(_MAX_TRIES):
                 uid = self.first + secrets.randbelow(self.count)
-                if self._reserve(uid, place.folder):
-                    place.record_user(uid)  # while locked: a reservation without a record is considered stale
+                if self._reserve(uid, directory.folder):
+                    directory.record_user(uid)  # before unlocking, because a reservation without a record is stale
                     return uid
         larger_range = "give the user a larger range in /etc/subuid and /etc/subgid"
-        fix = larger_range if self.of_user else "raise SANDHERD_SANDBOX_UID_COUNT"
-        raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: {fix}")
+        remedy = larger_range if self.subordinate_names else "raise SANDHERD_SANDBOX_UID_COUNT"
+        raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: {remedy}")
 
-    def release(self, place: SandboxDirectory) -> None:
+    def release(self, directory: SandboxDirectory) -> None:
         """Delete this sandbox's reservation, if it has one. Its processes must have ended."""
-        uid = place.user
+        uid = directory.user
         if uid is None:
             return
-        with self._locked():
-            if self._holder(uid) == str(place.folder):
+        with self._lock():
+            if self._holder(uid) == str(directory.folder):
                 (self.folder / str(uid)).unlink(missing_ok=True)
 
     def remove_stale(self) -> list[int]:
         """Delete the reservations of sandboxes that no longer exist, for example after the spawner's home was deleted.
 
-        Returns their uids. A reservation whose uid still has a process remains. Raises `NoUserError`, `OSError`.
+        Returns the uids. A reservation whose uid still has a process remains. Raises `NoUserError`, `OSError`.
         """
-        with self._locked():
+        with self._lock():
             reserved = (int(entry.name) for entry in os.scandir(self.folder) if entry.name.isdecimal())
             stale = [uid for uid in reserved if not _has_recorded(Path(self._holder(uid) or ""), uid)]
             running = _uids_in_use() if stale else set()
@@ -97,7 +97,7 @@ class SandboxUsers:
         return removed
 
     def _reserve(self, uid: int, folder: Path) -> bool:
-        """Reserve a uid for the sandbox with this directory. False if another sandbox or a process has it."""
+        """Reserve a uid for the sandbox with this directory. False if another sandbox or its processes have the uid."""
         holder = self._holder(uid)
         if holder == str(folder):
             return True
@@ -116,10 +116,10 @@ class SandboxUsers:
             return None
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Lock the reservations against other spawners on this host."""
         make_directory(self.folder.parent, _TRAVERSABLE)
-        make_directory(self.folder, _OWN)
+        make_directory(self.folder, _OWNER_ONLY)
         lock = os.open(self.folder, _FOLDER)
         try:
             status = os.fstat(lock)
@@ -137,7 +137,7 @@ def _has_recorded(folder: Path, uid: int) -> bool:
 
 
 def _uids_in_use() -> set[int]:
-    """The uids of this host's processes. A sandbox whose directory was deleted externally may still have some."""
+    """The uids of this host's processes. A sandbox whose directory was deleted externally may still have processes."""
     uids: set[int] = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
@@ -147,26 +147,26 @@ def _uids_in_use() -> set[int]:
 
 
 def collision(users: SandboxUsers, etc: Path = Path("/etc"), proc: Path = Path("/proc")) -> str | None:
-    """Why this range can't be used on this host, and how to fix it; None if it can."""
+    """Why this range of uids can't be used on this host, with a remedy; None if it can be used."""
     problems = [
         *(f"some of {users.first}–{users.ids[-1]} do not exist here ({path})" for path in _unmapped(users, proc)),
-        *(f"{who} in {path} has id {uid}" for path, who, uid in _accounts(etc) if uid in users.ids),
+        *(f"{name} in {path} has id {uid}" for path, name, uid in _accounts(etc) if uid in users.ids),
         *(
-            f"{who} in {path} has some of them"
-            for path, who, delegated in _delegated(etc, users)
+            f"{name} in {path} has some of them"
+            for path, name, delegated in _delegated_ranges(etc, users)
             if _overlap(delegated, users)
         ),
     ]
-    fix = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that nothing else uses"
-    if users.of_user:
-        fix = f"give {users.of_user[0]} ids in /etc/subuid and /etc/subgid that nothing else uses"
-    return f"host ids for sandboxes: {problems[0]}; {fix}" if problems else None
+    remedy = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that nothing else uses"
+    if users.subordinate_names:
+        remedy = f"give {users.subordinate_names[0]} ids in /etc/subuid and /etc/subgid that nothing else uses"
+    return f"host ids for sandboxes: {problems[0]}; {remedy}" if problems else None
 
 
 def refuses_owners(folder: Path, users: SandboxUsers) -> str | None:
     """Why these uids can't own files in this directory, as on some network file systems; None if they can.
 
-    A temporary problem, such as a full disk, is not such a reason.
+    A temporary problem, such as a full disk, is ignored.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
@@ -190,13 +190,13 @@ def _accounts(etc: Path) -> Iterator[tuple[Path, str, int]]:
                 yield path, fields[0], int(fields[_ID_FIELD])
 
 
-def _delegated(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, range]]:
-    """The ranges delegated to other users."""
+def _delegated_ranges(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, range]]:
+    """The ranges of ids that are delegated to other users."""
     for path in (etc / "subuid", etc / "subgid"):
         for line in _lines(path):
-            who, first, count = (*line.split(":"), "", "")[:3]
-            if first.isdecimal() and count.isdecimal() and who not in users.of_user:
-                yield path, who, range(int(first), int(first) + int(count))
+            name, first, count = (*line.split(":"), "", "")[:3]
+            if first.isdecimal() and count.isdecimal() and name not in users.subordinate_names:
+                yield path, name, range(int(first), int(first) + int(count))
 
 
 def _covers(line: str, ids: range) -> bool:
@@ -223,28 +223,28 @@ def change_owner(folder: Path, uid: int, gid: int | None = None) -> None:
     last: if it has another owner, the tree must be changed again. Raises `OSError`.
     """
     gid = uid if gid is None else gid
-    here = os.open(folder, _FOLDER)
-    waiting = [os.listdir(here)]  # noqa: PTH208  # pathlib lists no descriptor
+    current = os.open(folder, _FOLDER)
+    pending = [os.listdir(current)]  # noqa: PTH208  # pathlib lists no descriptor
     try:
-        while waiting:
-            if waiting[-1]:
-                name = waiting[-1].pop()
-                os.chown(name, uid, gid, dir_fd=here, follow_symlinks=False)
-                if not stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+        while pending:
+            if pending[-1]:
+                name = pending[-1].pop()
+                os.chown(name, uid, gid, dir_fd=current, follow_symlinks=False)
+                if not stat.S_ISDIR(os.stat(name, dir_fd=current, follow_symlinks=False).st_mode):
                     continue
-                waiting.append([])
-                here = _open_and_close(name, here)
-                waiting[-1] = os.listdir(here)  # noqa: PTH208  # as above
+                pending.append([])
+                current = _open_and_close(name, current)
+                pending[-1] = os.listdir(current)  # noqa: PTH208  # as above
             else:
-                waiting.pop()
-                here = _open_and_close("..", here) if waiting else here
+                pending.pop()
+                current = _open_and_close("..", current) if pending else current
     finally:
-        os.close(here)
+        os.close(current)
     os.chown(folder, uid, gid, follow_symlinks=False)
 
 
 def _open_and_close(name: str, folder: int) -> int:
-    """Open a directory by its name in an open directory, and close the latter: only one is open at a time."""
+    """Open a directory by its name in an open directory, and close that one, so that only one is open at a time."""
     descriptor = os.open(name, _FOLDER, dir_fd=folder)
     os.close(folder)
     return descriptor

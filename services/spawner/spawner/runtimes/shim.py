@@ -1,10 +1,10 @@
-"""The shim: a small shell between the spawner and a worker; it outlives the spawner and stores how the worker ended.
+"""The shim, a shell between the spawner and a worker. It outlives the spawner, and stores how the worker ended.
 
 It claims the run (of two shims for one run, the second ends without starting anything), enters the control groups,
 starts the network forwarder or requests a forked one to begin, sets the limits, runs the worker, and writes the
 worker's exit status. After the worker it starts no other program, because every process except the shim is killed when
-a sandbox is ended. The status is read only when the shim has ended, so it is complete; after a power failure it may be
-missing, and the worker then counts as killed.
+a sandbox is ended. The status is complete, because it is read only when the shim has ended. After a power failure it
+may be missing, and the worker then counts as killed.
 
 An isolated worker writes to a pipe, not to the log file. A process outside of the sandbox's groups and namespaces
 copies the first `LOG_BYTES` into the file and discards the rest. Nothing in the sandbox can truncate the file, or fill
@@ -77,13 +77,13 @@ if [ "$data" != none ]; then ulimit -d "$data"; fi
 echo $? >"$run/exit"
 if [ "$writer" ]; then wait "$writer" 2>/dev/null; fi
 """
-"""Uses only POSIX features that dash and bash have, and `cat`; contains nothing of the task."""
+"""The shim's script. It uses only POSIX features that dash and bash have, and `cat`, and contains nothing of a task."""
 
 _SCRIPT: Final = _TEMPLATE.replace("CLAIMED", str(CLAIMED_BY_ANOTHER)).replace(
     "LOG_BLOCKS", str(LOG_BYTES // _BLOCK_BYTES)
 )
 _PROCESS_LIMIT_SCRIPT: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
-"""The option for the number of processes is `-p` in dash and `-u` in bash."""
+"""Sets the limit on the number of processes, with the option `-p` of dash or `-u` of bash, and runs a command."""
 CHANNEL: Final = 5
 """The descriptor of the stub's connection to the process that forks the worker."""
 FORWARDER_CHANNEL: Final = 6
@@ -110,17 +110,17 @@ while :; do
 done
 """
 """The program that runs in the sandbox in place of a forked worker (see `fork_program`). It runs as long as the worker,
-forwards SIGTERM to the worker, also if it was received before the worker's id, and ends with the worker's status. If
+forwards SIGTERM to the worker, also if the signal arrives before the worker's id, and ends with the worker's status. If
 the fork fails, it becomes the worker by exec."""
 
 
 def make_pipe(run: RunFiles) -> None:
-    """Make the pipe for the run's output; only the spawner's user may open it. Raises `OSError`."""
+    """Create the pipe for the run's output. Only the spawner's user may open it. Raises `OSError`."""
     with suppress(FileExistsError):
         os.mkfifo(run.pipe, _PIPE_MODE)
 
 
-def argv(  # noqa: PLR0913  # what the script needs
+def argv(  # noqa: PLR0913  # the arguments of the script
     run: RunFiles,
     folder: Path,
     limits: ProcessLimits,
@@ -170,7 +170,7 @@ def with_process_limit(limits: ProcessLimits, command: list[str]) -> list[str]:
 
 
 def read_claim(run: RunFiles) -> ProcessId | None:
-    """The shim that claimed the run; None if none did, or if the shim ended while claiming it."""
+    """The process of the shim that claimed the run; None if none did, or if the shim ended while claiming it."""
     try:
         boot, _, stat = run.claim.read_text().partition(" ")
         return ProcessId(boot=boot, **read_stat(stat))
@@ -205,7 +205,7 @@ def read_last_line(run: RunFiles) -> str:
 
 
 def read_exit(run: RunFiles) -> int | None:
-    """The exit status that the shim wrote, if any."""
+    """The worker's exit status that the shim has written; None if there is none."""
     try:
         return int(run.exit.read_text())
     except (FileNotFoundError, ValueError):

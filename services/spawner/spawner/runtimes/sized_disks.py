@@ -1,8 +1,8 @@
 """A file system of a fixed size for each sandbox: a sparse ext4 image, mounted at the sandbox's directory.
 
 It limits all that the sandbox can write, in bytes and in inodes, including deleted files that are still open. Only the
-host's root user can mount one. Images are stored next to the directory of the sandboxes, so that sandboxes are found by
-their directories with and without images. Functions that are not `async` block.
+host's root user can mount one. Images are stored beside the directory of the sandboxes, so that each entry of that
+directory is a sandbox, with or without an image. Functions that are not `async` block.
 """
 
 import asyncio
@@ -22,27 +22,28 @@ from sandherd.telemetry import logs
 from spawner.runtimes import disk_images, image_mounts
 from spawner.runtimes.disk_images import DRAFT, DiskError
 
-_OWN: Final = 0o700
+_OWNER_ONLY: Final = 0o700
 _MIB: Final = 1024 * 1024
 _SUFFIX: Final = ".img"
 _TEMPLATE: Final = ".template"
 _TRIAL: Final = "trial"
-_SPARE: Final = ".held/spare"
+_RESERVE: Final = ".held/spare"
 """The directory in a sandbox's file system with the reserve for its recovery."""
 _RUN_MOUNT: Final = "run"
 _RUNS_SUFFIX: Final = ".run"
-_SPARE_BYTES: Final = 2 * _MIB
-_SPARE_FILES: Final = 16
-"""The number of files of the reserve: each reserves an inode."""
+"""The suffix of a directory beside an image, which is mounted at `run` in the image's file system."""
+_RESERVE_BYTES: Final = 2 * _MIB
+_RESERVE_FILES: Final = 16
+"""The number of files of the reserve, each of which reserves an inode."""
 _FREE_SECONDS: Final = 30.0
-"""How long the kernel may take to release the file system of a sandbox whose processes have ended, in seconds."""
+"""How long the kernel may take to release the file system of a sandbox whose processes have ended."""
 _POLL_SECONDS: Final = 0.01
 _log: Final = logs.get("runtime.sized_disks")
 
 
 @dataclass(frozen=True)
 class SizedDisks:
-    """The images of one runtime. `megabytes` is the size of new ones; 0: new sandboxes have none."""
+    """The images of one runtime. `megabytes` is the size of a new image; 0: new sandboxes have no image."""
 
     folder: Path
     megabytes: int
@@ -51,62 +52,62 @@ class SizedDisks:
         """The path of a sandbox's image, whether it exists or not."""
         return self.folder / f"{sandbox}{_SUFFIX}"
 
-    def attach(self, place: Path) -> None:
+    def attach(self, directory: Path) -> None:
         """Mount the sandbox's file system at its directory, which is created first. Raises `OSError`.
 
         A sandbox that was created without an image gets none.
         """
-        if self.megabytes or self.image(place.name).exists():
-            with self._locked(fcntl.LOCK_SH):
-                self._attach(place)
+        if self.megabytes or self.image(directory.name).exists():
+            with self._lock(fcntl.LOCK_SH):
+                self._attach(directory)
 
-    def _attach(self, place: Path) -> None:
-        if is_attached(place):
+    def _attach(self, directory: Path) -> None:
+        if is_attached(directory):
             return
-        image = self.image(place.name)
+        image = self.image(directory.name)
         new = not image.exists()
-        if new and place.is_dir() and any(place.iterdir()):  # the sandbox was created without an image
+        if new and directory.is_dir() and any(directory.iterdir()):  # the sandbox was created without an image
             return
-        make_directory(place)  # first: an image whose sandbox has no directory is removed by the next start
+        make_directory(directory)  # first, because an image without a sandbox's directory is removed at the next start
         if new:
             self._copy_template(image)
-        self._mount(place)
+        self._mount(directory)
         if new:
-            _reserve(place / _SPARE)
+            _reserve(directory / _RESERVE)
 
-    def is_missing(self, place: Path) -> bool:
+    def is_missing(self, directory: Path) -> bool:
         """Whether the sandbox's file system is not mounted, so that its contents, such as its runs, are not visible."""
-        return self.image(place.name).exists() and not is_attached(place)
+        return self.image(directory.name).exists() and not is_attached(directory)
 
-    async def repair(self, place: Path) -> None:
+    async def repair(self, directory: Path) -> None:
         """Prepare the file system of a sandbox that has ended for its recovery. Raises `OSError`.
 
-        The reserve is released. A file system that refuses writes, as after the host's disk was full, is mounted again,
-        which replays its journal.
+        The reserve is released. A file system that refuses writes, for example because the host's disk was full, is
+        mounted again, which replays its journal.
         """
-        if os.path.ismount(place) and await asyncio.to_thread(_refuses_writes, place):
-            await asyncio.to_thread(image_mounts.detach, place)
-            await self._until_free(place)
-        await asyncio.to_thread(self.attach, place)
-        await asyncio.to_thread(shutil.rmtree, place / _SPARE, ignore_errors=True)
+        if os.path.ismount(directory) and await asyncio.to_thread(_refuses_writes, directory):
+            await asyncio.to_thread(image_mounts.detach, directory)
+            await self._wait_released(directory)
+        await asyncio.to_thread(self.attach, directory)
+        await asyncio.to_thread(shutil.rmtree, directory / _RESERVE, ignore_errors=True)
 
-    async def _until_free(self, place: Path) -> None:
-        """Wait until the kernel has released the file system of the ended processes. Raises `DiskError`."""
-        deadline, image = asyncio.get_running_loop().time() + _FREE_SECONDS, self.image(place.name)
+    async def _wait_released(self, directory: Path) -> None:
+        """Wait until the kernel has released an unmounted file system. Raises `DiskError`."""
+        deadline, image = asyncio.get_running_loop().time() + _FREE_SECONDS, self.image(directory.name)
         while await asyncio.to_thread(image_mounts.is_in_use, image):
             if asyncio.get_running_loop().time() > deadline:
-                raise DiskError(await asyncio.to_thread(_still_in_use, place.name, image))
+                raise DiskError(await asyncio.to_thread(_still_in_use, directory.name, image))
             await asyncio.sleep(_POLL_SECONDS)
 
-    def reattach(self, places: Callable[[], list[Path]]) -> None:
+    def reattach(self, directories: Callable[[], list[Path]]) -> None:
         """Mount the images that are not mounted, as after a restart of the host; remove images without a sandbox.
 
-        `places` returns the directories of all sandboxes.
+        `directories` returns the directories of all sandboxes.
         """
         if not self.folder.is_dir():
             return
-        with self._locked(fcntl.LOCK_EX):
-            self._reattach({place.name: place for place in places()})
+        with self._lock(fcntl.LOCK_EX):
+            self._reattach({directory.name: directory for directory in directories()})
 
     def _reattach(self, known: Mapping[str, Path]) -> None:
         for draft in self.folder.glob(f"*{DRAFT}"):
@@ -121,56 +122,56 @@ class SizedDisks:
                 continue
             self._try_to_mount(known[image.stem])
 
-    def _try_to_mount(self, place: Path) -> None:
-        if is_attached(place):
+    def _try_to_mount(self, directory: Path) -> None:
+        if is_attached(directory):
             return
         try:
-            self._mount(place)
+            self._mount(directory)
         except OSError as error:  # for example while the host's disk is full; the next use of the sandbox tries again
-            _log.warning("file system of sandbox not mounted", sandbox=place.name, error=str(error))
+            _log.warning("file system of sandbox not mounted", sandbox=directory.name, error=str(error))
 
-    def remove(self, place: Path) -> bool:
+    def remove(self, directory: Path) -> bool:
         """Unmount and delete the sandbox's file system. False if it has none. Raises `OSError`."""
-        if not os.path.ismount(place) and not self.image(place.name).exists():
+        if not os.path.ismount(directory) and not self.image(directory.name).exists():
             return False
-        with self._locked(fcntl.LOCK_SH):
-            return self._remove(place)
+        with self._lock(fcntl.LOCK_SH):
+            return self._remove(directory)
 
-    def _remove(self, place: Path) -> bool:
-        image_mounts.detach(place)
-        image = self.image(place.name)
+    def _remove(self, directory: Path) -> bool:
+        image_mounts.detach(directory)
+        image = self.image(directory.name)
         if not image.exists():
             return False
-        shutil.rmtree(self._runs(place.name), ignore_errors=True)
+        shutil.rmtree(self._runs(directory.name), ignore_errors=True)
         image.unlink()
         return True
 
-    def move(self, place: Path, to: Path) -> bool:
-        """Mount the sandbox's file system at another directory, of the same name. False if it has none.
+    def move(self, directory: Path, to: Path) -> bool:
+        """Mount the sandbox's file system at another directory with the same name. False if the sandbox has none.
 
         Raises `OSError`.
         """
-        if not self.image(place.name).exists():
+        if not self.image(directory.name).exists():
             return False
-        with self._locked(fcntl.LOCK_SH):
-            make_directory(to)  # first: an image whose sandbox has no directory is removed by the next start
-            if is_attached(place):
-                image_mounts.bind(place, to)
+        with self._lock(fcntl.LOCK_SH):
+            make_directory(to)  # first, because an image without a sandbox's directory is removed at the next start
+            if is_attached(directory):
+                image_mounts.bind(directory, to)
             else:
                 self._try_to_mount(to)
-            image_mounts.detach(place)
-            place.rmdir()
+            image_mounts.detach(directory)
+            directory.rmdir()
         return True
 
     def try_out(self) -> str | None:
-        """Mount and remove a trial file system. Returns why that is impossible here; None if it is possible."""
+        """Mount and remove a trial file system. Returns why that is impossible on this host; None if it succeeds."""
         if os.getuid() != 0:
             return "only root can mount a file system for each sandbox"
         trial = self.folder / _TRIAL
         try:
-            with self._locked(fcntl.LOCK_EX):
+            with self._lock(fcntl.LOCK_EX):
                 try:
-                    self._remove(trial)  # a killed process may have left one
+                    self._remove(trial)  # an interrupted trial may have left one
                     self._attach(trial)
                 finally:
                     self._remove(trial)
@@ -181,7 +182,7 @@ class SizedDisks:
         return None
 
     @contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
+    def _lock(self, kind: int) -> Iterator[None]:
         """Lock this directory against other processes, such as another replica of the spawner.
 
         The lock is shared for operations on one sandbox, because each sandbox is used by one process at a time.
@@ -195,17 +196,17 @@ class SizedDisks:
             os.close(descriptor)
 
     def _runs(self, sandbox: str) -> Path:
-        """The directory of the runtime's files on a sandbox's runs; writable when the sandbox's disk is full."""
+        """The directory of the runtime's files on a sandbox's runs. It is writable when the sandbox's disk is full."""
         return self.folder / f"{sandbox}{_RUNS_SUFFIX}"
 
-    def _mount(self, place: Path) -> None:
-        """Mount the image, and bind the directory of its runs, which is on the host's file system, over one in it."""
-        if not os.path.ismount(place):
-            image_mounts.mount_image(self.image(place.name), place)
-            place.chmod(_OWN)
-        make_directory(self._runs(place.name))
-        make_directory(place / _RUN_MOUNT)
-        image_mounts.bind(self._runs(place.name), place / _RUN_MOUNT)
+    def _mount(self, directory: Path) -> None:
+        """Mount the image, and over its directory `run` mount the directory of the runs on the host's file system."""
+        if not os.path.ismount(directory):
+            image_mounts.mount_image(self.image(directory.name), directory)
+            directory.chmod(_OWNER_ONLY)
+        make_directory(self._runs(directory.name))
+        make_directory(directory / _RUN_MOUNT)
+        image_mounts.bind(self._runs(directory.name), directory / _RUN_MOUNT)
 
     def _copy_template(self, image: Path) -> None:
         """Create an image as a copy of a template of the same size, in a tenth of the time of `mkfs.ext4`."""
@@ -215,14 +216,14 @@ class SizedDisks:
         disk_images.copy(template, image)
 
 
-def is_attached(place: Path) -> bool:
+def is_attached(directory: Path) -> bool:
     """Whether a sandbox's file system is mounted at its directory, with the directory of its runs."""
-    return os.path.ismount(place) and os.path.ismount(place / _RUN_MOUNT)
+    return os.path.ismount(directory) and os.path.ismount(directory / _RUN_MOUNT)
 
 
-def _refuses_writes(place: Path) -> bool:
-    """Whether ext4 refuses writes after an error. Tested by writing: recent kernels do not set the read-only flag."""
-    probe = place / f".probe-{secrets.token_hex(4)}"
+def _refuses_writes(directory: Path) -> bool:
+    """Whether ext4 refuses writes after an error. It is tested by writing: recent kernels do not set a flag."""
+    probe = directory / f".probe-{secrets.token_hex(4)}"
     try:
         probe.mkdir()
         probe.rmdir()
@@ -240,9 +241,9 @@ def _still_in_use(sandbox: str, image: Path) -> str:
 
 
 def _reserve(folder: Path) -> None:
-    """Reserve bytes and inodes for a recovery of the sandbox when its file system is full."""
+    """Reserve bytes and inodes in a file system, for a recovery of the sandbox when it is full."""
     make_directory(folder)
     with (folder / "bytes").open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, _SPARE_BYTES)
-    for number in range(_SPARE_FILES):
+        os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
+    for number in range(_RESERVE_FILES):
         (folder / str(number)).touch()

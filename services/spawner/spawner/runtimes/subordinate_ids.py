@@ -1,8 +1,8 @@
 """The subordinate uids and gids of the spawner's user (subuid(5), subgid(5)), and how a user namespace maps them.
 
-Inside, every id equals its id on the host, with two exceptions: 0 is the first subordinate id, because devpts requires
-an id 0; and if a user's subordinate gids differ from the uids, each sandbox's gid inside equals its uid. The user's own
-uid is never sandbox_uids_of to 0, so that no process can become the user by becoming root.
+In the namespace, every id equals its id on the host, with two exceptions. The id 0 is the first subordinate id, because
+devpts requires an id 0. If a user's subordinate gids differ from the uids, each sandbox's gid in the namespace equals
+its uid. The user's own uid is never mapped to 0, so that no process can become the user by becoming root.
 """
 
 import os
@@ -14,11 +14,12 @@ from typing import Final, Self
 
 MIN_IDS: Final = 1_024
 """The minimum number of subordinate ids of a user."""
-_FIELDS: Final = 3
+_FIELD_COUNT: Final = 3
+"""The number of fields of a line in `/etc/subuid` and `/etc/subgid`."""
 
 
 class NoSubordinateError(Exception):
-    """Subordinate ids are not used; the message has the reason, for users."""
+    """Subordinate ids can't be used. The message has the reason, for users."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class SubordinateUser:
     home: Path
 
     @classmethod
-    def ourselves(cls) -> Self:
+    def current(cls) -> Self:
         """The user of this process. Raises `NoSubordinateError`."""
         try:
             account = pwd.getpwuid(os.getuid())
@@ -54,7 +55,7 @@ class SubordinateRanges:
 
     @property
     def sandboxes(self) -> range:
-        """The host uids for sandboxes: all but the first, which is mapped to root inside and used by no sandbox."""
+        """The host uids for sandboxes: all but the first, which is root in the namespace and used by no sandbox."""
         return self.uids[1:]
 
     def uid_map(self, user: SubordinateUser) -> list[int]:
@@ -67,7 +68,7 @@ class SubordinateRanges:
 
 
 def find_ranges(user: SubordinateUser, etc: Path = Path("/etc")) -> SubordinateRanges:
-    """The user's largest range in each file. Raises `NoSubordinateError`."""
+    """The user's largest range in each file, both cut to the same length. Raises `NoSubordinateError`."""
     uids, gids = (_largest(etc / name, user) for name in ("subuid", "subgid"))
     length = min(len(uids), len(gids))
     if length < MIN_IDS:
@@ -88,14 +89,14 @@ def _ranges_of(path: Path, user: SubordinateUser) -> Iterator[range]:
     except OSError:
         return
     for fields in (line.split(":") for line in lines):
-        if len(fields) == _FIELDS and fields[0] in user.names and fields[1].isdecimal() and fields[2].isdecimal():
+        if len(fields) == _FIELD_COUNT and fields[0] in user.names and fields[1].isdecimal() and fields[2].isdecimal():
             yield range(int(fields[1]), int(fields[1]) + int(fields[2]))
 
 
 def sandbox_uids_of(uid_map: str, uid: int) -> range | None:
     """The host uids for sandboxes in a user namespace with this map; None if no spawner created the namespace.
 
-    `uid_map`: the content of `/proc/<pid>/uid_map`, read from outside of the namespace. `uid`: the spawner's.
+    `uid_map`: the content of `/proc/<pid>/uid_map`, read from outside of the namespace. `uid`: that of the spawner.
     """
     rows = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
     unchanged = [range(row[0], row[0] + row[2]) for row in rows if row[0] == row[1] and row[2] > 1]

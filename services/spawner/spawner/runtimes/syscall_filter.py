@@ -1,8 +1,9 @@
 """The seccomp filter of sandboxes of the process runtime: what it denies, and its classic BPF program.
 
-The filter denies the system calls in `RULES`, every system call that is newer than this table, and every foreign
-calling convention (i386, x32). All others are allowed. `compile_filter` assembles it for the machine it runs on, as
-`seccomp(2)` and bubblewrap's `--seccomp` take it: an array of `struct sock_filter` in native byte order.
+The filter denies the system calls in `RULES`, every system call that is newer than `LAST_KNOWN`, and every foreign
+calling convention (i386, x32). All others are allowed. `compile_filter` assembles the program for the machine on which
+it runs, in the form that seccomp(2) and bubblewrap's `--seccomp` require: an array of `struct sock_filter` in native
+byte order.
 """
 
 import errno
@@ -19,7 +20,7 @@ _LOAD, _AND, _JUMP_EQUAL, _JUMP_GREATER, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x06
 _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 """Return values (linux/seccomp.h)."""
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-"""Offsets in `struct seccomp_data`; each argument has 8 bytes, the lower half first on both architectures."""
+"""Offsets in `struct seccomp_data`. Each argument has 8 bytes, with the lower half first on both architectures."""
 
 _NAMESPACES: Final = 0x7E020080
 """CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
@@ -174,7 +175,7 @@ class NoFilterError(Exception):
 
 
 def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes:
-    """The filter as a BPF program. `nested`: without the rules about mounts and namespaces.
+    """The filter as a BPF program. `nested`: leave out the rules about mounts and namespaces.
 
     Raises `NoFilterError`.
     """
@@ -187,7 +188,7 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
         _step(_JUMP_EQUAL, audit, yes=1),
         _step(_RETURN, _KILL_PROCESS),
         _step(_LOAD, _NUMBER),
-        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # x32 calls are denied, too: their numbers have bit 30 set
+        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # includes x32 calls, whose numbers have bit 30 set
         _step(_RETURN, _ERRNO | errno.ENOSYS),
     ]
     for rule in RULES:
@@ -207,17 +208,17 @@ def _assemble(rule: SyscallRule, number: int) -> list[bytes]:
     ending = [_step(_RETURN, _ERRNO | rule.error)]
     if not checks:
         return [_step(_JUMP_EQUAL, number, no=1), *ending]
-    left = len(checks) + len(ending)
-    steps, done = [_step(_JUMP_EQUAL, number, no=left + 1)], 0
+    size = len(checks) + len(ending)
+    steps, done = [_step(_JUMP_EQUAL, number, no=size + 1)], 0
     for condition, block in zip(rule.conditions, blocks, strict=True):
         done += len(block)
         # If this condition is false, jump to the step after the rule's return. It loads the number again.
-        steps += _check(condition, skip=left - done)
+        steps += _check(condition, skip=size - done)
     return [*steps, *ending, _step(_LOAD, _NUMBER)]
 
 
 def _check(condition: ArgumentCondition, skip: int = 0) -> list[bytes]:
-    """The steps that test a condition. If it is false, they jump over the next `skip` steps."""
+    """The steps that test a condition. If the condition is false, they jump over the next `skip` steps."""
     steps = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]
     if condition.mask is not None:
         steps.append(_step(_AND, condition.mask))

@@ -10,9 +10,9 @@ ARCHITECTURES: Final[dict[str, tuple[int, int]]] = {
     "x86_64": (0, 0xC000003E),
     "aarch64": (1, 0xC00000B7),
 }
-"""By `uname -m`: the column in `NUMBERS`, and AUDIT_ARCH of linux/audit.h."""
+"""For each architecture, by its name in `uname -m`: its column in `NUMBERS`, and its AUDIT_ARCH of linux/audit.h."""
 LAST_KNOWN: Final = 469
-"""`file_setattr`, the last system call of Linux 6.17: the same number on both architectures. Later ones are denied."""
+"""The last system call of Linux 6.17, `file_setattr`. Its number is the same on both architectures."""
 NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "_sysctl": (156, None),
     "acct": (163, 89),
@@ -90,4 +90,4 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "vhangup": (153, 58),
     "vserver": (236, None),
 }
-"""(x86_64, aarch64); None where the architecture has no such call."""
+"""The numbers of each system call on x86_64 and aarch64; None if the architecture does not have the call."""

@@ -1,6 +1,6 @@
-"""A configured runtime whose plugin can't be used: it refuses everything, so that the other runtimes can work.
+"""A configured runtime whose plugin can't be used. It refuses every call, and the other runtimes work.
 
-Its sandboxes are not considered lost: they are unknown until the plugin works again.
+Its sandboxes do not count as lost. Their state is unknown until the plugin works again.
 """
 
 # ruff: noqa: ARG002  # each method has the signature of the contract, and refuses every call
@@ -22,7 +22,7 @@ from spawner.runtimes.contract import (
 
 
 class UnavailableRuntime:
-    """A `Runtime` that can't be used. `reason` names the plugin, its distribution and the problem.
+    """A `Runtime` that can't be used. `reason` has the plugin, its distribution and the problem.
 
     Calls raise `RuntimeFailedError`: with `REFUSED` for new requests, with `UNAVAILABLE` about existing sandboxes.
     """
@@ -45,7 +45,7 @@ class UnavailableRuntime:
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, self.reason)
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
-        """Do nothing: no sandbox is known, so no end can be reported."""
+        """Do nothing, because no end of a sandbox is known."""
 
     async def prepare(self, plan: WarmPlan) -> str | None:  # the contract's signature, here and below
         """Raise `RuntimeFailedError` (`REFUSED`)."""
@@ -116,4 +116,4 @@ class UnavailableRuntime:
         self._fail()
 
     async def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because nothing is open."""

@@ -1,8 +1,8 @@
 """The user namespace of an unprivileged spawner, in which it can give each sandbox a subordinate uid of its user.
 
 `enter` is called once, before there is a second thread. Processes in a user namespace can't be managed from another
-one, even with the same mappings. So a restarted spawner joins the namespace of the sandboxes that still run: each has a
-shim in it. The namespace exists as long as a process is in it; it needs no process of its own.
+one, even with the same mappings. So a restarted spawner joins the namespace of the shims of sandboxes that still run.
+The namespace exists as long as any process is in it.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from spawner.runtimes.sandbox_users import SandboxUsers
 from spawner.runtimes.subordinate_ids import NoSubordinateError, SubordinateUser, find_ranges, sandbox_uids_of
 
 RESERVATIONS: Final = Path(".local/state/sandherd/uids")
-"""Below the user's home directory: all spawners of a user share it, as they share the range."""
+"""The directory of reservations, below the user's home directory. All spawners of a user share it and the range."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _NEW_USER: Final = 0x10000000
 _AMBIENT, _RAISE = 47, 2
@@ -30,17 +30,18 @@ _AMBIENT, _RAISE = 47, 2
 _CAPABILITIES_3: Final = 0x20080522
 _CAPABILITIES: Final = (0, 1, 3, 5, 6, 7, 19, 21)
 """CAP_CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SYS_PTRACE and SYS_ADMIN, valid in this namespace only."""
-_SECONDS: Final = 20.0
+_MAP_TIMEOUT_SECONDS: Final = 20.0
+"""The timeout of newuidmap(1) and newgidmap(1)."""
 
 
 @dataclass(frozen=True)
 class SubordinateIds:
-    """The result of `enter`: the host uids for sandboxes, or the reason why no ids can be used."""
+    """The result of `enter`: the host uids for sandboxes, or the reason why no subordinate ids are used."""
 
     users: SandboxUsers | None = None
     reason: str = "the spawner's program did not set them up"
     joined: bool = False
-    """Whether this process joined the namespace of running sandboxes that have such uids."""
+    """Whether this process has joined the namespace of running sandboxes with such uids."""
 
 
 _current = SubordinateIds()
@@ -52,7 +53,7 @@ def current() -> SubordinateIds:
 
 
 def enter(layout: Layout) -> None:
-    """Move this process into the namespace, if its user has subordinate ids. Does nothing as root.
+    """Move this process into the namespace, if its user has subordinate ids. Does nothing for root.
 
     The process must have only one thread.
     """
@@ -60,24 +61,25 @@ def enter(layout: Layout) -> None:
     if os.geteuid() == 0:
         return
     try:
-        user = SubordinateUser.ourselves()
+        user = SubordinateUser.current()
         joined_ids = _join_running(layout, user)
         ids = joined_ids or _join_new(user)
         _inherit_capabilities()
     except NoSubordinateError as error:
         _current = SubordinateIds(reason=str(error))
         return
-    users = SandboxUsers(ids.start, len(ids), user.home / RESERVATIONS, of_user=user.names)
+    users = SandboxUsers(ids.start, len(ids), user.home / RESERVATIONS, subordinate_names=user.names)
     _current = SubordinateIds(users, "", joined=joined_ids is not None)
 
 
 def _join_running(layout: Layout, user: SubordinateUser) -> range | None:
-    """Join the namespace of the sandboxes that still run; None: none runs. Raises `NoSubordinateError`.
+    """Join the namespace of the sandboxes that still run. Returns the uids for sandboxes; None if no sandbox runs.
 
-    Sandboxes without their own uid are managed from the current namespace: the owner of their files must not change.
+    Raises `NoSubordinateError` if running sandboxes have no own uid. They are managed from the current namespace, and
+    the owner of their files must not change.
     """
     running = list(_running_shims(layout))
-    for shim_process in (process for place, process in running if place.user is not None):
+    for shim_process in (process for directory, process in running if directory.user is not None):
         if (ids := _join_namespace_of(shim_process, user)) is not None:
             return ids
     if any(process.alive() for _, process in running):
@@ -89,7 +91,7 @@ def _join_running(layout: Layout, user: SubordinateUser) -> range | None:
 
 
 def _join_namespace_of(shim_process: ProcessId, user: SubordinateUser) -> range | None:
-    """Join this shim's namespace. None: the shim has just ended, or we did not create its namespace.
+    """Join this shim's namespace. Returns the uids for sandboxes; None if no spawner created it, or the shim has ended.
 
     Raises `NoSubordinateError`.
     """
@@ -103,7 +105,7 @@ def _join_namespace_of(shim_process: ProcessId, user: SubordinateUser) -> range 
             _join(namespace)
             return ids
     except OSError:
-        pass  # it has just ended
+        pass  # the shim has just ended
     finally:
         os.close(namespace)
     return None
@@ -111,16 +113,16 @@ def _join_namespace_of(shim_process: ProcessId, user: SubordinateUser) -> range 
 
 def _running_shims(layout: Layout) -> Iterator[tuple[SandboxDirectory, ProcessId]]:
     """Each sandbox with a running shim, and that shim."""
-    for place in layout.directories():
-        for run in place.runs():
+    for directory in layout.directories():
+        for run in directory.runs():
             claim = shim.read_claim(run)
             if claim and claim.alive():
-                yield place, claim
+                yield directory, claim
 
 
 def _join_new(user: SubordinateUser) -> range:
     ranges = find_ranges(user)
-    with _namespace() as holder:
+    with _child_in_new_namespace() as holder:
         _map("newuidmap", holder, ranges.uid_map(user))
         _map("newgidmap", holder, ranges.gid_map(user))
         namespace = os.open(f"/proc/{holder}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -132,8 +134,8 @@ def _join_new(user: SubordinateUser) -> range:
 
 
 @contextmanager
-def _namespace() -> Iterator[int]:
-    """The pid of a child in a new user namespace without mappings. If this fails, our own namespace is unchanged."""
+def _child_in_new_namespace() -> Iterator[int]:
+    """The pid of a child in a new user namespace without mappings. Our own namespace does not change."""
     wait_read, wait_write = os.pipe()
     result_read, result_write = os.pipe()
     child = os.fork()
@@ -160,7 +162,7 @@ def _map(name: str, process: int, numbers: list[int]) -> None:
     try:
         argv = [program, str(process), *map(str, numbers)]
         completed = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            argv, capture_output=True, text=True, errors="replace", timeout=_MAP_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoSubordinateError(f"{name}: {error}") from error

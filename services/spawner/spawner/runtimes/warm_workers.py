@@ -1,6 +1,6 @@
-"""Workers that are started in advance: how they wait, and how they get their identity.
+"""Warm workers, which are started in advance: how they wait, and how they get their identity.
 
-Such a worker blocks on a pipe in its state directory. To give the worker an identity, the spawner writes its
+Such a worker waits at a pipe in its state directory. To give the worker an identity, the spawner writes the worker's
 environment to a file, and then one byte to the pipe. From then on an agent may change anything in that directory.
 """
 
@@ -19,78 +19,82 @@ from sandherd.bus.identity.keys import KeyKind, is_public_key
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 
-_LOAD_SECONDS: Final = 30.0
+_LOAD_TIMEOUT_SECONDS: Final = 30.0
 """The timeout for a new worker to load its modules."""
-_READ_SECONDS: Final = 5.0
-"""The timeout for a waiting worker to read the pipe, which it does immediately. After the timeout the worker counts as
-started: it has received its identity before."""
+_READ_TIMEOUT_SECONDS: Final = 5.0
+"""The timeout for a waiting worker to read the pipe, which it normally does at once. A worker that runs and does not
+read counts as started, because it has received its identity before."""
 _POLL_SECONDS: Final = 0.01
 _FIRST_POLL_SECONDS: Final = 0.0005
-_MODE: Final = 0o600
+_OWNER_ONLY: Final = 0o600
 _PUBLIC_KEY: Final = "worker.pub"
 _KEY_LENGTH: Final = 56
 """The number of characters of a public key."""
 _START_SIGNAL: Final = b"\n"
 
 
-def make(place: SandboxDirectory) -> None:
+def make(directory: SandboxDirectory) -> None:
     """Create the pipe, and the file that exists while the worker waits. Raises `OSError`."""
     with suppress(FileExistsError):
-        os.mkfifo(place.start_pipe, _MODE)
-        if (uid := place.user) is not None:
-            os.chown(place.start_pipe, uid, uid, follow_symlinks=False)
-    place.warm.touch()
+        os.mkfifo(directory.start_pipe, _OWNER_ONLY)
+        if (uid := directory.user) is not None:
+            os.chown(directory.start_pipe, uid, uid, follow_symlinks=False)
+    directory.warm.touch()
 
 
-async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> None:
+async def until_waiting(directory: SandboxDirectory, is_alive: Callable[[], bool]) -> None:
     """Wait until the worker has loaded its modules and reads the pipe. Raises `RuntimeFailedError`."""
-    pipe = await _open(place, alive, _LOAD_SECONDS)
+    pipe = await _open(directory, is_alive, _LOAD_TIMEOUT_SECONDS)
     if pipe is None:
-        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not waiting for an identity")
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name} is not waiting for an identity")
     os.close(pipe)  # nothing was written, so the worker continues to wait
 
 
-def public_key(place: SandboxDirectory) -> str | None:
-    """The public key that a waiting worker has stored; None if it has stored none, which is allowed."""
+def public_key(directory: SandboxDirectory) -> str | None:
+    """The public key that a waiting worker has stored; None if it has stored no valid key. It need not store one."""
     try:
-        key = _read_file(place.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
+        key = _read_file(directory.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
     except (OSError, ValueError):
         return None
     return key if is_public_key(key, KeyKind.USER) else None
 
 
-async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:
-    """Give the worker its identity. False if it ended before it read the identity: then it must be started again.
+async def send_identity(
+    directory: SandboxDirectory, variables: Mapping[str, str], is_alive: Callable[[], bool]
+) -> bool:
+    """Give the worker its identity. False if the worker ended before it read the identity, and must be started again.
 
     A worker that ends just after it has read its identity counts as started, and its end is handled like that of any
-    worker. After a crash the call can be repeated with the same variables; a worker that no longer waits ignores it.
+    worker. After a crash the call can be repeated with the same variables. A worker that no longer waits ignores it.
     """
     try:
-        place.write_secret(place.environment, json.dumps(dict(variables)))
-        pipe = await _open(place, alive, _READ_SECONDS)
-        received = pipe is not None and await _write_all(pipe)
-        place.warm.unlink(missing_ok=True)
+        directory.write_secret(directory.environment, json.dumps(dict(variables)))
+        pipe = await _open(directory, is_alive, _READ_TIMEOUT_SECONDS)
+        received = pipe is not None and await _send_start_signal(pipe)
+        directory.warm.unlink(missing_ok=True)
     except OSError as error:
-        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"can't give {place.name} its identity: {error}") from error
-    return received or alive()
+        raise RuntimeFailedError(
+            RuntimeFault.UNAVAILABLE, f"can't give {directory.name} its identity: {error}"
+        ) from error
+    return received or is_alive()
 
 
-async def _open(place: SandboxDirectory, alive: Callable[[], bool], seconds: float) -> int | None:
+async def _open(directory: SandboxDirectory, is_alive: Callable[[], bool], seconds: float) -> int | None:
     """The pipe, opened for writing once a worker reads it; None if no worker reads it within `seconds`."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while alive() and asyncio.get_running_loop().time() < deadline:
+    while is_alive() and asyncio.get_running_loop().time() < deadline:
         with suppress(OSError):  # ENXIO: no reader yet
-            return _open_pipe(place)
+            return _open_pipe(directory)
         await asyncio.sleep(_POLL_SECONDS)
     return None
 
 
-async def _write_all(pipe: int) -> bool:
-    """Write a byte, and wait until the worker has read it; False if that takes longer than `_READ_SECONDS`.
+async def _send_start_signal(pipe: int) -> bool:
+    """Write a byte, and wait until the worker has read it; False if that takes longer than `_READ_TIMEOUT_SECONDS`.
 
     Unread data is lost when the last descriptor of the pipe is closed.
     """
-    deadline = asyncio.get_running_loop().time() + _READ_SECONDS
+    deadline = asyncio.get_running_loop().time() + _READ_TIMEOUT_SECONDS
     with os.fdopen(pipe, "wb", buffering=0) as writer:
         writer.write(_START_SIGNAL)
         wait = _FIRST_POLL_SECONDS  # a waiting worker needs less than a millisecond
@@ -103,7 +107,10 @@ async def _write_all(pipe: int) -> bool:
 
 
 def _read_file(path: Path, limit: int) -> bytes:
-    """The first bytes of a regular file, without waiting for the writer of a pipe in its place. Raises `OSError`."""
+    """The first bytes of a regular file; empty for another kind of file. Does not block, even for a pipe.
+
+    Raises `OSError`.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
@@ -117,10 +124,10 @@ def _has_unread_bytes(pipe: int) -> bool:
     return any(count)
 
 
-def _open_pipe(place: SandboxDirectory) -> int:
+def _open_pipe(directory: SandboxDirectory) -> int:
     """The descriptor of the pipe, opened for writing. Raises `OSError` if no process reads it, or it is no pipe."""
-    descriptor = os.open(place.start_pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(directory.start_pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(f"{place.start_pipe} is not a pipe")
+    raise OSError(f"{directory.start_pipe} is not a pipe")

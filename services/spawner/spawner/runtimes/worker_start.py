@@ -1,4 +1,4 @@
-"""Starts a worker in its directory: its files, its limits, and the command line of its shim."""
+"""Starts a worker in its sandbox: writes its files, sets its limits, and starts its shim."""
 
 import asyncio
 import fcntl
@@ -37,14 +37,14 @@ from spawner.runtimes.run_files import RunFiles
 from spawner.runtimes.sandbox_users import NoUserError
 from spawner.runtimes.sized_disks import SizedDisks
 
-_CLAIM_SECONDS: Final = 5.0
+_CLAIM_TIMEOUT_SECONDS: Final = 5.0
 """The timeout for a new shim to claim its run."""
 _POLL_SECONDS: Final = 0.005
 _log: Final = logs.get("runtime.process")
 
 
 def refuse_image(plan: SandboxPlan) -> None:
-    """Raise `RuntimeFailedError` if the spec names an image: a sandbox here would have this host's files instead."""
+    """Raise `RuntimeFailedError` if the spec names an image, because sandboxes of this runtime see the host's files."""
     if plan.spec.image:
         raise RuntimeFailedError(
             RuntimeFault.REFUSED,
@@ -87,83 +87,84 @@ class WorkerStarter:
     forwarders: ForkServer | None = None
     """The server that forks the network forwarders of isolated sandboxes; None: the shims start the forwarders."""
 
-    def set_up(self, place: SandboxDirectory, plan: SandboxPlan) -> None:
+    def set_up(self, directory: SandboxDirectory, plan: SandboxPlan) -> None:
         """Create the directories and the files that the worker reads. Raises `RuntimeFailedError`."""
         try:
-            self._make_directories(place, plan.limits)
-            place.write_secret(place.label, plan.project)
-            place.write_secret(place.task, plan.spec.to_json())
-            place.write_secret(place.joiner, plan.joiner)
+            self._make_directories(directory, plan.limits)
+            directory.write_secret(directory.label, plan.project)
+            directory.write_secret(directory.task, plan.spec.to_json())
+            directory.write_secret(directory.joiner, plan.joiner)
             for name, text in plan.tls.items():
-                place.write_secret(place.state / environment.TLS_FILES[name], text)
+                directory.write_secret(directory.state / environment.TLS_FILES[name], text)
             if plan.previous:
-                place.write_secret(place.offer, plan.previous.model_dump_json())
+                directory.write_secret(directory.previous_file, plan.previous.model_dump_json())
         except (OSError, NoUserError) as error:
             raise _directory_error(plan.unit, error) from error
 
-    async def set_up_recovery(self, place: SandboxDirectory, plan: SandboxPlan) -> None:
+    async def set_up_recovery(self, directory: SandboxDirectory, plan: SandboxPlan) -> None:
         """Prepare the file system of a sandbox for its recovery, and write the files. Raises `RuntimeFailedError`."""
         try:
-            await self.disks.repair(place.folder)
+            await self.disks.repair(directory.folder)
         except OSError as error:
             message = f"can't prepare the file system of {plan.unit}: {error}"
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, message) from error
-        await asyncio.to_thread(self.set_up, place, plan)
+        await asyncio.to_thread(self.set_up, directory, plan)
 
-    def set_up_warm(self, place: SandboxDirectory, plan: WarmPlan) -> None:
+    def set_up_warm(self, directory: SandboxDirectory, plan: WarmPlan) -> None:
         """Create the directories of a worker that waits for its identity. Raises `RuntimeFailedError`."""
         try:
-            self._make_directories(place, plan.limits)
-            warm_workers.make(place)
+            self._make_directories(directory, plan.limits)
+            warm_workers.make(directory)
         except (OSError, NoUserError) as error:
             raise _directory_error(plan.unit, error) from error
 
-    def cold_start_parameters(self, place: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
+    def cold_start_parameters(self, directory: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
         """The parameters of a worker that begins its task immediately."""
-        variables, nested = self.variables(place, plan), plan.user_namespaces
+        variables, nested = self.variables(directory, plan), plan.user_namespaces
         return WorkerStart(plan.limits, variables, self._network(plan), nested=nested, repository=plan.repository)
 
-    def warm_start_parameters(self, place: SandboxDirectory, plan: WarmPlan) -> WorkerStart:
+    def warm_start_parameters(self, directory: SandboxDirectory, plan: WarmPlan) -> WorkerStart:
         """The parameters of a worker that waits for its identity."""
         policy = self.networks.policy(plan.profile)
-        variables = self.common_variables(place) | self._python_path_variable()
+        variables = self.common_variables(directory) | self._python_path_variable()
         return WorkerStart(plan.limits, variables, policy, ("--warm",), nested=plan.user_namespaces)
 
-    def recovery_parameters(self, place: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
+    def recovery_parameters(self, directory: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
         """The parameters of a worker that publishes the events of a lost worker."""
-        claimed = [run for run in place.runs() if run.claim.exists()]
-        oom_kills = self.groups.oom_kills(place.name)
+        claimed = [run for run in directory.runs() if run.claim.exists()]
+        oom_kills = self.groups.oom_kills(directory.name)
         lost_for_memory = bool(claimed) and shim.read_end(claimed, oom_kills=oom_kills).out_of_memory
-        variables = self.variables(place, plan, lost=_last_status(place)) | environment.memory_loss_variable(
+        variables = self.variables(directory, plan, lost=_last_status(directory)) | environment.memory_loss_variable(
             lost_for_memory
         )
         return WorkerStart(plan.limits, variables, self._network(plan), ("--recover",), nested=plan.user_namespaces)
 
-    def common_variables(self, place: SandboxDirectory) -> dict[str, str]:
+    def common_variables(self, directory: SandboxDirectory) -> dict[str, str]:
         """The environment variables of every process in the sandbox. The worker has more variables."""
-        return environment.common_variables(self._paths(place), self._memory_group(place)) | self._toolchains_variable()
+        basic = environment.common_variables(self._paths(directory), self._memory_group(directory))
+        return basic | self._toolchains_variable()
 
-    def nsenter_context(self, place: SandboxDirectory, worker: ProcessId) -> NsenterContext:
+    def nsenter_context(self, directory: SandboxDirectory, worker: ProcessId) -> NsenterContext:
         """The context for starting commands in the sandbox, beside this worker."""
-        paths = self._paths(place)
+        paths = self._paths(directory)
         return NsenterContext(
             worker=worker,
             namespaced=self.launch is not None,
-            groups=self.groups.of(place.name),
-            root=paths.place,
-            variables=self.common_variables(place),
-            user=place.user if self.launch else None,
+            groups=self.groups.directories(directory.name),
+            root=paths.root,
+            variables=self.common_variables(directory),
+            user=directory.user if self.launch else None,
             filter=self.launch.filter(nested=False).hex() if self.launch else "",
             forks=self.forks,
         )
 
-    def variables(self, place: SandboxDirectory, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
+    def variables(self, directory: SandboxDirectory, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
         """The worker's environment."""
-        basic = environment.variables(plan, self._paths(place), group=self._memory_group(place), lost=lost)
+        basic = environment.variables(plan, self._paths(directory), group=self._memory_group(directory), lost=lost)
         return basic | self._toolchains_variable() | self._python_path_variable() | self._repository_variable(plan)
 
     def shim_command_line(
-        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, *, forked: bool, forwarder_forked: bool
+        self, directory: SandboxDirectory, run: RunFiles, start: WorkerStart, *, forked: bool, forwarder_forked: bool
     ) -> list[str]:
         """The shim's command line.
 
@@ -176,14 +177,14 @@ class WorkerStarter:
         gate = network.GATE if self.needs_forwarder(start.network) else None
         if self.launch:
             shim.make_pipe(run)
-            paths = {"cgroup": self._memory_group(place), bubblewrap.REPOSITORY.name: start.repository}
+            paths = {"cgroup": self._memory_group(directory), bubblewrap.REPOSITORY.name: start.repository}
             mounts = {name: path for name, path in paths.items() if path}
             command = self.launch.command(
-                place, run, mounts=mounts, info=shim.INFO, gate=gate, command=command, nested=start.nested
+                directory, run, mounts=mounts, info=shim.INFO, gate=gate, command=command, nested=start.nested
             )
         forwarder = None if gate is None else network.FORWARDER
         return shim.argv(
-            run, place.work, limits, self.groups.of(place.name), command,
+            run, directory.work, limits, self.groups.directories(directory.name), command,
             log_to_pipe=self.launch is not None, forwarder=forwarder, forwarder_forked=forwarder_forked,
         )  # fmt: skip
 
@@ -195,46 +196,47 @@ class WorkerStarter:
             count_processes=self.count_processes,
         )
 
-    async def spawn_and_claim(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart) -> None:
+    async def spawn_and_claim(self, directory: SandboxDirectory, run: RunFiles, start: WorkerStart) -> None:
         """Start the shim of one run, and return when a shim has claimed the run. Raises `RuntimeFailedError`."""
         handover = Handover()
         try:
-            pid, forked = await asyncio.to_thread(self._spawn_forked, place, run, start, handover)
+            pid, forked = await asyncio.to_thread(self._spawn_forked, directory, run, start, handover)
         except asyncio.CancelledError:
             handover.abandon()
             raise
         with ExitStack() as stack:
             for _, connection in forked:
                 stack.enter_context(connection)
-            # Together: neither a server that does not reply nor a cancellation leaves the other's connection open.
+            # Concurrently, so that no connection stays open after a cancellation, or if one server does not reply.
             await asyncio.gather(*(server.wait_forked(connection) for server, connection in forked))
-        deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
+        deadline = asyncio.get_running_loop().time() + _CLAIM_TIMEOUT_SECONDS
         while shim.read_claim(run) is None:
-            # If the shim has ended without claiming the run, or because another shim claimed it, waiting is useless.
+            # A shim that has ended will not claim the run. If another shim has claimed it, that is found below.
             if process_signals.reap(pid) or asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_POLL_SECONDS)
         if not run.claim.exists():
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
+            message = f"the shim of {directory.name} did not start; see {run.log}"
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, message)
 
-    def release(self, *places: SandboxDirectory) -> None:
+    def release(self, *directories: SandboxDirectory) -> None:
         """Release the files of a sandbox that has ended, in each of these directories. Raises `OSError`.
 
-        Its secrets are deleted now, because it may take long until the directory is removed: that needs a running
-        spawner. A recovery writes the secrets again.
+        Its secrets are deleted now, because it may take long until a spawner runs and removes the directory. A recovery
+        writes the secrets again.
         """
-        for place in places:
-            place.delete_secrets()
+        for directory in directories:
+            directory.delete_secrets()
             if self.launch and self.launch.subordinate:
-                self.launch.reclaim_files(place)
-        image_mounts.detach(*(place.folder for place in places))
+                self.launch.reclaim_files(directory)
+        image_mounts.detach(*(directory.folder for directory in directories))
 
-    def spawn(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart) -> int:
+    def spawn(self, directory: SandboxDirectory, run: RunFiles, start: WorkerStart) -> int:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
-        return self._spawn(place, run, start, None)
+        return self._spawn(directory, run, start, None)
 
     def _spawn_forked(
-        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, handover: Handover
+        self, directory: SandboxDirectory, run: RunFiles, start: WorkerStart, handover: Handover
     ) -> tuple[int, list[tuple[ForkServer, socket.socket]]]:
         """Start the shim of one run. The worker and the forwarder are forked if possible, else started by exec.
 
@@ -245,16 +247,16 @@ class WorkerStarter:
             worker_ends, forwarder_ends = ([stack.enter_context(end) for end in socket.socketpair()] for _ in range(2))
             channels: list[socket.socket | None] = [None, None]
             forked: list[tuple[ForkServer, socket.socket]] = []
-            if self.forks and (connection := self._request_fork(place, run, start, worker_ends[0])):
+            if self.forks and (connection := self._request_fork(directory, run, start, worker_ends[0])):
                 channels[0] = worker_ends[1]
                 forked.append((self.forks, connection))
-            if self.forwarders and (connection := self._request_forwarder(place, run, start, forwarder_ends[0])):
+            if self.forwarders and (connection := self._request_forwarder(directory, run, start, forwarder_ends[0])):
                 channels[1] = forwarder_ends[1]
                 forked.append((self.forwarders, connection))
             for _, connection in forked:
-                handover.put(connection)
+                handover.add(connection)
             try:
-                return self._spawn(place, run, start, *channels), forked
+                return self._spawn(directory, run, start, *channels), forked
             except RuntimeFailedError:
                 for _, connection in forked:
                     connection.close()
@@ -262,7 +264,7 @@ class WorkerStarter:
 
     def _spawn(
         self,
-        place: SandboxDirectory,
+        directory: SandboxDirectory,
         run: RunFiles,
         start: WorkerStart,
         channel: socket.socket | None,
@@ -275,11 +277,11 @@ class WorkerStarter:
         """
         try:
             if self.needs_forwarder(start.network):
-                network.prepare(place, run, start.network)
+                network.prepare(directory, run, start.network)
             else:
-                _log.warning("sandbox shares this host's network", sandbox=place.name)
+                _log.warning("sandbox shares this host's network", sandbox=directory.name)
             argv = self.shim_command_line(
-                place, run, start, forked=channel is not None, forwarder_forked=forwarder_channel is not None
+                directory, run, start, forked=channel is not None, forwarder_forked=forwarder_channel is not None
             )
             channels = {shim.CHANNEL: channel, shim.FORWARDER_CHANNEL: forwarder_channel}
             with _as_descriptors(channels) as actions:
@@ -288,43 +290,43 @@ class WorkerStarter:
                     setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
                 )  # fmt: skip
         except OSError as error:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{directory.name} did not start: {error}") from error
 
     def _request_fork(
-        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
+        self, directory: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
     ) -> socket.socket | None:
         """Request a forked worker, which waits for the stub at the other end of `channel`.
 
-        Returns the connection to the worker; None if it can't be forked.
+        Returns the connection to the worker; None if the worker can't be forked.
         """
         if self.forks is None or self.launch is None or not self.forks.usable:
             return None
         try:
-            work_stat = place.work.stat()
+            work_stat = directory.work.stat()
         except OSError:  # without the directory, the exec of the worker will fail with the reason
             return None
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         isolation = {
-            "user": place.user if self.launch.users else None,
+            "user": directory.user if self.launch.users else None,
             "inode": [work_stat.st_dev, work_stat.st_ino],  # shows whether the fork entered the right sandbox
             "filter": self.launch.filter(nested=start.nested).hex(),
-            "groups": [str(group) for group in self.groups.of(place.name)],
+            "groups": [str(group) for group in self.groups.directories(directory.name)],
             "limits": kernel_limits.as_resources(self._process_limits(start)),
         }
-        folder = str(self._paths(place).work)
+        folder = str(self._paths(directory).work)
         process = {"folder": folder, "variables": {**start.variables, "PWD": folder}, "arguments": start.arguments}
         request = {"role": "worker", "log": str(run.pipe), **isolation, **process}
         return self.forks.request(json.dumps(request).encode(), [channel.fileno()])
 
     def _request_forwarder(
-        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
+        self, directory: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
     ) -> socket.socket | None:
         """Request a forked forwarder, which waits for the shim at the other end of `channel`.
 
-        Returns the connection to the forwarder; None if the shim must start the forwarder. That is so without control
-        groups: a forked forwarder is no child of the shim, so nothing else finds it when the sandbox is ended.
+        Returns the connection to the forwarder; None if the shim must start the forwarder. Without control groups it
+        must, because a forked forwarder is no child of the shim, and would not be found when the sandbox is ended.
         """
-        groups = [str(group) for group in self.groups.of(place.name)]
+        groups = [str(group) for group in self.groups.directories(directory.name)]
         if not groups or not self.needs_forwarder(start.network):
             return None
         if self.forwarders is None or not self.forwarders.usable:
@@ -340,19 +342,19 @@ class WorkerStarter:
         git_proxies = [plan.git_proxy] if plan.git_proxy else []
         return self.networks.policy(plan.spec.profile, plan.nats_url, *git_proxies)
 
-    def _paths(self, place: SandboxDirectory) -> environment.Paths:
-        return environment.paths(place, inside=self.launch is not None)
+    def _paths(self, directory: SandboxDirectory) -> environment.Paths:
+        return environment.paths(directory, inside=self.launch is not None)
 
-    def _make_directories(self, place: SandboxDirectory, limits: SandboxLimits) -> None:
-        """Create the directories, their owner, and the control groups. Raises `OSError`, `NoUserError`."""
-        self.disks.attach(place.folder)  # first: the directories are created in the mounted file system
-        place.make()
-        bubblewrap.write_accounts(place)
+    def _make_directories(self, directory: SandboxDirectory, limits: SandboxLimits) -> None:
+        """Create the directories and control groups, and assign a uid to them. Raises `OSError`, `NoUserError`."""
+        self.disks.attach(directory.folder)  # first: the directories are created in the mounted file system
+        directory.make()
+        bubblewrap.write_accounts(directory)
         # A warm worker of an older version runs without an own uid, and would lose access to its files.
-        of_older_version = place.warm.exists() and place.user is None
-        if self.launch and (self.launch.subordinate or not of_older_version):
-            self.launch.assign_owner(place)
-        self.groups.make(place.name, kernel_limits.for_group(limits))
+        is_older_version = directory.warm.exists() and directory.user is None
+        if self.launch and (self.launch.subordinate or not is_older_version):
+            self.launch.assign_owner(directory)
+        self.groups.make(directory.name, kernel_limits.for_group(limits))
 
     def _repository_variable(self, plan: SandboxPlan) -> dict[str, str]:
         """The variable with the mirror's path as the worker sees it. A worker in a recovery does not use the mirror."""
@@ -367,8 +369,8 @@ class WorkerStarter:
     def _python_path_variable(self) -> dict[str, str]:
         return {"PYTHONPATH": self.search_path} if self.search_path else {}
 
-    def _memory_group(self, place: SandboxDirectory) -> Path | None:
-        return self.groups.memory / place.name if self.groups.memory else None
+    def _memory_group(self, directory: SandboxDirectory) -> Path | None:
+        return self.groups.memory / directory.name if self.groups.memory else None
 
 
 def _directory_error(unit: str, error: Exception) -> RuntimeFailedError:
@@ -379,7 +381,7 @@ def _directory_error(unit: str, error: Exception) -> RuntimeFailedError:
 def _as_descriptors(channels: Mapping[int, socket.socket | None]) -> Iterator[list[tuple[int, int, int]]]:
     """The actions for `posix_spawn` that give the program these sockets as the descriptors with these numbers.
 
-    The actions refer to copies with higher numbers: a socket may already have the number that another one is to get.
+    The actions refer to copies with higher numbers, because a socket may have the number that another one must get.
     """
     with ExitStack() as stack:
         actions = []
@@ -391,7 +393,7 @@ def _as_descriptors(channels: Mapping[int, socket.socket | None]) -> Iterator[li
         yield actions
 
 
-def _last_status(place: SandboxDirectory) -> int | None:
+def _last_status(directory: SandboxDirectory) -> int | None:
     """The exit status of the last run that has ended; None if none has, or if the status is unknown."""
-    ended = [run for run in place.runs() if run.exit.exists()]
+    ended = [run for run in directory.runs() if run.exit.exists()]
     return shim.read_exit(ended[-1]) if ended else None

@@ -1,4 +1,4 @@
-"""`python -P -m sandherd_drivers.acp`."""
+"""Runs an agent that supports the Agent Client Protocol: `python -P -m sandherd_drivers.acp`."""
 
 import logging
 import sys
@@ -7,7 +7,7 @@ from typing import Final
 
 from sandherd_drivers.wire import Wire, run
 
-_FORMAT: Final = "acp: %(message)s"
+_LOG_FORMAT: Final = "acp: %(message)s"
 
 
 class OneLineFormatter(logging.Formatter):
@@ -28,7 +28,7 @@ async def main(wire: Wire) -> None:
         wire.report_result(error_type="start", error=f"no Agent Client Protocol in this toolchain: {error}", turns=0)
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLineFormatter(_FORMAT))
+    handler.setFormatter(OneLineFormatter(_LOG_FORMAT))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     await AcpConversation(wire).serve()
 

@@ -24,7 +24,7 @@ class WorkClient:
 
     def __init__(self, wire: Wire, updates: SessionUpdates, files: ClientFiles, *, needs_approval: bool) -> None:
         self._wire, self._files, self._needs_approval = wire, files, needs_approval
-        self._granted: set[tuple[int, str]] = set()
+        self._granted_files: set[tuple[int, str]] = set()
         """Turn and path of each file that an approved call named: the agent may access it once."""
         self.updates = updates
         self.turn = 0
@@ -41,8 +41,8 @@ class WorkClient:
             self._wire.publish_event(event, turn=self.turn, **fields)
 
     async def session_update(self, update: Any, **_: Any) -> None:
-        """An update from the agent."""
-        fields = _document(update)
+        """Publish the events of an update from the agent."""
+        fields = _to_json(update)
         if self.replaying:
             self.updates.record_replayed(fields)
             return
@@ -52,17 +52,17 @@ class WorkClient:
     async def request_permission(self, tool_call: Any, options: list[Any], **_: Any) -> RequestPermissionResponse:
         """The agent requests permission for a tool call."""
         self.on_received()
-        call, events = self.updates.call_for_approval(_document(tool_call))
+        call, events = self.updates.call_for_approval(_to_json(tool_call))
         self.publish(events)
-        granted = await self._decide(call)
+        granted = await self._request_decision(call)
         if granted:
-            self._granted |= {(self.turn, path) for path in call.paths}
+            self._granted_files |= {(self.turn, path) for path in call.paths}
         option = None if self.stopping else choose_option([(o.option_id, o.kind) for o in options], granted=granted)
         if option is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option))
 
-    async def _decide(self, call: ToolCall) -> bool:
+    async def _request_decision(self, call: ToolCall) -> bool:
         if self.stopping:
             decision = Decision(granted=False, withdrawn=True)
         else:
@@ -85,14 +85,14 @@ class WorkClient:
         _access_file(path, lambda: self._files.write(path, content))
 
     async def _request_access(self, tool: str, path: str, input: Json) -> None:
-        """Request approval of a file access as of a tool call; `tool` is the protocol's kind of tool.
+        """Request approval of a file access, in the same way as of a tool call. `tool` is the protocol's kind of tool.
 
         If an approved call has named the file, one access needs no other approval. Raises `RequestError` if denied.
         """
         if not self._needs_approval:
             return
-        if (self.turn, path) in self._granted:
-            self._granted.remove((self.turn, path))
+        if (self.turn, path) in self._granted_files:
+            self._granted_files.remove((self.turn, path))
             return
         decision = (
             Decision(granted=False)
@@ -107,7 +107,7 @@ def _ignore() -> None:
     return
 
 
-def _document(model: Any) -> Json:
+def _to_json(model: Any) -> Json:
     document: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document
 

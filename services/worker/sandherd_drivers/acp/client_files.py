@@ -13,8 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Includes `O_NONBLOCK`, because opening a named pipe would wait for another process."""
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -59,11 +60,11 @@ class ClientFiles:
     @contextmanager
     def _open(self, path: str, flags: int, *, create_folders: bool = False) -> Iterator[int]:
         *folders, name = self._path_parts(path)
-        folder = os.open(self._root, _FOLDER)
+        folder = os.open(self._root, _FOLDER_FLAGS)
         try:
             for part in folders:
                 folder = _descend(folder, part, create_folders=create_folders)
-            file = os.open(name, flags | _FILE, 0o644, dir_fd=folder)
+            file = os.open(name, flags | _FILE_FLAGS, 0o644, dir_fd=folder)
         finally:
             os.close(folder)
         try:
@@ -88,6 +89,6 @@ def _descend(folder: int, part: str, *, create_folders: bool) -> int:
     if create_folders:
         with suppress(FileExistsError):
             os.mkdir(part, 0o755, dir_fd=folder)
-    subfolder = os.open(part, _FOLDER, dir_fd=folder)
+    subfolder = os.open(part, _FOLDER_FLAGS, dir_fd=folder)
     os.close(folder)
     return subfolder

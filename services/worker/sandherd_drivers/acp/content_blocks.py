@@ -6,7 +6,7 @@ from typing import Any, Final
 MAX_RESULT_LENGTH: Final = 5_000
 """Maximum characters of a tool's result in `agent.tool_result`."""
 
-_MAX_TEXT_LENGTH: Final = 200
+_MAX_VENDOR_TEXT_LENGTH: Final = 200
 
 Json = dict[str, Any]
 
@@ -15,7 +15,7 @@ def vendor_text(document: Json, name: str) -> str | None:
     """A text in an agent's own part of `_meta`, such as `{"claudeCode": {"parentToolUseId": …}}`."""
     for vendor in (document.get("_meta") or {}).values():
         if isinstance(vendor, dict) and isinstance(text := vendor.get(name), str) and text:
-            return text[:_MAX_TEXT_LENGTH]
+            return text[:_MAX_VENDOR_TEXT_LENGTH]
     return None
 
 

@@ -23,11 +23,12 @@ from sandherd_drivers.commands import Command
 from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire
 
 _START_SECONDS: Final = 120.0
-"""How long an agent may take to begin a session, in seconds: it may install itself first."""
+"""How long an agent may take to begin a session, in seconds. It may have to install itself first."""
 _STOP_SECONDS: Final = 2.0
 """How long a cancelled turn may take to end when the driver stops, in seconds."""
-_STOPPED: Final = AcpOutcome("stopped", "stopped", "it was stopped before it was done")
+_STOPPED_OUTCOME: Final = AcpOutcome("stopped", "stopped", "it was stopped before it was done")
 _STREAM_ERROR_TYPES: Final = {"signal": "sigkill", "exit_status": "command_failed"}
+"""The `error_type` of `agent.stream_error` for the error type of an outcome."""
 
 
 class AcpConversation:
@@ -98,12 +99,13 @@ class AcpConversation:
             return
         outcome = await turns.run([begin.task], self._receipts, begin.origin, cancelled=self._idle_after_turn)
         while not outcome.agent_ended and not self._is_stopping:
-            if not self._receipts.has_unexpired() or self._idle_after_turn:
+            if not self._receipts.refuse_expired() or self._idle_after_turn:
                 self._report_idle(outcome, turns.number)
             outcome = await self._run_next_turn(turns)
         self._end(outcome)
 
     async def _open(self, begin: Begin) -> PromptTurns:
+        """Start the agent's program, and open its session. Raises `UnansweredError`."""
         work_dir, argv = Path(begin.work_dir), begin.harness["argv"]
         try:
             program = await AgentProgram.start(argv, work_dir)
@@ -131,7 +133,7 @@ class AcpConversation:
             self._wakeup.clear()
             await self._wakeup.wait()
         if self._is_stopping:
-            return _STOPPED
+            return _STOPPED_OUTCOME
         if not self._receipts.waiting:
             return outcome_of_exit(self._program.exit.result())
         texts = self._receipts.next_prompt()
@@ -159,7 +161,7 @@ class AcpConversation:
             return
         self._is_result_reported = True
         self._publish_usage()
-        outcome = _STOPPED if outcome.interrupted else outcome
+        outcome = _STOPPED_OUTCOME if outcome.interrupted else outcome
         self._wire.report_result(
             error_type=outcome.error_type,
             error=outcome.error,
@@ -189,7 +191,7 @@ class AcpConversation:
         await asyncio.wait({run})
         try:
             if run.cancelled() or run.exception() is None:
-                self._report_result(_STOPPED)
+                self._report_result(_STOPPED_OUTCOME)
             self._receipts.close("the agent has ended")
         finally:
             await self._close()

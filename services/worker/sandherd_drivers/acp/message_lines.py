@@ -70,6 +70,7 @@ def read_message(line: bytes) -> Json | None:
 
 
 def _is_valid(message: Json) -> bool:
+    """Whether these fields have the types of a JSON-RPC message."""
     method, id, error = message.get("method"), message.get("id"), message.get("error")
     if not (method is None or isinstance(method, str)) or not (id is None or isinstance(id, str | int)):
         return False

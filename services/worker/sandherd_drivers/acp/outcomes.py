@@ -7,14 +7,16 @@ from typing import Any, Final
 
 from sandherd_drivers.wire import ErrorType
 
-_INCOMPLETE: Final = {
+_INCOMPLETE_TURN_ERRORS: Final = {
     "max_tokens": "the agent reached its token limit before it was done (max_tokens)",
     "max_turn_requests": "the agent reached its limit of model calls before it was done (max_turn_requests)",
     "refusal": "the agent refused to continue (refusal)",
     "cancelled": "the agent cancelled its turn by itself (cancelled)",
 }
-_PREFERRED: Final = {True: ("allow_once", "allow_always"), False: ("reject_once", "reject_always")}
+_OPTION_KINDS: Final = {True: ("allow_once", "allow_always"), False: ("reject_once", "reject_always")}
+"""The kinds of options that grant (True) or deny (False) a request, the preferred one first."""
 AUTH_REQUIRED: Final = -32000
+"""The protocol's code of an error about missing credentials."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ def outcome_of_stop_reason(stop_reason: str, *, interrupted: bool) -> AcpOutcome
         return AcpOutcome(stop_reason)
     if stop_reason == "cancelled" and interrupted:
         return INTERRUPTED
-    return AcpOutcome(stop_reason, "internal", _INCOMPLETE.get(stop_reason, f"the agent stopped: {stop_reason}"))
+    return AcpOutcome(
+        stop_reason, "internal", _INCOMPLETE_TURN_ERRORS.get(stop_reason, f"the agent stopped: {stop_reason}")
+    )
 
 
 def outcome_of_error_response(request: str, code: int, message: str, data: Any) -> AcpOutcome:
@@ -81,8 +85,8 @@ def choose_option(options: Sequence[tuple[str, str]], *, granted: bool) -> str |
 
     An option for one call is preferred to one for all calls.
     """
-    for kind in _PREFERRED[granted]:
-        for id, offered in options:
-            if offered == kind:
+    for kind in _OPTION_KINDS[granted]:
+        for id, option_kind in options:
+            if option_kind == kind:
                 return id
     return None

@@ -56,6 +56,7 @@ class AgentProgram:
         await self.exit
 
     def _print(self, line: bytes) -> None:
+        """Print a line that is not a message, and count it."""
         self.invalid_lines += 1
         sys.stdout.buffer.write(line if line.endswith(b"\n") else line + b"\n")
         sys.stdout.buffer.flush()
@@ -72,7 +73,7 @@ def _watch_exit(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
 
     def wait() -> None:
         status = process.wait()
-        # The loop may be closed by then: the status is no longer needed.
+        # If the loop has been closed meanwhile, the status is no longer needed.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(set_status, status)
 

@@ -21,8 +21,9 @@ from sandherd_drivers.commands import Resume
 _FINAL_MESSAGES_SECONDS: Final = 1.0
 """How long to wait for messages that an agent sent before it ended, in seconds."""
 _MAX_NAME_LENGTH: Final = 256
-_LOAD: Final = "session/load"
+_LOAD_METHOD: Final = "session/load"
 _REMEDIES: Final = {True: "continue it without `fork`, or start again", False: "start again without `resume`"}
+"""What a user can do if the agent can't fork (True) or resume (False) a session."""
 _CLIENT_CAPABILITIES: Final = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=True, write_text_file=True))
 
 
@@ -75,7 +76,7 @@ class AcpSession:
     async def prompt(self, texts: Sequence[str], on_taken: Callable[[], None]) -> tuple[AcpOutcome, Json | None]:
         """Run one turn; returns its outcome and the tokens it used. Raises `UnansweredError`.
 
-        `on_taken` is called for each message from the agent after it got the texts.
+        `on_taken` is called for each message from the agent after the prompt was sent.
         """
         self._on_taken = on_taken
         request = self._connection.prompt(self.id, [text_block(text) for text in texts])
@@ -88,7 +89,7 @@ class AcpSession:
         return outcome, response.usage.model_dump(by_alias=True) if response.usage else None
 
     async def cancel(self) -> None:
-        """Request the end of the agent's turn, after its prompt was sent."""
+        """Wait until the prompt of the agent's turn is sent, then request the end of the turn."""
         await self._prompt_sent.wait()
         try:
             await self._connection.cancel(self.id)
@@ -122,7 +123,8 @@ class AcpSession:
         if request is None:
             action = "fork a session" if resume.fork else "resume an earlier session"
             raise UnansweredError(AcpOutcome(None, "start", f"this agent can't {action}; {_REMEDIES[resume.fork]}"))
-        self._client.replaying = request[0] == _LOAD
+        # Only this request makes the agent repeat the updates of the session.
+        self._client.replaying = request[0] == _LOAD_METHOD
         try:
             return await self._await_response(*request)
         except UnansweredError as error:
@@ -133,18 +135,18 @@ class AcpSession:
 
     def _resume_request(self, agent: Any, resume: Resume) -> tuple[str, Coroutine[Any, Any, Any]] | None:
         """The request with which this agent resumes or forks a session; None if it offers none."""
-        name, connection, servers = resume.session_id, self._connection, self._mcp_servers
+        session_id, connection, servers = resume.session_id, self._connection, self._mcp_servers
         if resume.fork:
             if _has_capability(agent, "agent_capabilities", "session_capabilities", "fork"):
-                return "session/fork", connection.fork_session(name, self._work_dir, mcp_servers=servers)
+                return "session/fork", connection.fork_session(session_id, self._work_dir, mcp_servers=servers)
         elif _has_capability(agent, "agent_capabilities", "load_session"):
-            return _LOAD, connection.load_session(self._work_dir, name, mcp_servers=servers)
+            return _LOAD_METHOD, connection.load_session(self._work_dir, session_id, mcp_servers=servers)
         elif _has_capability(agent, "agent_capabilities", "session_capabilities", "resume"):
-            return "session/resume", connection.resume_session(name, self._work_dir, mcp_servers=servers)
+            return "session/resume", connection.resume_session(session_id, self._work_dir, mcp_servers=servers)
         return None
 
     async def _await_response(self, request_name: str, request: Coroutine[Any, Any, Any]) -> Any:
-        """The agent's response. Raises `UnansweredError`, also if the program ends while others hold its pipes."""
+        """The agent's response. Raises `UnansweredError`, also if the program ends while others keep its pipes open."""
         response = asyncio.create_task(request)
         try:
             await asyncio.wait({response, self._program.exit}, return_when=asyncio.FIRST_COMPLETED)
@@ -170,14 +172,14 @@ class AcpSession:
 
 
 def _has_capability(agent: Any, *names: str) -> bool:
-    """Whether an agent offers this capability. An invalid value doesn't count."""
+    """Whether an agent offers this capability: its value is neither missing nor False."""
     for name in names:
         agent = getattr(agent, name, None)
     return agent is not None and agent is not False
 
 
 def _session_model(session: Any) -> str | None:
-    """The session's model, if its agent has that as an option."""
+    """The session's model, if the agent reports it as an option of the session."""
     for option in getattr(session, "config_options", None) or ():
         if option.category == "model":
             return str(option.current_value)[:_MAX_NAME_LENGTH]

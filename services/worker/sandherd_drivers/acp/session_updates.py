@@ -1,4 +1,4 @@
-"""Maps the protocol's session updates, with their costs, to the worker's events. Pure: events are returned."""
+"""Maps the protocol's session updates, with their costs, to the worker's events, which it returns."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ from sandherd_drivers.acp.tool_calls import EventLine, ToolCall, ToolCalls
 _MAX_TEXT_LENGTH: Final = 200_000
 """A longer text is published in parts, so that each fits a line."""
 _COST_UNKNOWN: Final = "part of this turn's cost is unknown: the agent reported no total when it resumed the session"
-_CHUNKS: Final = {
+_CHUNK_EVENTS: Final = {
     "agent_message_chunk": "agent.message",
     "agent_thought_chunk": "agent.thinking",
     "user_message_chunk": "agent.user_message",
 }
-_TOOLS: Final = {"tool_call", "tool_call_update"}
-_PLANS: Final = {"plan", "plan_update", "plan_removed"}
-_NOTICES: Final = {"current_mode_update", "session_info_update"}
+_TOOL_UPDATES: Final = {"tool_call", "tool_call_update"}
+_PLAN_UPDATES: Final = {"plan", "plan_update", "plan_removed"}
+_NOTICE_UPDATES: Final = {"current_mode_update", "session_info_update"}
 
 
 class SessionUpdates:
@@ -26,34 +26,34 @@ class SessionUpdates:
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, resumed: bool = False) -> None:
         self._calls = ToolCalls(clock)
         self._costs = SessionCosts(resumed=resumed)
-        self._event = ""
-        self._message: str | None = None
-        self._parent: str | None = None
+        self._text_event = ""
+        self._text_message_id: str | None = None
+        self._text_parent: str | None = None
         """The id of the call that started the sub-agent which writes the text."""
-        self._parts: list[str] = []
-        self._length = 0
-        self._blocks = 0
-        self._is_turn_begun = False
+        self._text_parts: list[str] = []
+        self._text_length = 0
+        self._block_count = 0
+        self._has_turn_begun = False
         self.last_message: str | None = None
         """The agent's last text in this turn."""
 
     def begin_turn(self) -> Iterator[EventLine]:
-        """Begin a turn; late updates belong to the previous one."""
+        """Begin a turn. A text that is still open belongs to the previous turn, and is completed."""
         yield from self._flush_text()
-        self._is_turn_begun, self.last_message, self._blocks = True, None, 0
+        self._has_turn_begun, self.last_message, self._block_count = True, None, 0
 
     def events_for(self, update: Json) -> Iterator[EventLine]:
         """The events for an update."""
         kind = update.get("sessionUpdate", "")
-        if kind in _CHUNKS:
-            yield from self._add_chunk(_CHUNKS[kind], update)
-        elif kind in _TOOLS:
+        if kind in _CHUNK_EVENTS:
+            yield from self._add_chunk(_CHUNK_EVENTS[kind], update)
+        elif kind in _TOOL_UPDATES:
             yield from self._after_text(list(self._calls.events_for(update)))
-        elif kind in _PLANS or kind in _NOTICES:
+        elif kind in _PLAN_UPDATES or kind in _NOTICE_UPDATES:
             metadata = {"subtype": kind, **{key: value for key, value in update.items() if key != "sessionUpdate"}}
             yield from self._after_text([("agent.system_message", {"metadata": metadata})])
         elif kind == "usage_update":
-            self._costs.record_total(update.get("cost"), replayed=not self._is_turn_begun)
+            self._costs.record_total(update.get("cost"), replayed=not self._has_turn_begun)
 
     def record_replayed(self, update: Json) -> None:
         """Record the cost of a repeated update of a loaded session; the rest is ignored."""
@@ -68,14 +68,14 @@ class SessionUpdates:
     def end_turn(self, stop_reason: str | None, usage: Json | None = None) -> Iterator[EventLine]:
         """The events for the end of a turn: they complete its texts, end its calls, and report its usage."""
         yield from self.end()
-        yield "agent.assistant_message", {"stop_reason": stop_reason, "block_count": self._blocks}
+        yield "agent.assistant_message", {"stop_reason": stop_reason, "block_count": self._block_count}
         yield from self.usage_events(usage)
         if self._costs.is_incomplete:
             self._costs.is_incomplete = False
             yield "agent.error", {"error": _COST_UNKNOWN, "phase": "usage"}
 
     def usage_events(self, usage: Json | None = None) -> Iterator[EventLine]:
-        """The event for usage that is not charged yet, with the tokens of a turn; none without usage."""
+        """The event for the cost that is not charged yet, and the tokens of a turn; none if both are zero."""
         if (fields := self._costs.charge(usage)) is not None:
             yield "agent.usage", fields
 
@@ -86,37 +86,38 @@ class SessionUpdates:
 
     def _add_chunk(self, event: str, update: Json) -> Iterator[EventLine]:
         author = (event, update.get("messageId") or None, parent_call(update))
-        if author != (self._event, self._message, self._parent):
+        if author != (self._text_event, self._text_message_id, self._text_parent):
             yield from self._flush_text()
-        self._event, self._message, self._parent = author
-        self._parts.append(text := block_text(update.get("content") or {}))
-        self._length += len(text)
-        if self._length > _MAX_TEXT_LENGTH:
+        self._text_event, self._text_message_id, self._text_parent = author
+        self._text_parts.append(text := block_text(update.get("content") or {}))
+        self._text_length += len(text)
+        if self._text_length > _MAX_TEXT_LENGTH:
             yield from self._flush_text()
 
     def _after_text(self, events: list[EventLine]) -> Iterator[EventLine]:
+        """These events, after the events that complete the open text."""
         if events:
             yield from self._flush_text()
-            self._blocks += sum(name == "agent.tool_use" for name, _ in events)
+            self._block_count += sum(name == "agent.tool_use" for name, _ in events)
         yield from events
 
     def _flush_text(self) -> Iterator[EventLine]:
         """The events for the open text, if any, which is then complete."""
-        text, event = "".join(self._parts), self._event
-        self._parts, self._length, self._event = [], 0, ""
-        self._blocks += bool(text)
-        own = event == "agent.message" and self._parent is None
-        self.last_message = text if text and own else self.last_message
+        text, event = "".join(self._text_parts), self._text_event
+        self._text_parts, self._text_length, self._text_event = [], 0, ""
+        self._block_count += bool(text)
+        is_main_message = event == "agent.message" and self._text_parent is None
+        self.last_message = text if text and is_main_message else self.last_message
         for start in range(0, len(text), _MAX_TEXT_LENGTH):
             part = text[start : start + _MAX_TEXT_LENGTH]
             yield event, {"content": part, **self._text_facts(event, part)}
 
     def _text_facts(self, event: str, part: str) -> Json:
         facts: Json = {} if event == "agent.thinking" else {"content_length": len(part)}
-        return facts if event == "agent.user_message" else facts | {"parent_tool_use_id": self._parent}
+        return facts if event == "agent.user_message" else facts | {"parent_tool_use_id": self._text_parent}
 
 
-_TOKENS: Final = {
+_TOKEN_FIELDS: Final = {
     "inputTokens": "input_tokens",
     "outputTokens": "output_tokens",
     "cachedReadTokens": "cache_read_tokens",
@@ -134,16 +135,15 @@ class SessionCosts:
 
         Some agents report no total when a session is resumed. Their first total includes a part of the first turn.
         """
-        self._uncharged = 0
+        self._uncharged_cost = 0
         self.is_incomplete = False
         """Whether the cost of a part of this turn can't be determined."""
 
     def record_total(self, cost: Json | None, *, replayed: bool = False) -> None:
-        """Record a running total. If it is below the last one, the agent has restarted from 0.
+        """Record the total cost of the session. If it is below the last one, the agent has restarted from 0.
 
-        `replayed`: the total was reported before the first turn.
-
-        A total in a currency other than USD can't be charged, and is ignored.
+        `replayed` states that the agent reported it before the first turn. A total in a currency other than USD can't
+        be charged, and is ignored.
         """
         if not cost or cost.get("currency") != "USD":
             return
@@ -151,14 +151,15 @@ class SessionCosts:
         if self._last_total is None:
             self.is_incomplete = not replayed
         elif not (self._resumed and replayed):
-            self._uncharged += total - self._last_total if total >= self._last_total else total
+            self._uncharged_cost += total - self._last_total if total >= self._last_total else total
         self._last_total = total
 
     def charge(self, usage: Json | None) -> Json | None:
         """The fields of `agent.usage` for a turn that ends with these tokens; None if there is nothing to charge."""
         tokens = {
-            field_name: int((usage or {}).get(protocol_name) or 0) for protocol_name, field_name in _TOKENS.items()
+            field_name: int((usage or {}).get(protocol_name) or 0)
+            for protocol_name, field_name in _TOKEN_FIELDS.items()
         }
-        fields = tokens | {"cost_micro_usd": self._uncharged}
-        self._uncharged = 0
+        fields = tokens | {"cost_micro_usd": self._uncharged_cost}
+        self._uncharged_cost = 0
         return fields if any(fields.values()) else None

@@ -78,8 +78,8 @@ class ToolCall:
         if self.has_ended:
             raw = self._fields.get("rawOutput")
             completed = {"tool": self.tool, "tool_input": self.input, "tool_response": text if raw is None else raw}
-            timed = {"tool_use_id": self.id, "duration_ms": self._duration_ms(now)}
-            yield "agent.tool_completed", completed | timed | facts
+            timing = {"tool_use_id": self.id, "duration_ms": self._duration_ms(now)}
+            yield "agent.tool_completed", completed | timing | facts
         yield (
             "agent.tool_result",
             {
@@ -115,8 +115,10 @@ class ToolCall:
 
 def _exit_status(fields: Json) -> int | None:
     """The exit status of a command. The protocol has no field for it, so the fields that agents use are searched."""
-    places = (fields.get("rawOutput"), (fields.get("_meta") or {}).get("terminal_exit"))
-    values = [place.get(name) for place in places if isinstance(place, dict) for name in _EXIT_STATUS_FIELDS]
+    containers = (fields.get("rawOutput"), (fields.get("_meta") or {}).get("terminal_exit"))
+    values = [
+        container.get(name) for container in containers if isinstance(container, dict) for name in _EXIT_STATUS_FIELDS
+    ]
     return next((status for status in map(exit_status, values) if status is not None), None)
 
 
@@ -144,13 +146,14 @@ class ToolCalls:
         return call, [] if call.is_announced or call.id in self._ended_ids else [call.begin()]
 
     def end_all(self) -> Iterator[EventLine]:
-        """The turn has ended: end all open calls."""
+        """End all open calls, because the turn has ended."""
         for call in list(self._open_calls.values()):
             if not call.is_announced:
                 yield call.begin()
             yield from self._end(call)
 
     def _update(self, update: Json) -> ToolCall | None:
+        """The open call with this update merged into it; None if the call has ended."""
         id = str(update["toolCallId"])
         if id in self._ended_ids:
             return None

@@ -15,7 +15,7 @@ from sandherd_drivers.wire import Wire
 
 _CANCEL_INTERVAL: Final = 30.0
 """Seconds after which a cancelled turn that continues is cancelled again, with an error event."""
-_PREVIEW: Final = 200
+_PREVIEW_LENGTH: Final = 200
 
 
 class PromptTurns:
@@ -64,7 +64,7 @@ class PromptTurns:
         self.number += 1
         self.is_running, self._client.turn, self._client.stopping = True, self.number, False
         self._wire.report_turn(self.number, "running")
-        self._client.publish([("agent.turn_started", {"prompt_preview": text[:_PREVIEW], "origin": origin})])
+        self._client.publish([("agent.turn_started", {"prompt_preview": text[:_PREVIEW_LENGTH], "origin": origin})])
 
     def _end(self, outcome: AcpOutcome, usage: Json | None, duration_ms: int) -> None:
         client = self._client

@@ -14,11 +14,11 @@ from sandherd_drivers.claude.tool_results import MAX_RESULT_LENGTH, call_result,
 EventLine = tuple[str, dict[str, Any]]
 """The type of an event, and its fields except the turn."""
 
-SUBAGENT: Final = "Task"
-SKILL: Final = "Skill"
-PARENT: Final = "parent_tool_use_id"
-_TRIGGERS: Final = {"auto": "automatic", "manual": "requested"}
-_TOOL_ALIASES: Final = {"Agent": SUBAGENT}
+SUBAGENT_TOOL: Final = "Task"
+SKILL_TOOL: Final = "Skill"
+PARENT_FIELD: Final = "parent_tool_use_id"
+_COMPACTION_TRIGGERS: Final = {"auto": "automatic", "manual": "requested"}
+_TOOL_ALIASES: Final = {"Agent": SUBAGENT_TOOL}
 _UNPUBLISHED_SUBTYPES: Final = frozenset({"thinking_tokens", "session_state_changed"})
 """System messages that are sent many times a second, or are published in another form."""
 _INIT_FIELDS: Final = (
@@ -71,7 +71,7 @@ class ClaudeEventMapper:
     """Whether the next text is the summary of a compacted context, in the form of a user's message."""
 
     def assistant_events(self, message: Any) -> Iterator[EventLine]:
-        """Events for the blocks of the model's message; or an error, if its server responded with one."""
+        """Events for the blocks of the model's message, or an error event if the model's server reported an error."""
         if message.error:
             yield "agent.error", {"error": result_text(_texts(message.content)) or message.error, "phase": "model"}
             return
@@ -89,7 +89,7 @@ class ClaudeEventMapper:
             if type(block).__name__ == "ToolResultBlock":
                 yield from self._result_events(block, message.tool_use_result, message.parent_tool_use_id)
         text = message.content if isinstance(message.content, str) else result_text(_texts(blocks))
-        # A sub-agent's prompt was published with its call; the program's own notices also have this form.
+        # A sub-agent's prompt was published with its call. A message with an origin is a notice of the program.
         if text and message.origin is None and message.parent_tool_use_id is None:
             yield self._text_event(text)
 
@@ -126,7 +126,7 @@ class ClaudeEventMapper:
         if model_response is not None:
             reason = model_response.stop_reason or stop_reason
             fields = {"model": model_response.model, "stop_reason": reason, "block_count": model_response.blocks}
-            yield "agent.assistant_message", {**fields, PARENT: model_response.parent}
+            yield "agent.assistant_message", {**fields, PARENT_FIELD: model_response.parent}
 
     def _track_response(self, message: Any) -> Iterator[EventLine]:
         if self._model_response is None or self._model_response.id != message.message_id:
@@ -137,10 +137,10 @@ class ClaudeEventMapper:
     def _block_events(self, block: Any, parent: str | None) -> Iterator[EventLine]:
         kind = type(block).__name__
         if kind == "TextBlock":
-            yield "agent.message", {"content": block.text, "content_length": len(block.text), PARENT: parent}
+            yield "agent.message", {"content": block.text, "content_length": len(block.text), PARENT_FIELD: parent}
         elif kind == "ThinkingBlock":
             thinking_type = "thinking" if parent is None else "subagent"
-            yield "agent.thinking", {"content": block.thinking, "thinking_type": thinking_type, PARENT: parent}
+            yield "agent.thinking", {"content": block.thinking, "thinking_type": thinking_type, PARENT_FIELD: parent}
         elif kind in {"ToolUseBlock", "ServerToolUseBlock"}:
             yield self._call_event(block, parent)
         elif kind in {"ToolResultBlock", "ServerToolResultBlock"}:
@@ -152,19 +152,19 @@ class ClaudeEventMapper:
         self._open_calls[block.id] = OpenCall(tool, arguments, self.now(), parent)
         if self._model_response is not None:
             self._model_response.stop_reason = "tool_use"
-        if tool == SUBAGENT:
+        if tool == SUBAGENT_TOOL:
             return "agent.subagent_invoked", {
                 "tool_use_id": block.id,
                 "subagent_type": str(arguments.get("subagent_type") or "general-purpose"),
                 "subagent_description": arguments.get("description"),
                 "subagent_prompt": arguments.get("prompt"),
-                PARENT: parent,
+                PARENT_FIELD: parent,
             }
-        if tool == SKILL:
+        if tool == SKILL_TOOL:
             return "agent.skill_invoked", {"tool_use_id": block.id, "skill_name": _skill_name(arguments)}
         subtype = None if parent is None else "subagent"
         fields = {"tool": tool, "tool_use_id": block.id, "input": arguments, "event_subtype": subtype}
-        return "agent.tool_use", {**fields, PARENT: parent}
+        return "agent.tool_use", {**fields, PARENT_FIELD: parent}
 
     def _result_events(self, block: Any, response: Any, parent: str | None) -> Iterator[EventLine]:
         """Events for a tool result; none for a sub-agent started in the background, which is still running."""
@@ -186,16 +186,16 @@ class ClaudeEventMapper:
                 "result_full_length": len(text),
                 "is_error": is_error,
                 **result.fields(),
-                PARENT: parent if call is None else call.parent,
+                PARENT_FIELD: parent if call is None else call.parent,
             },
         )
 
     def _completed_event(self, tool_use_id: str, call: OpenCall, response: Any, result: CallResult) -> EventLine:
         duration_ms = (self.now() - call.started_at) * 1000
-        if call.tool == SUBAGENT:
+        if call.tool == SUBAGENT_TOOL:
             usage = response.get("usage") if isinstance(response, dict) else None
             return _subagent_completed(tool_use_id, call, response, usage, duration_ms)
-        if call.tool == SKILL:
+        if call.tool == SKILL_TOOL:
             return "agent.skill_completed", {"tool_use_id": tool_use_id, "skill_name": _skill_name(call.input)}
         return "agent.tool_completed", {
             "tool": call.tool,
@@ -204,13 +204,13 @@ class ClaudeEventMapper:
             "tool_response": response,
             "duration_ms": duration_ms,
             **result.fields(),
-            PARENT: call.parent,
+            PARENT_FIELD: call.parent,
         }
 
     def _background_end_events(self, message: Any) -> Iterator[EventLine]:
         """Events for the end of a sub-agent in the background; none for a repeated notice."""
         call = self._open_calls.get(message.tool_use_id or "")
-        if call is not None and call.tool == SUBAGENT:
+        if call is not None and call.tool == SUBAGENT_TOOL:
             del self._open_calls[message.tool_use_id]
             duration_ms = (self.now() - call.started_at) * 1000
             yield _subagent_completed(message.tool_use_id, call, message.summary, message.usage, duration_ms)
@@ -230,7 +230,7 @@ def _subagent_completed(tool_use_id: str, call: OpenCall, result: Any, usage: An
 def _compaction(metadata: Any) -> EventLine:
     fields: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
     before, after = (count(fields.get(name)) for name in ("pre_tokens", "post_tokens"))
-    trigger = _TRIGGERS.get(str(fields.get("trigger")))
+    trigger = _COMPACTION_TRIGGERS.get(str(fields.get("trigger")))
     return "agent.context_compacted", {"trigger": trigger, "tokens_before": before, "tokens_after": after}
 
 

@@ -15,10 +15,10 @@ _TERMINAL_TOOLS: Final = ("AskUserQuestion",)
 """Tools that need a user at a terminal."""
 _SUBAGENT_TOOLS: Final = ("Task", "Agent", "Workflow")
 _SKILL_TOOLS: Final = ("Skill",)
-_HOOKS_ENABLED: Final = '{"disableAllHooks": false}'
+_SETTINGS_WITH_HOOKS: Final = '{"disableAllHooks": false}'
 """Settings with precedence over those of the work tree, which must not disable approval hooks."""
-_RETRIES: Final = "6"
-"""How often the program retries, for about half a minute. With its default, a wrong key fails after three minutes."""
+_MAX_RETRIES: Final = "6"
+"""How often the program retries a request: for half a minute. By default, a wrong key fails after three minutes."""
 
 
 def permission_mode(harness: Mapping[str, Any]) -> str:
@@ -38,7 +38,7 @@ def environment(agent_environment: Mapping[str, str], config: Path) -> dict[str,
         "CLAUDE_CODE_TMPDIR": str(config / "tmp"),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
-        "CLAUDE_CODE_MAX_RETRIES": agent_environment.get("CLAUDE_CODE_MAX_RETRIES", _RETRIES),
+        "CLAUDE_CODE_MAX_RETRIES": agent_environment.get("CLAUDE_CODE_MAX_RETRIES", _MAX_RETRIES),
         "DISABLE_AUTOUPDATER": "1",
         # The program lets root bypass all permissions only if this variable is set.
         "IS_SANDBOX": "1",
@@ -101,6 +101,7 @@ def options(begin: Begin, session: str, agent_environment: Mapping[str, str], co
     """All options except callbacks."""
     state = Path(begin.state_dir)
     prompt_options = prompt_files(begin.harness, state)
+    # The program then repeats each message that the agent has taken, so that the driver can report that.
     prompt_options["extra_args"] = {"replay-user-messages": None, **prompt_options.get("extra_args", {})}
     return {
         "cwd": begin.work_dir,
@@ -108,7 +109,7 @@ def options(begin: Begin, session: str, agent_environment: Mapping[str, str], co
         "permission_mode": permission_mode(begin.harness),
         "mcp_servers": mcp_servers(begin.harness, state),
         "setting_sources": ["user", "project"],
-        "settings": _HOOKS_ENABLED,
+        "settings": _SETTINGS_WITH_HOOKS,
         "max_buffer_size": _MAX_MESSAGE_BYTES,
         "forward_subagent_text": True,
         "env": environment(agent_environment, state / "claude"),

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from sandherd_drivers.wire import ErrorType
 
-_KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+_CREDENTIAL_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 """The variables with a credential that the agent uses."""
-_LOGIN: Final = "/login"
-"""A text of the agent without a usable credential contains this. It has sent no request, so there is no status."""
-_TRANSIENT_STATUSES: Final = frozenset({408, 409, 429})
-_STOP_REASONS: Final = {
+_LOGIN_COMMAND: Final = "/login"
+"""Part of the result of an agent without a usable credential. It has sent no request, so there is no HTTP status."""
+_TRANSIENT_HTTP_STATUSES: Final = frozenset({408, 409, 429})
+_LIMIT_STOP_REASONS: Final = {
     "error_max_turns": "max_turns",
     "error_max_budget_usd": "max_budget",
 }
@@ -30,17 +30,17 @@ class ClaudeOutcome:
 
 
 def outcome_of_result(result: Any, environ: Mapping[str, str] = os.environ) -> ClaudeOutcome:
-    """The outcome for a `ResultMessage`. An error of the model's server may be marked as success there.
+    """The outcome for a `ResultMessage`. Its subtype may be `success` in spite of an error of the model's server.
 
-    `environ` is the agent's environment, to name the key that is missing.
+    `environ` is the agent's environment, in which the variables with credentials are searched for.
     """
     reason = str(result.terminal_reason or "")
     if reason.startswith("aborted"):
         return ClaudeOutcome(None, "", "interrupted", result.result, interrupted=True)
     if not result.is_error and result.subtype == "success":
         return ClaudeOutcome(None, "", result.stop_reason or "end_turn", result.result)
-    stop_reason, text = _STOP_REASONS.get(result.subtype) or reason or result.subtype, _error_text(result)
-    if reason == "api_error" and result.api_error_status is None and _LOGIN in text:
+    stop_reason, text = _LIMIT_STOP_REASONS.get(result.subtype) or reason or result.subtype, _error_text(result)
+    if reason == "api_error" and result.api_error_status is None and _LOGIN_COMMAND in text:
         return ClaudeOutcome("model_refused", _login_text(text, environ), stop_reason, result.result)
     error_type = _server_error_type(result.api_error_status) if reason == "api_error" else "exit_status"
     return ClaudeOutcome(error_type, text, stop_reason, result.result)
@@ -48,9 +48,9 @@ def outcome_of_result(result: Any, environ: Mapping[str, str] = os.environ) -> C
 
 def _login_text(text: str, environ: Mapping[str, str]) -> str:
     """What to do about a missing or unusable credential: an agent in a sandbox can't log in."""
-    known = [name for name in _KEYS if environ.get(name)]
-    if known:
-        return f"{text}: the agent does not accept {known[0]}"
+    set_variables = [name for name in _CREDENTIAL_VARIABLES if environ.get(name)]
+    if set_variables:
+        return f"{text}: the agent does not accept {set_variables[0]}"
     return f"the model's key is missing: ANTHROPIC_API_KEY is not set; add --secret-env ANTHROPIC_API_KEY ({text})"
 
 
@@ -62,7 +62,7 @@ def exit_signal(error: Exception | None) -> int | None:
 
 def _server_error_type(status: int | None) -> ErrorType:
     """`model_unavailable` if the error is transient: the server was unavailable, overloaded, or failed."""
-    is_transient = status is None or status in _TRANSIENT_STATUSES or status >= 500
+    is_transient = status is None or status in _TRANSIENT_HTTP_STATUSES or status >= 500
     return "model_unavailable" if is_transient else "model_refused"
 
 

@@ -10,8 +10,8 @@ from sandherd_drivers.claude.options import HOOK_TIMEOUT, permission_mode
 from sandherd_drivers.commands import Begin
 from sandherd_drivers.wire import Wire
 
-_NOT_ALLOWED: Final = "this tool is not in the list of allowed tools"
-_PLAN_ONLY: Final = "only a plan is requested: present it, and change nothing"
+_NOT_ALLOWED_REASON: Final = "this tool is not in the list of allowed tools"
+_PLAN_ONLY_REASON: Final = "only a plan is requested: present it, and change nothing"
 _EXIT_PLAN_TOOL: Final = "ExitPlanMode"
 
 
@@ -23,7 +23,7 @@ class ToolPermissions:
         self._needs_approval = needs_approval(begin.harness)
         self._mode = permission_mode(begin.harness)
         self._has_allow_list = bool(begin.harness.get("allowed_tools"))
-        self._granted: set[str] = set()
+        self._granted_calls: set[str] = set()
         self.denials: dict[str, str] = {}
         """The outcomes of calls that were denied, by their ids. `ClaudeEventMapper` publishes and removes them."""
 
@@ -46,26 +46,26 @@ class ToolPermissions:
         if not decision.granted:
             self.denials[call] = decision.outcome
             return _hook_output("deny", decision.reason or "it was denied")
-        self._granted.add(call)
-        # In plan mode, approval of a tool does not allow carrying out the plan: `_permit_tool` follows.
+        self._granted_calls.add(call)
+        # In plan mode, approval of a tool does not allow carrying out the plan: the program calls `_permit_tool`, too.
         return {} if self._mode == "plan" else _hook_output("allow", decision.reason or "it was granted")
 
     async def _permit_tool(self, tool: str, arguments: dict[str, Any], context: Any) -> Any:
         """Called when the program would prompt the user at its terminal."""
         if self._mode == "plan":
             return self._permit_in_plan(tool, arguments, context.tool_use_id)
-        if self._needs_approval and context.tool_use_id not in self._granted:
+        if self._needs_approval and context.tool_use_id not in self._granted_calls:
             decision = await self._wire.request_approval(tool_name(tool), dict(arguments), context.decision_reason)
             if not decision.granted:
                 return self._deny(context.tool_use_id, decision.reason or "it was denied", decision.outcome)
         elif self._has_allow_list and not self._needs_approval:
-            return self._deny(context.tool_use_id, _NOT_ALLOWED)
+            return self._deny(context.tool_use_id, _NOT_ALLOWED_REASON)
         return PermissionResultAllow(updated_input=arguments)
 
     def _permit_in_plan(self, tool: str, arguments: dict[str, Any], tool_use_id: str) -> Any:
         """In plan mode no tool may run until the plan is approved."""
-        if tool != _EXIT_PLAN_TOOL or tool_use_id not in self._granted:
-            return self._deny(tool_use_id, _PLAN_ONLY)
+        if tool != _EXIT_PLAN_TOOL or tool_use_id not in self._granted_calls:
+            return self._deny(tool_use_id, _PLAN_ONLY_REASON)
         self._mode = "default"
         return PermissionResultAllow(updated_input=arguments)
 

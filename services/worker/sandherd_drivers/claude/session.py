@@ -32,18 +32,18 @@ from sandherd_drivers.commands import EXPIRED, Begin, Message
 from sandherd_drivers.wire import Wire
 
 _SENDER_PREFIXES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
-"""Marks the sender: the agent receives all messages as its user's."""
+"""The mark for the sender, by type of message, because the agent gets every message as one of its user."""
 _CONFIG_DIR: Final = "claude"
 _TURN_STOP_SECONDS: Final = 4.0
 """How long a turn may take to stop before the program is ended, in seconds."""
 _PROGRAM_EXIT_SECONDS: Final = 20.0
 """How long the program may take to end, in seconds; otherwise the worker kills it."""
 _PARSE_ERROR: Final = "MessageParseError"
-"""The error after which reading can continue; the SDK does not export its class."""
+"""The class of the error after which reading can continue; the SDK does not export it."""
 
 
 class ClaudeSession:
-    """Started by `open`; ended when `ended` is set, or by `close`."""
+    """One session, from `open` to `close`. `ended` is set if it can't start, or if the program ends by itself."""
 
     def __init__(self, wire: Wire) -> None:
         self.ended = asyncio.Event()
@@ -75,7 +75,7 @@ class ClaudeSession:
         await self._send(None, begin.task, begin.origin)
 
     async def deliver(self, message: Message) -> None:
-        """Pass a message to the agent, in the running turn or as a new turn; once, even if it is delivered again."""
+        """Pass a message to the agent, in the running turn or as a new turn. A redelivered message is not repeated."""
         if self._tracker is None or self.ended.is_set():
             self._wire.report_refused(message.message, "the agent has ended")
             return
@@ -144,7 +144,7 @@ class ClaudeSession:
             session = session if begin.resume.fork else begin.resume.session_id
         permissions = ToolPermissions(self._wire, begin)
         sdk_options = options(begin, session, os.environ, cost_before) | permissions.options()
-        # A tool that is allowed as a whole needs no approval: this is intended.
+        # The SDK warns that tools which are allowed as a whole need no approval. This is intended.
         warnings.simplefilter("ignore", CanUseToolShadowedWarning)
         client = ClaudeSDKClient(ClaudeAgentOptions(**sdk_options, stderr=_write_stderr))
         await client.connect()
@@ -154,7 +154,7 @@ class ClaudeSession:
         assert self._tracker is not None
         uuid = str(uuid4())
         self._tracker.register(uuid, message, content, origin)
-        with suppress(ClaudeSDKError):  # it has ended; the reader reports that, and refuses the message
+        with suppress(ClaudeSDKError):  # the program has ended; the reader reports that, and refuses the message
             await self._client.query(_prompt(uuid, content))
         return uuid
 

@@ -8,12 +8,12 @@ from sandherd_drivers.call_results import CallResult
 
 MAX_RESULT_LENGTH: Final = 5000
 """Maximum characters of `result` in `agent.tool_result`. `agent.tool_completed` has the whole response of the tool."""
-_SHELL: Final = "Bash"
-_EXIT_STATUS: Final = re.compile(r"Exit code ([0-9]{1,10})(?:\n|\Z)")
+_SHELL_TOOL: Final = "Bash"
+_EXIT_STATUS_LINE: Final = re.compile(r"Exit code ([0-9]{1,10})(?:\n|\Z)")
 """The first line of a failed command's result. The program reports the exit status nowhere else."""
-_TIMED_OUT: Final = re.compile(r"(?:Exit code [0-9]{1,10}\n)?Command timed out after ")
+_TIMEOUT_LINE: Final = re.compile(r"(?:Exit code [0-9]{1,10}\n)?Command timed out after ")
 """How the result begins if the command was ended because it took too long."""
-_INTERRUPTED: Final = "User rejected tool use"
+_INTERRUPTED_RESPONSE: Final = "User rejected tool use"
 """The response of a call that was interrupted. No user can reject a call here: the program has no terminal."""
 
 
@@ -25,15 +25,15 @@ def call_result(tool: str | None, text: str, response: Any, *, is_error: bool) -
     fields = response if isinstance(response, dict) else {}
     if fields.get("timedOutAfterMs") is not None:
         return CallResult("timed_out")
-    if fields.get("interrupted") is True or response == _INTERRUPTED:
+    if fields.get("interrupted") is True or response == _INTERRUPTED_RESPONSE:
         return CallResult("cancelled")
     if not is_error:
-        return CallResult("ok", 0 if tool == _SHELL and _has_succeeded(fields) else None)
-    if tool != _SHELL:
+        return CallResult("ok", 0 if tool == _SHELL_TOOL and _has_succeeded(fields) else None)
+    if tool != _SHELL_TOOL:
         return CallResult("failed")
-    if _TIMED_OUT.match(text):
+    if _TIMEOUT_LINE.match(text):
         return CallResult("timed_out")
-    status = _EXIT_STATUS.match(text)
+    status = _EXIT_STATUS_LINE.match(text)
     return CallResult("failed", int(status[1]) if status else None)
 
 

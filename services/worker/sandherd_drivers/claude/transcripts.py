@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
-_TAIL_BYTES: Final = 1024 * 1024
+_SEARCHED_TAIL_BYTES: Final = 1024 * 1024
 _POLL_SECONDS: Final = 0.02
 WRITE_SECONDS: Final = 2.0
 """How long the program may take to write the agent's output to the transcript, in seconds."""
-_MAX_NAME_LENGTH: Final = 200
+_MAX_PROJECT_NAME_LENGTH: Final = 200
 
 
 class NoSessionError(Exception):
@@ -22,7 +22,7 @@ class NoSessionError(Exception):
 
 def project_name(work_dir: str) -> str:
     """The name of the directory for the sessions of a work tree."""
-    return re.sub(r"[^A-Za-z0-9]", "-", work_dir)[:_MAX_NAME_LENGTH]
+    return re.sub(r"[^A-Za-z0-9]", "-", work_dir)[:_MAX_PROJECT_NAME_LENGTH]
 
 
 def restore(transcript: str, session: str, config: Path, work_dir: str) -> Path:
@@ -81,7 +81,7 @@ async def wait_until_written(transcript: Path, entry: str | None, timeout: float
 def _read_tail(transcript: Path) -> bytes:
     try:
         with transcript.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            file.seek(max(0, file.seek(0, 2) - _SEARCHED_TAIL_BYTES))
             return file.read()
     except OSError:
         return b""

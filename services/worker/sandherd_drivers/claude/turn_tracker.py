@@ -15,14 +15,14 @@ from sandherd_drivers.claude.waiting_messages import NOTICE, WaitingMessage
 from sandherd_drivers.commands import origin_of_turn
 from sandherd_drivers.wire import Wire
 
-_PREVIEW: Final = 500
+_PREVIEW_LENGTH: Final = 500
 _UNTAKEN_SECONDS: Final = 2.0
 """How long a message may remain without a receipt while the agent is idle, in seconds, before it is refused.
 
 The agent begins a turn with it at once, or never; message-relay repeats it after five seconds without a receipt.
 """
-_IGNORED: Final = "the agent ignored it"
-_REJECTED_BY_HOOK: Final = "a hook rejected it"
+_IGNORED_REASON: Final = "the agent ignored it"
+_REJECTED_REASON: Final = "a hook rejected it"
 
 
 class TurnTracker:
@@ -48,9 +48,7 @@ class TurnTracker:
         self._taken_messages: set[str] = set()
         """The messages that the agent has taken."""
         self._is_prompt_rejected = False
-        """Whether a hook has withheld the message that began the turn from the model; the turn's result names it
-        anyway.
-        """
+        """Whether a hook has withheld the turn's message from the model. The turn's result names it nevertheless."""
         self._outcome: ClaudeOutcome | None = None
         self._is_result_reported = False
         self._untaken_timer: asyncio.Task[None] | None = None
@@ -82,7 +80,7 @@ class TurnTracker:
         """
         if message in self._taken_messages:
             self._wire.report_taken(message)
-        return message not in self._taken_messages and all(message != one.message for one in self._waiting.values())
+        return message not in self._taken_messages | {waiting.message for waiting in self._waiting.values()}
 
     def refuse_waiting(self, reason: str) -> None:
         """Refuse all messages that the agent has not taken."""
@@ -169,8 +167,8 @@ class TurnTracker:
         self._mark_busy()
         self._wire.report_turn(self.turn, "running")
         waiting = list(self._waiting.values())
-        preview = waiting[0].content[:_PREVIEW] if waiting else None
-        origin = origin_of_turn(one.origin for one in waiting) if waiting else NOTICE
+        preview = waiting[0].content[:_PREVIEW_LENGTH] if waiting else None
+        origin = origin_of_turn(message.origin for message in waiting) if waiting else NOTICE
         self.publish([("agent.turn_started", {"prompt_preview": preview, "origin": origin})])
         if self._stop_turn is not None:
             self._stop_task = asyncio.create_task(self._stop_turn())
@@ -187,9 +185,9 @@ class TurnTracker:
     def _refuse_rejected(self, uuid: str) -> None:
         """Refuse this message, unless the agent has taken it; if it is the task, the task ends as failed."""
         is_task = self._waiting.get(uuid, WaitingMessage("")).message is None
-        self.refuse(uuid, _REJECTED_BY_HOOK)
+        self.refuse(uuid, _REJECTED_REASON)
         if is_task:
-            self.report_result("exit_status", _REJECTED_BY_HOOK, "passed_over")
+            self.report_result("exit_status", _REJECTED_REASON, "passed_over")
 
     def _end_turn(self, result: Any) -> None:
         """Report the end of a turn; another one may follow at once."""
@@ -223,6 +221,7 @@ class TurnTracker:
         self._allow_turns()
         await self.report_transcript()
         outcome = self._outcome
+        # While the driver ends, `ClaudeSession.close` reports a failed turn as stopped.
         if outcome is not None and not outcome.interrupted and not (self.ending and outcome.error_type):
             self.report_result(outcome.error_type, outcome.error, outcome.stop_reason, outcome.final_output)
         self._wire.report_turn(self.turn, "idle")
@@ -236,10 +235,10 @@ class TurnTracker:
     async def _refuse_untaken(self) -> None:
         await asyncio.sleep(_UNTAKEN_SECONDS)
         self._untaken_timer = None
-        is_task = any(one.message is None for one in self._waiting.values())
-        self.refuse_waiting(_IGNORED)
+        is_task = any(waiting.message is None for waiting in self._waiting.values())
+        self.refuse_waiting(_IGNORED_REASON)
         if is_task:
-            self.report_result("exit_status", _IGNORED, "passed_over")
+            self.report_result("exit_status", _IGNORED_REASON, "passed_over")
         await self._handle_idle()
 
 

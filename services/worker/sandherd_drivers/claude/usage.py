@@ -19,7 +19,7 @@ _API_FIELDS: Final = {
     "cache_read_tokens": "cache_read_input_tokens",
     "cache_write_tokens": "cache_creation_input_tokens",
 }
-_COST: Final = "cost_micro_usd"
+_COST_FIELD: Final = "cost_micro_usd"
 
 
 def micro_usd(dollars: Any) -> int:
@@ -57,14 +57,17 @@ class SessionUsage:
         return list(charges.values())
 
     def charge(self, dollars: float | None, models: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        """The difference to the last totals, for each model. If a total is below the last one, it restarted from 0."""
+        """The difference to the last totals, for each model. If a total is below the last one, it restarted from 0.
+
+        The part of the session's cost that belongs to no model is added to the first charge.
+        """
         self._responses.clear()
         charges = [charge for model, usage in (models or {}).items() if (charge := self._charge(model, _counts(usage)))]
-        remainder = self._total_difference(dollars) - sum(charge[_COST] for charge in charges)
+        remainder = self._total_difference(dollars) - sum(charge[_COST_FIELD] for charge in charges)
         if charges:
-            charges[0][_COST] = max(0, charges[0][_COST] + remainder)
+            charges[0][_COST_FIELD] = max(0, charges[0][_COST_FIELD] + remainder)
         elif remainder > 0:
-            charges.append({"model": None, _COST: remainder})
+            charges.append({"model": None, _COST_FIELD: remainder})
         return charges
 
     def _charge(self, model: str, current: dict[str, int]) -> dict[str, Any]:
@@ -84,4 +87,4 @@ class SessionUsage:
 
 def _counts(usage: Mapping[str, Any]) -> dict[str, int]:
     counts = {field_name: int(usage.get(sdk_name) or 0) for field_name, sdk_name in _SDK_FIELDS.items()}
-    return {**counts, _COST: micro_usd(usage.get("costUSD"))}
+    return {**counts, _COST_FIELD: micro_usd(usage.get("costUSD"))}

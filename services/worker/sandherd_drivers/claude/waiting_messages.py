@@ -7,7 +7,7 @@ NOTICE: Final = "notice"
 
 
 class WaitingMessage(NamedTuple):
-    """A waiting message. For the task, `message`, which is the id, is None."""
+    """A waiting message. `message` is its id; None for the task."""
 
     message: str | None = None
     content: str = ""

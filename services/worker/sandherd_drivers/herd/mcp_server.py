@@ -13,6 +13,7 @@ _INVALID_PARAMS: Final = -32602
 Json = dict[str, Any]
 Cancel = Callable[[], None]
 Call = Callable[[str, Mapping[str, Any], Callable[[Cancel], None]], tuple[str, bool]]
+"""Calls a tool with its arguments and passes a `Cancel` on; returns the text for the agent, and whether it failed."""
 
 
 class McpStdioServer:
@@ -40,7 +41,7 @@ class McpStdioServer:
 
     def _call_tool(self, request_id: Any, params: Json) -> None:
         tool, arguments = params.get("name"), params.get("arguments") or {}
-        if tool not in {each["name"] for each in TOOLS} or not isinstance(arguments, dict):
+        if tool not in {known["name"] for known in TOOLS} or not isinstance(arguments, dict):
             self._reply(request_id, error={"code": _INVALID_PARAMS, "message": "there is no such tool"})
             return
         text, failed = self._call(str(tool), arguments, lambda cancel: self._register_cancel(request_id, cancel))

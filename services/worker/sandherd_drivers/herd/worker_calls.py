@@ -32,7 +32,7 @@ def call(tool: str, arguments: Mapping[str, Any], register_cancel: Callable[[Cal
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    """Connect by a short path through the socket's folder: the kernel limits it to 107 characters."""
+    """Connect by a short path through the socket's folder, because the kernel limits the path to 107 characters."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         connection.connect(f"/proc/self/fd/{folder}/{path.name}")

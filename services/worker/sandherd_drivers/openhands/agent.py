@@ -23,10 +23,10 @@ _SAVE_INTERVAL: Final = 0.5
 _SAVE_INTERVAL_FACTOR: Final = 20
 """The interval is also at least this many times the duration of the last write."""
 _TASK_SENDER: Final = "task"
-_PREVIEW: Final = 500
-_RESULT_KINDS: Final = frozenset({"ObservationEvent", "UserRejectObservation", "AgentErrorEvent"})
+_PREVIEW_LENGTH: Final = 500
+_RESULT_EVENT_KINDS: Final = frozenset({"ObservationEvent", "UserRejectObservation", "AgentErrorEvent"})
 _SENDER_PREFIXES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
-"""Marks the sender: the agent receives all messages as its user's."""
+"""The mark for the sender, by type of message, because the agent gets every message as one of its user."""
 
 
 class OpenHandsAgent:
@@ -38,8 +38,8 @@ class OpenHandsAgent:
         self._run_task: asyncio.Task[None] | None = None
         self._threads = Threads()
         asyncio.get_running_loop().set_default_executor(self._threads)
-        self._held: deque[Message] = deque()
-        self._delivering = False
+        self._held_messages: deque[Message] = deque()
+        self._is_delivering = False
         self._taken_messages: set[str] = set()
         self._transcript = Path()
         self._loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class OpenHandsAgent:
         self.meter = UsageMeter(conversation.totals)
         self._transcript = Path(begin.state_dir) / f"{conversation.session_id}.jsonl"
         conversation.send(begin.task, _TASK_SENDER)
-        self.preview, self.origin = begin.task[:_PREVIEW], begin.origin
+        self.preview, self.origin = begin.task[:_PREVIEW_LENGTH], begin.origin
         return conversation
 
     def attach(self, conversation: OpenHandsConversation) -> None:
@@ -92,18 +92,20 @@ class OpenHandsAgent:
         if message.message in self._taken_messages:
             self._wire.report_taken(message.message)
         elif not self.has_received(message):
-            self._held.append(message)
+            self._held_messages.append(message)
             if not self._is_running:
                 self._deliver_waiting()
 
     def has_received(self, message: Message) -> bool:
         """Whether this message was passed to the agent, or is held for it."""
-        return message.message in self._taken_messages or any(held.message == message.message for held in self._held)
+        return message.message in self._taken_messages or any(
+            held.message == message.message for held in self._held_messages
+        )
 
     def refuse_waiting(self, reason: str) -> None:
         """Refuse the messages that are held."""
-        while self._held:
-            self._wire.report_refused(self._held.popleft().message, reason)
+        while self._held_messages:
+            self._wire.report_refused(self._held_messages.popleft().message, reason)
 
     @property
     def _is_running(self) -> bool:
@@ -112,12 +114,17 @@ class OpenHandsAgent:
     def _deliver_waiting(self) -> None:
         # A model's protocol allows no message between a call and its result. Passing a message on also causes an event,
         # which calls this method: the next message must wait until this one has its receipt.
-        while self._conversation is not None and self._held and not self._delivering and not self.mapper.is_busy:
-            self._delivering = True
+        while (
+            self._conversation is not None
+            and self._held_messages
+            and not self._is_delivering
+            and not self.mapper.is_busy
+        ):
+            self._is_delivering = True
             try:
-                self._send(self._conversation, self._held.popleft())
+                self._send(self._conversation, self._held_messages.popleft())
             finally:
-                self._delivering = False
+                self._is_delivering = False
 
     def _send(self, conversation: OpenHandsConversation, message: Message) -> None:
         if message.is_expired(time.time()):
@@ -133,7 +140,7 @@ class OpenHandsAgent:
         self._wire.report_taken(message.message)
         if self.interrupted or not self._is_running:
             earlier = [self.origin] if self.run_requested.is_set() else []
-            self.preview, self.origin = message.content[:_PREVIEW], origin_of_turn([*earlier, message.origin])
+            self.preview, self.origin = message.content[:_PREVIEW_LENGTH], origin_of_turn([*earlier, message.origin])
             self.run_requested.set()
 
     # --- running
@@ -168,7 +175,7 @@ class OpenHandsAgent:
     async def _wait_for_tools(self) -> None:
         """Wait until the tools have stopped: a cancelled run does not stop them.
 
-        The request is repeated: a command that was typed only after the first one would miss it.
+        The request is repeated, because a command that was typed only after the first request would miss it.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_TOOL_GRACE):
@@ -213,9 +220,9 @@ class OpenHandsAgent:
             self._save_timer = self._loop.call_at(max(self._loop.time(), self._next_save_at), self._save_transcript)
 
     def _save_transcript(self) -> None:
-        """Write the transcript within a turn: it is what is left if the driver is killed."""
+        """Write the transcript within a turn, so that it exists if the driver is killed."""
         began, self._save_timer = self._loop.time(), None
-        with suppress(OSError, ValueError):  # a file that the SDK is writing: retried next time
+        with suppress(OSError, ValueError):  # the SDK is writing a file; the next save includes it
             self.conversation.save(self._transcript)
         now = self._loop.time()
         self._next_save_at = now + max(_SAVE_INTERVAL, _SAVE_INTERVAL_FACTOR * (now - began))
@@ -230,7 +237,7 @@ class OpenHandsAgent:
             sys.stdout.flush()
         if self._conversation is not None:
             self._loop.call_soon_threadsafe(self._schedule_save)
-        # A message that was passed on during a model call is placed after its response, so it was not answered. This
-        # runs within the SDK's step, so the model gets the message with its next call.
-        if event["kind"] in _RESULT_KINDS or (event["kind"] == "MessageEvent" and event.get("source") == "agent"):
+        # The SDK would place a message that is passed on during a model call after that call's response, which ignores
+        # it. This runs between two calls, within the SDK's step, so the model gets the message with its next call.
+        if event["kind"] in _RESULT_EVENT_KINDS or (event["kind"] == "MessageEvent" and event.get("source") == "agent"):
             self._deliver_waiting()

@@ -30,10 +30,10 @@ _ENVIRONMENT: Final = {
 _HARMLESS_TOOLS: Final = frozenset({"finish", "think"})
 """Tools without effect: the SDK needs no confirmation for them either, if they are called alone."""
 
-_SLOW_TOOL: Final = "ask_human"
+_QUESTION_TOOL: Final = "ask_human"
 _TOOL_TIMEOUT: Final = 8 * 86_400.0
-"""In seconds. The SDK gives up on a server's tool after five minutes; a user may take longer, and the worker applies
-the time limit.
+"""The timeout of `ask_human`, in seconds. The SDK's default of five minutes is too short for a user's answer, and the
+worker applies the actual limit.
 """
 _MAX_SOCKET_DIR_LENGTH: Final = 50
 """The name of the terminal's socket in it has 56 characters, and the kernel limits the path to 107 characters."""
@@ -102,7 +102,7 @@ class OpenHandsConversation:
         """Pass the agent a message. The first call takes longer, since it creates the tools."""
         self._sdk.send_message(text, sender=sender)
         for tool in self._sdk.agent.tools_map.values():
-            if tool.name.endswith(_SLOW_TOOL):
+            if tool.name.endswith(_QUESTION_TOOL):
                 tool.executor.timeout = _TOOL_TIMEOUT
 
     async def run(self) -> None:
@@ -207,7 +207,7 @@ def _agent(harness: Mapping[str, Any]) -> Any:
 
 
 def _set_model_variables(harness: Mapping[str, Any]) -> None:
-    """The harness's settings override the variables that the SDK reads."""
+    """Set the variables that the SDK reads to the harness's settings. Raises `ValueError` if no model is set."""
     for name in ("model", "base_url"):
         if harness.get(name):
             os.environ[f"LLM_{name.upper()}"] = harness[name]
@@ -228,7 +228,7 @@ def _arguments(action: Any) -> dict[str, Any]:
 
 @contextmanager
 def _temporary_environment(**variables: str) -> Iterator[None]:
-    """Set variables that the SDK reads while it is loaded: for few logs, and for files outside the work tree.
+    """Set variables that the SDK reads while it is loaded, so that it logs little, and nothing in the work tree.
 
     Processes that the agent starts later get the original values.
     """

@@ -16,12 +16,12 @@ from sandherd_drivers.wire import Begin, ErrorType, Interrupt, Message, Wire
 
 _TRANSIENT_KINDS: Final = frozenset({"rate_limit", "transient"})
 """The SDK's classes of transient errors."""
-_KEY: Final = "LLM_API_KEY"
-_AUTHENTICATION: Final = "LLMAuthenticationError"
-_PERMANENT_ERRORS: Final = frozenset({_AUTHENTICATION, "LLMBadRequestError", "NotFoundError"})
+_KEY_VARIABLE: Final = "LLM_API_KEY"
+_AUTHENTICATION_ERROR: Final = "LLMAuthenticationError"
+_PERMANENT_ERRORS: Final = frozenset({_AUTHENTICATION_ERROR, "LLMBadRequestError", "NotFoundError"})
 """The SDK's names for permanent errors of the model's server."""
 _STOP_REASONS: Final = {"MaxIterationsReached": "max_iterations"}
-_STUCK: Final = "the agent repeats itself without progress"
+_STUCK_ERROR: Final = "the agent repeats itself without progress"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def outcome_of_status(status: str, error_event: Document | None, *, stopped: boo
     if status == "finished":
         return OpenHandsOutcome("finished")
     if status == "stuck":
-        return OpenHandsOutcome("stuck", "exit_status", _STUCK)
+        return OpenHandsOutcome("stuck", "exit_status", _STUCK_ERROR)
     if status == "error":
         return _failure(error_event or {})
     return OpenHandsOutcome("stopped" if stopped else "interrupted", is_final=False)
@@ -50,18 +50,21 @@ def _failure(error_event: Document) -> OpenHandsOutcome:
     code, detail = str(error_event.get("code") or "error"), str(error_event.get("detail") or "it failed")
     kind = (error_event.get("classification") or {}).get("kind")
     permanent: ErrorType = "model_refused" if code in _PERMANENT_ERRORS or kind == "auth" else "exit_status"
-    missing = (code == _AUTHENTICATION or kind == "auth") and not os.environ.get(_KEY)
+    is_key_missing = (code == _AUTHENTICATION_ERROR or kind == "auth") and not os.environ.get(_KEY_VARIABLE)
     return OpenHandsOutcome(
         _STOP_REASONS.get(code, code),
         "model_unavailable" if kind in _TRANSIENT_KINDS else permanent,
-        f"{code}: {detail}" + (f"; {_KEY} is not set: add --secret-env {_KEY}" if missing else ""),
+        f"{code}: {detail}"
+        + (f"; {_KEY_VARIABLE} is not set: add --secret-env {_KEY_VARIABLE}" if is_key_missing else ""),
     )
 
 
 _TURN_GRACE: Final = 3.0
 """How long a turn may take to end when the driver stops, in seconds."""
 _CLOSE_GRACE: Final = 3.0
+"""How long closing the conversation may take, in seconds."""
 _LEFTOVER_GRACE: Final = 0.5
+"""How long the agent's remaining processes may take to end after SIGTERM, in seconds."""
 _AGENT_ENDING: Final = "the agent is ending"
 
 
@@ -101,7 +104,7 @@ class OpenHandsWork:
         self._wire = wire
         wire.derive_model_calls()
         self._agent = OpenHandsAgent(wire)
-        self._mark = stale_processes.mark_children()
+        self._process_mark = stale_processes.mark_children()
         self._run_task: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -147,7 +150,7 @@ class OpenHandsWork:
             if self._agent.is_open:
                 await self._close()
         finally:
-            await stale_processes.end(self._mark, self._wire.shutdown_timeout(_LEFTOVER_GRACE))
+            await stale_processes.end(self._process_mark, self._wire.shutdown_timeout(_LEFTOVER_GRACE))
 
     async def _close(self) -> None:
         with suppress(TimeoutError):
@@ -191,7 +194,7 @@ class OpenHandsWork:
         self._finish_turn(outcome)
 
     def _finish_turn(self, outcome: OpenHandsOutcome) -> None:
-        """The turn has ended: the agent is idle; if it ended by itself, this is the task's result."""
+        """Report that the agent is idle after a turn, and the task's result if the agent ended the turn by itself."""
         self._agent.interrupted = False
         if outcome.is_final and not self._is_result_reported:
             self._report_result(outcome.error_type, outcome.error, stop_reason=outcome.stop_reason)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 _STATE_FILE: Final = "base_state.json"
 _EVENTS_DIR: Final = "events"
-_KIND: Final = "ConversationState"
+_STATE_KIND: Final = "ConversationState"
 
 
 def conversation_dir(root: Path, session_id: str) -> Path:
@@ -27,8 +27,8 @@ def save(directory: Path, transcript: Path) -> None:
 
 def _lines(directory: Path) -> Iterator[str]:
     state = json.loads((directory / _STATE_FILE).read_text())
-    yield json.dumps({"kind": _KIND, **state}, ensure_ascii=False) + "\n"
-    # The number at the start of a name has at least five digits: a longer name is a later event.
+    yield json.dumps({"kind": _STATE_KIND, **state}, ensure_ascii=False) + "\n"
+    # Sorted by number, not by name: the number in a name has five digits or more.
     numbered = ((int(path.name.split("-")[1]), path) for path in (directory / _EVENTS_DIR).glob("event-*.json"))
     for _, path in sorted(numbered):
         yield json.dumps(json.loads(path.read_text()), ensure_ascii=False) + "\n"
@@ -42,15 +42,15 @@ def restore(transcript: Path, root: Path, session_id: str) -> None:
     # Not `splitlines`: a text in a line may contain a Unicode line separator.
     lines = transcript.read_text(encoding="utf-8").split("\n")
     state, *events = [json.loads(line) for line in lines if line.strip()] or [None]
-    if not isinstance(state, dict) or state.pop("kind", None) != _KIND:
+    if not isinstance(state, dict) or state.pop("kind", None) != _STATE_KIND:
         raise ValueError(f"{transcript.name} is not a transcript of a conversation")
     directory = conversation_dir(root, session_id)
     (directory / _EVENTS_DIR).mkdir(parents=True)
     for number, event in enumerate(events):
         _write(directory / _EVENTS_DIR / f"event-{number:05d}-{event['id']}.json", event)
-    last = events[-1]["id"] if events else None
-    changed = {"id": session_id, "persistence_dir": str(directory), "leaf_event_id": last}
-    _write(directory / _STATE_FILE, {**state, **changed})
+    last_event_id = events[-1]["id"] if events else None
+    changes = {"id": session_id, "persistence_dir": str(directory), "leaf_event_id": last_event_id}
+    _write(directory / _STATE_FILE, {**state, **changes})
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

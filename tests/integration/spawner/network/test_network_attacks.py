@@ -271,7 +271,7 @@ async def test_killed_forwarder_is_restarted(sandbox: Sandbox, eventually: Event
 
 
 def _forwarders(runtime: ProcessRuntime) -> list[int]:
-    members = runtime.ending.members(runtime.layout.directory("sbx-one"))
+    members = runtime.termination.members(runtime.layout.directory("sbx-one"))
     lines = {pid: _command_line(pid) for pid in members}
     programs = {pid: line for pid, line in lines.items() if b"python" in line[0]}
     found = {pid for pid, line in programs.items() if any(b"forwarder" in part for part in line)}

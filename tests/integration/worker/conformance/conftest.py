@@ -11,7 +11,7 @@ from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
 from sandherd.stack.broker import Broker
-from spawner.runtimes.cgroups import find
+from spawner.runtimes.cgroups import open_groups
 from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapter
 from tests.integration.worker.conformance.groups import Group
 
@@ -59,7 +59,7 @@ async def agent(kind: str, sandbox: Any) -> AsyncIterator[Adapter]:
 @pytest.fixture
 async def group(eventually: Any) -> AsyncIterator[Group]:
     """The control groups of one sandbox; every process in them is killed at the end."""
-    groups = find(f"sandherd-{new_name('test')}")
+    groups = open_groups(f"sandherd-{new_name('test')}")
     assert None not in {groups.memory, groups.freezer}, "we may make no control groups here: run the tests as root"
     group = Group(groups, "sandbox")
     yield group

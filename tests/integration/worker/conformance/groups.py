@@ -31,7 +31,7 @@ class Group:
 
     def take_in(self, process: int) -> None:
         """Put this process, and all that it will start, into the groups."""
-        for folder in self.groups.of(self.sandbox):
+        for folder in self.groups.directories(self.sandbox):
             (folder / "cgroup.procs").write_text(str(process))
 
     def tighten(self, extra_bytes: int) -> None:

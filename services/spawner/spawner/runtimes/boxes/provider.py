@@ -39,7 +39,7 @@ class ProviderFault(StrEnum):
     QUOTA = "quota"
     """The account has no capacity left for the request."""
     RATE_LIMITED = "rate_limited"
-    """Too many requests; the error contains the delay, if the provider sends one."""
+    """Too many requests were sent. `ProviderError.wait` is the delay that the provider requests, if any."""
     REFUSED = "refused"
     """A retry will not succeed: the request is invalid, not permitted, or not supported by the provider."""
     TRANSIENT = "transient"
@@ -77,7 +77,7 @@ class ProgramEnd:
     code: int | None
     out_of_memory: bool = False
     reason: str = ""
-    """The provider's reason, for users: an eviction, a lost node."""
+    """The provider's reason, for users, such as an eviction or a lost node."""
 
     def __str__(self) -> str:
         """For error messages: `exit status 137, out of memory, <reason>`."""
@@ -97,16 +97,16 @@ class Box:
     state: BoxState
     created_at: datetime
     runs: int
-    """How often its program was started, as far as the provider counts: at least 1 after the first start."""
+    """How often its program was started. A provider that does not count starts reports at least 1 after the first."""
     end: ProgramEnd | None = None
     """How its program ended; None while it runs, or if it never ran."""
     problem: str = ""
     disruption: str = ""
-    """Why the provider ends the box, although its program may still run; empty if it does not."""
+    """Why the provider ends the box, although the program may still run; empty if the provider does not end it."""
     quarantined: bool = False
-    """Whether it was quarantined, for a user to inspect."""
+    """Whether the box was quarantined, so that a user can inspect it."""
     hollow: bool = False
-    """Whether only its data is left: a box created again under its name finds all of that data."""
+    """Whether only the box's data is left. A new box with the same name finds all of that data."""
 
     @property
     def alive(self) -> bool:
@@ -121,15 +121,15 @@ class BoxSpec:
     name: str
     labels: Mapping[str, str]
     image: str | None
-    """The image or snapshot; None: the provider's configured one."""
+    """The image or snapshot; None: the one that is configured for the provider."""
     program: Sequence[str]
-    """The program that runs in the box; the box ends when it ends."""
+    """The command line of the program that runs in the box. The box ends when the program ends."""
     environment: Mapping[str, str]
     files: Sequence[File]
     limits: SandboxLimits
     stop_grace: float
     ports: Sequence[int] = ()
-    """The ports on which a server in it may listen; empty: any port."""
+    """The ports on which a server in the box may listen; empty: any port."""
     profile: str | None = None
     """The requested sandbox profile; a provider may place the boxes of each profile differently."""
     mounts: Sequence[Mount] = ()
@@ -138,7 +138,7 @@ class BoxSpec:
     """The mirror of its task's repository, to be mounted read-only at `MOUNTED` of `sandherd.contracts.repositories`;
     only for a provider whose abilities include `mounts_repository`."""
     recovers: bool = False
-    """Whether the box must get the data of a hollow one: if that no longer exists, `create` raises `not_found`."""
+    """Whether the box must get the data of a hollow box. If that data no longer exists, `create` raises `not_found`."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Abilities:
     ports: bool = False
     """Whether servers in a box can be reached from outside, through `PortProvider`."""
     open_ports: tuple[int, ...] = ()
-    """The only reachable ports, if known before a box exists; empty: any port, or it is determined per box."""
+    """The only reachable ports, if they are the same for all boxes; empty: any port, or each box has its own."""
     memory_limit: bool = True
     process_limit: bool = True
     cpu_limit: bool = True
@@ -167,7 +167,7 @@ class Provider(Protocol):
     abilities: Abilities
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Create the box with its files, and start its program once all files exist; or return the existing box.
+        """Create the box with its files, and start its program once all files exist. Returns an existing box as it is.
 
         This may return before the files are written and the program is started.
         """
@@ -179,10 +179,10 @@ class Provider(Protocol):
         """All boxes with these labels, including those that another process created."""
 
     async def start(self, name: str) -> None:
-        """Start the program again in a box whose program has ended. Does nothing if it runs."""
+        """Start the program again in a box whose program has ended. Does nothing if the program runs."""
 
     async def stop(self, name: str, grace: float) -> None:
-        """Request the program to end; kill it after `grace` seconds. Does nothing if it has ended or does not exist."""
+        """Request the program to end; kill it after `grace` seconds. Does nothing for an ended or missing box."""
 
     async def pause(self, name: str) -> None:
         """Pause every process of the box."""
@@ -197,7 +197,7 @@ class Provider(Protocol):
         """Mark an ended box as quarantined for a user, visible to every replica. Does nothing if it does not exist."""
 
     async def unmark_quarantined(self, name: str) -> None:
-        """Remove the mark set by `mark_quarantined`. Does nothing if the box does not exist."""
+        """Remove the mark that `mark_quarantined` sets. Does nothing if the box does not exist."""
 
     async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command in a running box."""
@@ -209,7 +209,7 @@ class Provider(Protocol):
         """Return a file's content. Raises `refused` if it exceeds `limit` bytes, `not_found` if it does not exist."""
 
     def changes(self) -> AsyncIterator[str]:
-        """Yield the names of boxes as they change, until closed."""
+        """Yield the name of each box that changes, until the iterator is closed."""
 
     async def close(self) -> None:
         """Close all connections; boxes continue to run."""

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from sandherd.backoff import Backoff
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 
-AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -23,37 +23,39 @@ class RetryLimits:
     """The maximum delay of any retry. If a provider requests a longer delay, the error is raised to the caller."""
 
 
-USUAL: Final = RetryLimits()
+DEFAULT_LIMITS: Final = RetryLimits()
 
 
-def wait_before_next(tried: int, error: ProviderError, patience: RetryLimits, chance: float) -> float | None:
-    """The delay in seconds after `tried` tries, the last of which raised `error`; None: do not retry.
+def wait_before_next(tries: int, error: ProviderError, limits: RetryLimits, jitter: float) -> float | None:
+    """The delay in seconds after this number of tries, the last of which raised `error`; None: do not retry.
 
-    Transient errors are retried with full jitter, so that callers do not retry at the same time; a delay requested by
-    the provider is waited for, plus a little jitter. `chance` is between 0 and 1. Timeouts and refusals are not
-    retried: the former have already waited, the latter will not change.
+    Transient errors are retried with full jitter, so that callers do not retry at the same time. A delay that the
+    provider requests is waited for, plus a little jitter. `jitter` is a random number between 0 and 1. Other errors are
+    not retried: a timed out request has already waited, and a refusal will not change.
     """
-    if tried >= patience.tries:
+    if tries >= limits.tries:
         return None
     if error.fault is ProviderFault.RATE_LIMITED and error.wait is not None:
-        wait = error.wait + chance * patience.first
-        return wait if error.wait <= patience.longest else None
+        wait = error.wait + jitter * limits.first
+        return wait if error.wait <= limits.longest else None
     if error.fault in {ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED}:
-        return Backoff(patience.first, patience.longest).delay(tried - 1, chance)
+        return Backoff(limits.first, limits.longest).delay(tries - 1, jitter)
     return None
 
 
 async def with_retry(
-    call: Callable[[], Awaitable[AnswerT]], patience: RetryLimits = USUAL, chance: Callable[[], float] = random.random
-) -> AnswerT:
+    call: Callable[[], Awaitable[ResultT]],
+    limits: RetryLimits = DEFAULT_LIMITS,
+    random_number: Callable[[], float] = random.random,
+) -> ResultT:
     """Return the result of `call`, which must be idempotent, with retries as `wait_before_next` decides."""
-    tried = 0
+    tries = 0
     while True:
         try:
             return await call()
         except ProviderError as error:
-            tried += 1
-            wait = wait_before_next(tried, error, patience, chance())
+            tries += 1
+            wait = wait_before_next(tries, error, limits, random_number())
             if wait is None:
                 raise
         await asyncio.sleep(wait)

@@ -1,4 +1,4 @@
-"""A runtime over any provider of boxes: calls the provider, and converts its errors.
+"""A runtime whose sandboxes are boxes of a provider. It calls the provider, and converts the provider's errors.
 
 See `spawner.runtimes.contract.Runtime`.
 """
@@ -36,7 +36,8 @@ _log: Final = logs.get("runtime.boxes")
 class BoxRuntime:
     """Sandboxes as boxes of one provider.
 
-    `herd` marks the boxes of this spawner's herd. `nats_url`: the broker's URL for boxes, if it differs from ours.
+    `herd`: the herd's id, with which its boxes are labelled. `nats_url`: the broker's URL for boxes, if it differs from
+    the spawner's.
     """
 
     def __init__(self, provider: Provider, herd: str, nats_url: str | None = None) -> None:
@@ -57,22 +58,22 @@ class BoxRuntime:
         self._provider = provider
         self._herd = herd
         self._nats_url = nats_url
-        self._watching: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
         """Call `notify(unit)` from now on whenever a box changes, for example because its worker has ended."""
-        self._watching = asyncio.create_task(self._watch(notify))
+        self._watch_task = asyncio.create_task(self._watch(notify))
 
     async def prepare(self, plan: WarmPlan) -> str | None:  # noqa: ARG002  # the contract's signature
         """Not supported: a provider does not start boxes in advance."""
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} can't start sandboxes in advance")
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Create the box and start its worker, unless already done."""
+        """Create the box and start its worker, unless that was done before."""
         await self._create(plan)
 
     async def _create(self, plan: SandboxPlan, *, recovers: bool = False) -> None:
-        spec = box_files.box(self._with_sandbox_url(plan), self._herd, self._provider.abilities.open_ports)
+        spec = box_files.box_spec(self._with_sandbox_url(plan), self._herd, self._provider.abilities.open_ports)
         await provider_call(self._provider.create(replace(spec, recovers=recovers)))
 
     async def recover(self, plan: SandboxPlan) -> None:
@@ -124,7 +125,7 @@ class BoxRuntime:
         await provider_call(self._provider.remove(unit))
 
     async def run(self, unit: str, command: Command) -> CommandResult:
-        """Run a command next to the worker. Fails if the box is paused: it might block, or run nevertheless."""
+        """Run a command beside the worker. A paused box is refused, because the command might block, or run there."""
         if (await self._existing_box(unit)).state is BoxState.PAUSED:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} is paused: resume it, then retry")
         try:
@@ -170,7 +171,7 @@ class BoxRuntime:
                     yield piece
 
     async def quarantine(self, unit: str) -> None:
-        """Stop the box and quarantine it at its provider, because it contains undelivered events."""
+        """Stop the box, which contains undelivered events, and quarantine it at its provider."""
         await provider_call(self._provider.stop(unit, 0))
         await provider_call(self._provider.mark_quarantined(unit))
         _log.warning("sandbox with undelivered events quarantined", sandbox=unit, runtime=self.name)
@@ -185,7 +186,7 @@ class BoxRuntime:
 
     async def close(self) -> None:
         """Stop watching for changes and close the provider; boxes continue to run."""
-        await cancel_and_wait([self._watching] if self._watching else [])
+        await cancel_and_wait([self._watch_task] if self._watch_task else [])
         await self._provider.close()
 
     def _with_sandbox_url(self, plan: SandboxPlan) -> SandboxPlan:
@@ -201,7 +202,7 @@ class BoxRuntime:
         return box
 
     async def _watch(self, notify: Callable[[str], None]) -> None:
-        async for unit in patiently(self._provider.changes, _RETRY_SECONDS):
+        async for unit in restarting_changes(self._provider.changes, _RETRY_SECONDS):
             notify(unit)
 
 
@@ -228,8 +229,8 @@ def observed_box(box: Box) -> ObservedSandbox:
     )
 
 
-async def patiently(changes: Callable[[], AsyncIterator[str]], wait: float) -> AsyncIterator[str]:
-    """A provider's change stream, restarted `wait` seconds after a failure. Runs until cancelled."""
+async def restarting_changes(changes: Callable[[], AsyncIterator[str]], wait: float) -> AsyncIterator[str]:
+    """A provider's stream of changes, which is restarted `wait` seconds after it ended or failed. Never ends."""
     while True:
         try:
             async with aclosing(changes()) as names:  # type: ignore[type-var]  # every provider's is a generator
@@ -237,6 +238,6 @@ async def patiently(changes: Callable[[], AsyncIterator[str]], wait: float) -> A
                     yield name
         except ProviderError as error:
             _log.warning("provider change stream interrupted, restarting", error=str(error))
-        except Exception as error:  # noqa: BLE001  # nothing would restart it, and ends of boxes would be missed
+        except Exception as error:  # noqa: BLE001  # else no stream would be left, and ends of boxes would be missed
             _log.error("provider change stream failed, restarting", exc_info=error)
         await asyncio.sleep(wait)

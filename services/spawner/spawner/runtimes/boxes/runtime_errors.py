@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
 
-AS: Final = {
+RUNTIME_FAULTS: Final = {
     ProviderFault.NOT_FOUND: RuntimeFault.LOST,
     ProviderFault.QUOTA: RuntimeFault.QUOTA,
     ProviderFault.RATE_LIMITED: RuntimeFault.UNAVAILABLE,
@@ -15,10 +15,11 @@ AS: Final = {
     ProviderFault.TRANSIENT: RuntimeFault.UNAVAILABLE,
     ProviderFault.TIMED_OUT: RuntimeFault.UNAVAILABLE,
 }
-AnswerT = TypeVar("AnswerT")
+"""The runtime's fault for each fault of a provider."""
+ResultT = TypeVar("ResultT")
 
 
-async def provider_call(call: Awaitable[AnswerT]) -> AnswerT:
+async def provider_call(call: Awaitable[ResultT]) -> ResultT:
     """Await a provider call. Raises `RuntimeFailedError`."""
     with runtime_errors():
         return await call
@@ -30,4 +31,4 @@ def runtime_errors() -> Iterator[None]:
     try:
         yield
     except ProviderError as error:
-        raise RuntimeFailedError(AS[error.fault], str(error), wait=error.wait) from error
+        raise RuntimeFailedError(RUNTIME_FAULTS[error.fault], str(error), wait=error.wait) from error

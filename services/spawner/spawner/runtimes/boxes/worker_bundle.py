@@ -1,7 +1,7 @@
-"""The worker for boxes whose image lacks it.
+"""An archive with the worker, for boxes whose image lacks it.
 
-A separate process packs it: packing takes half a second, which would block everything else, and memory that a process
-does not release afterwards.
+A separate process packs the archive. Packing takes half a second, in which the spawner would handle nothing else, and
+memory that the process would not release.
 """
 
 import asyncio
@@ -12,21 +12,22 @@ from weakref import WeakKeyDictionary
 from sandherd.worker_bundle import COMPILE, LABEL, WORKER
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 
-__all__ = ["COMPILE", "LABEL", "WORKER", "cached_archive", "digest", "packed"]
+__all__ = ["COMPILE", "LABEL", "WORKER", "cached_archive", "digest", "pack"]
 
 _PACKER: Final = (sys.executable, "-P", "-m", "sandherd.worker_bundle")
 _archives: dict[tuple[str, ...], bytes] = {}
+"""The cached outputs of the packing process, by its arguments."""
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-"""Concurrent callers share one result: it is packed once."""
+"""A lock for each event loop, so that concurrent callers wait for one packing process."""
 
 
 async def cached_archive() -> bytes:
-    """The archive of `packed`, cached for callers that need it for every box. Raises `ProviderError`."""
+    """The archive that `pack` returns, cached for callers that need it for each box. Raises `ProviderError`."""
     return await _cached()
 
 
-async def packed() -> bytes:
-    """The gzipped archive, to be unpacked at `WORKER`. Raises `ProviderError`."""
+async def pack() -> bytes:
+    """A new gzipped archive, to be unpacked at `WORKER`. Raises `ProviderError`."""
     return await _run_packer()
 
 
@@ -57,7 +58,7 @@ async def _run_packer(*arguments: str) -> bytes:
 
 
 def _packer_error(code: int, error: str) -> ProviderError:
-    if code < 0:  # for example for lack of memory; the process could not report an error
+    if code < 0:  # killed, for example for lack of memory, so that the process could not report an error
         message = f"could not pack the worker: the packing process was ended by signal {-code}"
         return ProviderError(ProviderFault.TRANSIENT, message)
     message = f"{error}, and the image does not contain it: install it, or build an image with sandherd image build"

@@ -12,37 +12,40 @@ from spawner.runtimes.daytona.sandboxes import DaytonaOptions, DaytonaState, sta
 _ACTIVE: Final = "active"
 
 
-async def make(daytona: AsyncDaytona, spec: BoxSpec, kind: DaytonaOptions, errors: DaytonaFaults) -> AsyncSandbox:
-    """Create a sandbox and wait until it is started. Raises `ProviderError`; it may have been created nevertheless."""
-    named = spec.image or kind.snapshot
-    snapshot = named if named and await has_snapshot(daytona, named, errors) else None
-    image = spec.image or kind.image
+async def make(daytona: AsyncDaytona, spec: BoxSpec, options: DaytonaOptions, errors: DaytonaFaults) -> AsyncSandbox:
+    """Create a sandbox and wait until it is started. After a `ProviderError` the sandbox may exist nevertheless."""
+    name = spec.image or options.snapshot
+    snapshot = name if name and await has_snapshot(daytona, name, errors) else None
+    image = spec.image or options.image
     with errors.faults(f"creating {spec.name} from {snapshot or image}"):
         if snapshot:
-            return await within(kind.patience, daytona.create(sandboxes.from_snapshot(spec, kind, snapshot), timeout=0))
-        if (named and named == kind.snapshot) or image is None:
-            raise ProviderError(ProviderFault.REFUSED, f"daytona: there is no snapshot {named}")
-        return await within(kind.patience, daytona.create(sandboxes.from_image(spec, kind, image), timeout=0))
+            parameters = sandboxes.from_snapshot(spec, options, snapshot)
+            return await within(options.patience, daytona.create(parameters, timeout=0))
+        if (name and name == options.snapshot) or image is None:
+            raise ProviderError(ProviderFault.REFUSED, f"daytona: there is no snapshot {name}")
+        return await within(options.patience, daytona.create(sandboxes.from_image(spec, options, image), timeout=0))
 
 
 async def has_snapshot(daytona: AsyncDaytona, name: str, errors: DaytonaFaults) -> bool:
     """Whether a snapshot with this name exists. Raises `ProviderError` if it exists but is not active."""
     with errors.faults(f"reading the snapshot {name}"):
         try:
-            found = await daytona.snapshot.get(name)
+            snapshot = await daytona.snapshot.get(name)
         except DaytonaNotFoundError:
             return False
-    if found.state.value == _ACTIVE:
+    if snapshot.state.value == _ACTIVE:
         return True
-    why = errors.clean(f": {found.error_reason}" if found.error_reason else "")
-    message = f"daytona: the snapshot {name} is {found.state.value}{why}; activate it, or use another"
+    reason = errors.clean(f": {snapshot.error_reason}" if snapshot.error_reason else "")
+    message = f"daytona: the snapshot {name} is {snapshot.state.value}{reason}; activate it, or use another"
     raise ProviderError(ProviderFault.REFUSED, message)
 
 
-def failed(sandbox: AsyncSandbox, spec: BoxSpec, kind: DaytonaOptions, errors: DaytonaFaults) -> ProviderError:
+def creation_error(
+    sandbox: AsyncSandbox, spec: BoxSpec, options: DaytonaOptions, errors: DaytonaFaults
+) -> ProviderError:
     """The error for a sandbox that failed during its creation. A failed build is permanent, other failures are not."""
-    built = state_of(sandbox) is DaytonaState.BUILD_FAILED
-    source = spec.image or kind.snapshot or kind.image
-    why = errors.clean(sandbox.error_reason or "no reason given")
-    message = f"daytona: {spec.name} could not be created from {source}: {state_of(sandbox)}: {why}"
-    return ProviderError(ProviderFault.REFUSED if built else ProviderFault.TRANSIENT, message)
+    is_permanent = state_of(sandbox) is DaytonaState.BUILD_FAILED
+    source = spec.image or options.snapshot or options.image
+    reason = errors.clean(sandbox.error_reason or "no reason given")
+    message = f"daytona: {spec.name} could not be created from {source}: {state_of(sandbox)}: {reason}"
+    return ProviderError(ProviderFault.REFUSED if is_permanent else ProviderFault.TRANSIENT, message)

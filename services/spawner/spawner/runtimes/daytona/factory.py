@@ -17,20 +17,20 @@ _log = logs.get("runtime.daytona")
 
 async def open_daytona(settings: Settings, herd: str) -> BoxRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if Daytona rejects the key or the snapshot is missing."""
-    _check(settings)
-    kind = DaytonaOptions.of(settings)
+    _require_settings(settings)
+    options = DaytonaOptions.of(settings)
     daytona = AsyncDaytona(config(settings))
     try:
-        await _try(daytona, kind)
+        await _test_access(daytona, options)
     except ProviderError as error:
         await daytona.close()
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
-    _log.info("daytona runtime enabled", target=settings.daytona_target, source=kind.snapshot or kind.image)
-    return BoxRuntime(DaytonaProvider(daytona, kind), herd, settings.sandbox_nats_url)
+    _log.info("daytona runtime enabled", target=settings.daytona_target, source=options.snapshot or options.image)
+    return BoxRuntime(DaytonaProvider(daytona, options), herd, settings.sandbox_nats_url)
 
 
 def config(settings: Settings) -> DaytonaConfig:
-    """The SDK's configuration, complete: the SDK would read missing values from a `.env` file in the work directory."""
+    """The SDK's configuration. Every value is set, because the SDK reads missing values from a file `.env`."""
     return DaytonaConfig(
         api_key=settings.daytona_api_key,
         jwt_token=None if settings.daytona_api_key else settings.daytona_jwt_token,
@@ -42,7 +42,7 @@ def config(settings: Settings) -> DaytonaConfig:
     )
 
 
-def _check(settings: Settings) -> None:
+def _require_settings(settings: Settings) -> None:
     if not settings.daytona_api_key and not (settings.daytona_jwt_token and settings.daytona_organization_id):
         message = "runtime daytona needs DAYTONA_API_KEY, or DAYTONA_JWT_TOKEN and DAYTONA_ORGANIZATION_ID"
         raise RuntimeFailedError(RuntimeFault.REFUSED, message)
@@ -51,10 +51,10 @@ def _check(settings: Settings) -> None:
         raise RuntimeFailedError(RuntimeFault.REFUSED, message)
 
 
-async def _try(daytona: AsyncDaytona, kind: DaytonaOptions) -> None:
-    errors = DaytonaFaults(kind.secrets)
+async def _test_access(daytona: AsyncDaytona, options: DaytonaOptions) -> None:
+    errors = DaytonaFaults(options.secrets)
     with errors.faults("authenticating"):
-        async for _ in daytona.list(ListSandboxesQuery(labels=MARK, limit=1), kind.patience):
+        async for _ in daytona.list(ListSandboxesQuery(labels=MARK, limit=1), options.patience):
             break
-    if kind.snapshot and not await has_snapshot(daytona, kind.snapshot, errors):
-        raise ProviderError(ProviderFault.REFUSED, f"daytona: there is no snapshot {kind.snapshot}")
+    if options.snapshot and not await has_snapshot(daytona, options.snapshot, errors):
+        raise ProviderError(ProviderFault.REFUSED, f"daytona: there is no snapshot {options.snapshot}")

@@ -22,22 +22,25 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 _MASK: Final = "********"
 _CONFLICT: Final = 409
 _SERVER: Final = 500
-_NO_ANSWER: Final = frozenset({502, 503, 504})
-_SILENT: Final = (
+_NO_REPLY: Final = frozenset({502, 503, 504})
+_TOOLBOX_HINT: Final = (
     "Daytona reports the sandbox as started, but the toolbox inside does not respond; it may have been killed because "
     "it was out of memory, and other processes in the sandbox may still run"
 )
 _FULL: Final = re.compile(
     r"\btotal \w+ (limit|quota) exceeded|no available runners|not enough (quota|room)", re.IGNORECASE
 )
-"""Daytona's errors (with 400) when it has no capacity now; only the text identifies them."""
-_STATE: Final = re.compile(
+"""The errors of Daytona when it has no capacity now. Their status is 400, as that of permanent errors."""
+_STATE_CONFLICT: Final = re.compile(
     r"sandbox is (not |already )?(started|stopped|starting|stopping|paused|running|in a? ?valid state)"
     r"|state change in progress|operation in progress",
     re.IGNORECASE,
 )
-"""The sandbox is in another state than expected: a retry reads its state again."""
+"""The errors for a sandbox in another state than expected. A retry reads its state again."""
 _SECRETS: Final = re.compile(r"(?<=bearer )\S+|\bdtn_\w+|(?<=://)[^/@\s]+(?=@)|(?<=[?&]token=)[^&\s]+", re.IGNORECASE)
+
+
+"""Texts that may be credentials: bearer tokens, keys of Daytona, and user information and tokens in URLs."""
 
 
 def fault_of(error: DaytonaError) -> ProviderFault:
@@ -53,20 +56,20 @@ def fault_of(error: DaytonaError) -> ProviderFault:
         return ProviderFault.TIMED_OUT
     if status is None and isinstance(error, DaytonaAuthenticationError):
         return ProviderFault.REFUSED
-    passing = status is None or status >= _SERVER or status == _CONFLICT or _STATE.search(str(error))
-    return ProviderFault.TRANSIENT if passing else ProviderFault.REFUSED
+    is_transient = status is None or status >= _SERVER or status == _CONFLICT or _STATE_CONFLICT.search(str(error))
+    return ProviderFault.TRANSIENT if is_transient else ProviderFault.REFUSED
 
 
 def wait_of(headers: Mapping[str, Any]) -> float | None:
-    """The retry delay in seconds that Daytona requests; each of its rate limiters has its own header."""
-    found = {str(name).lower(): _seconds(value) for name, value in headers.items()}
-    call = [wait for name, wait in found.items() if name.startswith("retry-after") and wait is not None]
-    if call:
-        return max(call)
-    spent = {name.rpartition("-")[2] for name, left in found.items() if "-remaining" in name and left == 0}
-    resets = {name: wait for name, wait in found.items() if name.startswith("x-ratelimit-reset") and wait is not None}
-    ended = [wait for name, wait in resets.items() if any(name.endswith(throttler) for throttler in spent)]
-    return max(ended or resets.values(), default=None)
+    """The retry delay in seconds that Daytona requests. Each of its rate limiters has headers with its own suffix."""
+    numbers = {str(name).lower(): _seconds(value) for name, value in headers.items()}
+    delays = [wait for name, wait in numbers.items() if name.startswith("retry-after") and wait is not None]
+    if delays:
+        return max(delays)
+    exhausted = {name.rpartition("-")[2] for name, left in numbers.items() if "-remaining" in name and left == 0}
+    resets = {name: wait for name, wait in numbers.items() if name.startswith("x-ratelimit-reset") and wait is not None}
+    exhausted_resets = [wait for name, wait in resets.items() if any(name.endswith(limiter) for limiter in exhausted)]
+    return max(exhausted_resets or resets.values(), default=None)
 
 
 def _seconds(value: object) -> float | None:
@@ -84,14 +87,14 @@ class DaytonaFaults:
         self._secrets = [secret for secret in secrets if secret]
 
     def clean(self, text: str) -> str:
-        """A text of Daytona's with all secrets masked."""
+        """A text of Daytona with all secrets masked."""
         for secret in self._secrets:
             text = text.replace(secret, _MASK)
         return _SECRETS.sub(_MASK, text)
 
     @contextmanager
     def faults(self, what: str, *, inside: bool = False) -> Iterator[None]:
-        """Raise errors of the block as `ProviderError`; the message contains `what` was attempted.
+        """Raise errors of the block as `ProviderError`. `what`: the attempted action, for the message.
 
         `inside`: the request goes to the sandbox's toolbox. The SDK's error is not chained, as it contains headers.
         """
@@ -100,8 +103,8 @@ class DaytonaFaults:
         except DaytonaError as error:
             fault = fault_of(error)
             wait = wait_of(error.headers) if fault is ProviderFault.RATE_LIMITED else None
-            silent = f"; {_SILENT}" if inside and error.status_code in _NO_ANSWER else ""
-            raise ProviderError(fault, self._message(what, error) + silent, wait=wait) from None
+            hint = f"; {_TOOLBOX_HINT}" if inside and error.status_code in _NO_REPLY else ""
+            raise ProviderError(fault, self._message(what, error) + hint, wait=wait) from None
         except TimeoutError:
             raise ProviderError(ProviderFault.TIMED_OUT, f"daytona: {what}: timed out") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -113,19 +116,19 @@ class DaytonaFaults:
         return self.clean(f"daytona: {what}{status}: {error}")
 
 
-AnswerT = TypeVar("AnswerT")
-_AGAIN: Final = 0.1
+ResultT = TypeVar("ResultT")
+_CANCEL_AGAIN_SECONDS: Final = 0.1
 """Seconds until a call that ignores its cancellation is cancelled again."""
 
 
-async def within(seconds: float, call: Coroutine[Any, Any, AnswerT]) -> AnswerT:
-    """Await with a timeout. Raises `TimeoutError` after `seconds`; the coroutine was cancelled and has ended then."""
+async def within(seconds: float, call: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Await a coroutine. After `seconds` cancel it, and raise `TimeoutError` when it has ended."""
     task = asyncio.create_task(call)
     try:
         await asyncio.wait([task], timeout=seconds)
     finally:
         late = not task.done()
-        await cancel_and_wait([task], again_after=_AGAIN)
+        await cancel_and_wait([task], again_after=_CANCEL_AGAIN_SECONDS)
     if late:
         raise TimeoutError
     return task.result()

@@ -12,19 +12,21 @@ from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParam
 from sandherd.settings import Settings
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd, ProviderError, ProviderFault
-from spawner.runtimes.daytona.scripts import ProgramLife
+from spawner.runtimes.daytona.scripts import DaytonaProgramState
 
 _LABEL_PREFIX: Final = HERD.partition("/")[0]
 UNIT: Final = f"{_LABEL_PREFIX}/unit"
-"""The label that repeats the sandbox's name: an interrupted creation is found by either of them."""
+"""The label with the sandbox's name. An interrupted creation is found by the label or by the name."""
 MARK: Final = {f"{_LABEL_PREFIX}/box": "true"}
-"""The label of every sandbox of any herd."""
+"""The label of every sandbox that any herd has created."""
 RUNS: Final = f"{_LABEL_PREFIX}/runs"
-"""The label with the number of starts of the program; missing: it was never started."""
+"""The label with the number of starts of the program. It is missing if the program was never started."""
 END: Final = f"{_LABEL_PREFIX}/end"
-"""The label with how the program ended. It is set when a sandbox is stopped, because then it can't be queried."""
+"""The label with the end of the program (see `format_end`). It is set when the sandbox is stopped, because a stopped
+sandbox has no toolbox that could report it."""
 QUARANTINED: Final = f"{_LABEL_PREFIX}/kept"
-_GIB: Final = 1024
+"""The label of a sandbox in quarantine."""
+_MIB_PER_GIB: Final = 1024
 
 
 class DaytonaState(StrEnum):
@@ -48,6 +50,7 @@ class DaytonaState(StrEnum):
 ENDING: Final = frozenset({DaytonaState.DESTROYING, DaytonaState.DESTROYED})
 FAILED: Final = frozenset({DaytonaState.ERROR, DaytonaState.BUILD_FAILED})
 RESTING: Final = frozenset({DaytonaState.STOPPED, DaytonaState.ARCHIVED})
+"""The states of a sandbox that does not run, and that can be started again."""
 _STATES: Final = {
     DaytonaState.STARTED: BoxState.RUNNING,
     DaytonaState.PAUSED: BoxState.PAUSED,
@@ -65,7 +68,7 @@ _STATES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class DaytonaOptions:
-    """Options for sandboxes at this Daytona. `auto_*` intervals are in minutes, other times in seconds."""
+    """Options for the sandboxes of an account. `auto_*` intervals are in minutes, other times in seconds."""
 
     snapshot: str | None = None
     image: str | None = None
@@ -103,52 +106,52 @@ class DaytonaOptions:
             volumes=settings.daytona_volumes,
             patience=settings.daytona_patience,
             poll_interval=settings.daytona_look_interval,
-            secrets=tuple(one for one in (settings.daytona_api_key, settings.daytona_jwt_token) if one),
+            secrets=tuple(secret for secret in (settings.daytona_api_key, settings.daytona_jwt_token) if secret),
         )
 
 
-def from_snapshot(spec: BoxSpec, kind: DaytonaOptions, snapshot: str) -> CreateSandboxFromSnapshotParams:
+def from_snapshot(spec: BoxSpec, options: DaytonaOptions, snapshot: str) -> CreateSandboxFromSnapshotParams:
     """The parameters to create a sandbox from a snapshot, which defines its resources. Raises `ProviderError`."""
     if spec.limits.cores is not None:
         message = f"daytona: the snapshot {snapshot} defines its own cores: request none, or use an image"
         raise ProviderError(ProviderFault.REFUSED, message)
-    return CreateSandboxFromSnapshotParams(snapshot=snapshot, **_common_parameters(spec, kind))
+    return CreateSandboxFromSnapshotParams(snapshot=snapshot, **_common_parameters(spec, options))
 
 
-def from_image(spec: BoxSpec, kind: DaytonaOptions, image: str) -> CreateSandboxFromImageParams:
+def from_image(spec: BoxSpec, options: DaytonaOptions, image: str) -> CreateSandboxFromImageParams:
     """The parameters to create a sandbox from an image, which Daytona builds."""
-    memory = max(1, math.ceil(spec.limits.memory_mb / _GIB))
-    cores = kind.cpu if spec.limits.cores is None else math.ceil(spec.limits.cores)
-    resources = Resources(cpu=cores, memory=memory, disk=kind.disk_gb)
-    return CreateSandboxFromImageParams(image=image, resources=resources, **_common_parameters(spec, kind))
+    memory = max(1, math.ceil(spec.limits.memory_mb / _MIB_PER_GIB))
+    cores = options.cpu if spec.limits.cores is None else math.ceil(spec.limits.cores)
+    resources = Resources(cpu=cores, memory=memory, disk=options.disk_gb)
+    return CreateSandboxFromImageParams(image=image, resources=resources, **_common_parameters(spec, options))
 
 
-def _common_parameters(spec: BoxSpec, kind: DaytonaOptions) -> dict[str, Any]:
+def _common_parameters(spec: BoxSpec, options: DaytonaOptions) -> dict[str, Any]:
     return {
         "name": spec.name,
-        "os_user": kind.user,
+        "os_user": options.user,
         "env_vars": dict(spec.environment),
         "labels": {**spec.labels, **MARK, UNIT: spec.name},
-        "auto_stop_interval": kind.auto_stop,
-        "auto_archive_interval": kind.auto_archive,
-        "auto_delete_interval": kind.auto_delete if kind.auto_delete or kind.ephemeral else -1,
-        "network_block_all": kind.block_network or None,
-        "network_allow_list": ",".join(sorted(kind.allowed_networks)) or None,
-        "volumes": [_volume(text) for text in sorted(kind.volumes)] or None,
-    } | ({"auto_delete_interval": 0} if kind.ephemeral else {})
+        "auto_stop_interval": options.auto_stop,
+        "auto_archive_interval": options.auto_archive,
+        "auto_delete_interval": options.auto_delete if options.auto_delete or options.ephemeral else -1,
+        "network_block_all": options.block_network or None,
+        "network_allow_list": ",".join(sorted(options.allowed_networks)) or None,
+        "volumes": [_volume(text) for text in sorted(options.volumes)] or None,
+    } | ({"auto_delete_interval": 0} if options.ephemeral else {})
 
 
 def _volume(text: str) -> VolumeMount:
-    name, path, part, *_ = [*text.split(":"), None]
-    return VolumeMount(volume_id=str(name), mount_path=str(path), subpath=part)
+    name, path, subpath, *_ = [*text.split(":"), None]
+    return VolumeMount(volume_id=str(name), mount_path=str(path), subpath=subpath)
 
 
-def box(sandbox: Any, life: ProgramLife | None, problem: str = "") -> Box:
-    """Convert Daytona's sandbox to a box. `life`: the program's state read inside it; None: not available."""
+def box(sandbox: Any, program: DaytonaProgramState | None, problem: str = "") -> Box:
+    """Convert a sandbox of Daytona to a box. `program`: the state that its toolbox reports; None: it reports none."""
     labels: Mapping[str, str] = sandbox.labels
     state = _STATES.get(state_of(sandbox), BoxState.CREATING)
-    runs = life.runs if life else int(labels.get(RUNS, "0"))
-    end = life.end if life else None
+    runs = program.runs if program else int(labels.get(RUNS, "0"))
+    end = program.end if program else None
     if end is None and runs and state in {BoxState.STOPPED, BoxState.FAILED}:
         end = parse_end(labels.get(END, ""), sandbox.error_reason)
     return Box(
@@ -156,7 +159,7 @@ def box(sandbox: Any, life: ProgramLife | None, problem: str = "") -> Box:
         id=sandbox.id,
         labels={key: value for key, value in labels.items() if key.partition("/")[0] == _LABEL_PREFIX},
         state=state,
-        created_at=moment(sandbox.created_at),
+        created_at=parse_time(sandbox.created_at),
         runs=runs,
         end=end,
         problem=problem or sandbox.error_reason or "",
@@ -166,15 +169,15 @@ def box(sandbox: Any, life: ProgramLife | None, problem: str = "") -> Box:
 
 def state_of(sandbox: Any) -> DaytonaState:
     """The state of a sandbox, as last read by the SDK."""
-    written = getattr(sandbox.state, "value", "")
-    return DaytonaState(written) if written in _WRITTEN else DaytonaState.CHANGING
+    value = getattr(sandbox.state, "value", "")
+    return DaytonaState(value) if value in _KNOWN_STATES else DaytonaState.CHANGING
 
 
-_WRITTEN: Final = frozenset(DaytonaState)
+_KNOWN_STATES: Final = frozenset(DaytonaState)
 
 
 def parse_end(text: str, reason: str | None = None) -> ProgramEnd:
-    """Parse an end from its label. A missing label means that the sandbox was stopped by someone else."""
+    """Parse the label of a program's end. It is missing if the sandbox was not stopped by this provider."""
     code, _, rest = text.partition(".")
     if not text:
         return ProgramEnd(None, reason=reason or "the sandbox was stopped at Daytona")
@@ -182,12 +185,12 @@ def parse_end(text: str, reason: str | None = None) -> ProgramEnd:
 
 
 def format_end(end: ProgramEnd | None) -> str:
-    """Format an end for its label."""
+    """The label of a program's end."""
     if end is None:
         return "unknown"
     return f"{'unknown' if end.code is None else end.code}{'.oom' if end.out_of_memory else ''}"
 
 
-def moment(text: str | None) -> datetime:
+def parse_time(text: str | None) -> datetime:
     """Parse a timestamp of Daytona; the epoch if it is missing."""
     return datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)

@@ -1,7 +1,7 @@
 """Portable shell scripts that run inside a sandbox, and parsers of their output. Pure.
 
-Each start of a box's program is a numbered run. `N.pid` identifies its supervising process, `N.child` the program, and
-`N.exit` how it ended; all are written atomically.
+Each start of a box's program is a run with a number N. The file `N.pid` identifies the run's supervising process,
+`N.child` has the program's pid, and `N.exit` its exit status. All are written atomically.
 """
 
 import shlex
@@ -13,11 +13,12 @@ from spawner.runtimes.boxes.box_files import FOLDERS, ROOT
 from spawner.runtimes.boxes.provider import ProgramEnd
 
 RUN: Final = f"{ROOT}/run"
-ENDED: Final = frozenset({124, 137, 143})
+"""The directory of these files."""
+TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
 """Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
 _DIGITS: Final = 10
-"""More digits than any number that our own scripts write."""
-_SHARED: Final = r"""
+"""A number with this many digits was not written by our own scripts."""
+_FUNCTIONS: Final = r"""
 boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null; }
 since() { sed "/) Z /d" "/proc/$1/stat" 2>/dev/null | cut -d" " -f22; }
 kills() {
@@ -44,13 +45,14 @@ print_state() {
   else now=$(kills); [ "${now:-0}" -gt "$before" ] 2>/dev/null && echo "lost 1" || echo "lost 0"; fi
 }
 """
-"""A process is identified by its pid, its start time and the kernel's boot id, because pids are reused.
+"""The functions of the scripts below. `kills` prints how many processes the kernel has killed for lack of memory.
 
-The agent may have written the files: only regular files are read, and only one line of them. Whether the process runs
-is determined before its exit status is read: one that ends in between has written it.
+A process is identified by its pid, its start time and the kernel's boot id, because pids are reused. The agent may have
+written the files: only the first line of a regular file is read. Whether the supervising process runs is determined
+before the exit status is read, because a process that ends in between has written the status.
 """
 SUPERVISE: Final = (
-    _SHARED
+    _FUNCTIONS
     + r"""
 run=$1; number=$2; . "$run/program"
 before=$(kills)
@@ -67,18 +69,19 @@ echo "$code $killed" > "$run/.$number.exit"; mv -f "$run/.$number.exit" "$run/$n
 )
 """Supervises one run of the program in the file `program`.
 
-The link can be created only once: if two processes are to start the same run, one of them exits.
+The link `N.pid` can be created only once, so that of two processes that start the same run, one exits.
 """
-READ_STATE: Final = _SHARED + 'print_state "$1"\n'
-AWAIT: Final = (
-    _SHARED
+READ_STATE: Final = _FUNCTIONS + 'print_state "$1"\n'
+AWAIT_RUN: Final = (
+    _FUNCTIONS
     + r"""
 ticks=$3; until [ -e "$1/$2.pid" ] || [ "$ticks" -le 0 ]; do sleep 0.05; ticks=$((ticks - 1)); done
 print_state "$1"
 """
 )
+"""Waits until a run has begun, for at most a number of twentieths of a second, and prints the state."""
 STOP: Final = (
-    _SHARED
+    _FUNCTIONS
     + r"""
 run=$1; ticks=$2
 until_ended() { while [ "$1" -gt 0 ] && living; do sleep 0.1; set -- $(($1 - 1)); done; }
@@ -95,9 +98,9 @@ print_state "$run"
 )
 """Requests the program to end, and kills it after its grace period, with the rest of its process group.
 
-The program has ended when its supervising process has: the files may have been written by the agent.
+The program counts as ended when its supervising process has ended, because the agent may have written the files.
 """
-BOUNDED: Final = r"""
+RUN_COMMAND: Final = r"""
 folder=$1; limit=$2; seconds=$3; shift 3
 cd -- "$folder" || exit 126
 exec 4>&1
@@ -116,73 +119,76 @@ umask 077; for folder in "$@"; do mkdir -p "$root/$folder"; done
 own "$(dirname "$(dirname "$program")")" || { echo "the worker can't be written to $program"; exit 1; }
 echo lacks
 """
+"""Creates our directories, with `sudo` if necessary, and prints `has` or `lacks`: whether the program exists."""
 UNPACK: Final = 'tar -xzf "$1" -C "$2" && rm -f "$1"'
-PLACE: Final = r"""
+MOVE_UPLOADS: Final = r"""
 while [ $# -gt 0 ]; do
   mkdir -p "$(dirname -- "$3")" && chmod "$1" "$2" && mv -f -- "$2" "$3" || exit 1; shift 3
 done
 """
-"""Arguments per file: its mode, where it was uploaded, and its destination. Each is moved atomically."""
-OFFER: Final = r"""
+"""Moves uploaded files, each atomically. The arguments for each: its mode, its uploaded path, its destination."""
+LINK_FOR_DOWNLOAD: Final = r"""
 [ -e "$1" ] || { echo none; exit 0; }
 [ -f "$1" ] || { echo other; exit 0; }
 [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\n.' "$1")" ] || { echo other; exit 0; }
 ln -f -- "$1" "$2" 2>/dev/null || cp -- "$1" "$2" || exit 1
 echo "size $(wc -c < "$2")"
 """
-"""Gives a file a name that is safe in a header; refuses a path that contains a symbolic link, also in a directory."""
-DROP: Final = 'rm -f -- "$1"'
+"""Links or copies a file to a path that is safe in a header, and prints its size. Prints `other` for a file that is not
+regular or whose path contains a symbolic link, and `none` for a missing one."""
+DELETE: Final = 'rm -f -- "$1"'
 
 
 @dataclass(frozen=True)
-class ProgramLife:
-    """The state of a box's program, as seen from inside."""
+class DaytonaProgramState:
+    """The state of a box's program, as `print_state` reports it."""
 
     runs: int
     end: ProgramEnd | None = None
 
 
-def line(script: str, *arguments: str) -> str:
+def command_line(script: str, *arguments: str) -> str:
     """The command line that runs a script with these arguments, in any shell."""
     return shlex.join(["/bin/sh", "-c", script, "sh", *arguments])
 
 
 def supervise(number: int) -> str:
     """The command line that starts a run, in its own session if `setsid` exists."""
-    started = line(SUPERVISE, RUN, str(number))
-    return f"( cd {shlex.quote(f'{ROOT}/work')} && exec $(command -v setsid) {started} )"
+    supervisor = command_line(SUPERVISE, RUN, str(number))
+    return f"( cd {shlex.quote(f'{ROOT}/work')} && exec $(command -v setsid) {supervisor} )"
 
 
 def program_file(program: Sequence[str]) -> bytes:
-    """The file that `SUPERVISE` reads, so that a process that does not know the program can start it again."""
+    """The content of the file `program`, with which `SUPERVISE` can start the program again."""
     return f"set -- {shlex.join(program)}\n".encode()
 
 
 def setup(program: str) -> str:
-    """The command line that creates the directories, and prints whether the program exists (`has`, `lacks`)."""
-    return line(SETUP, ROOT, program, *FOLDERS, "run")
+    """The command line that runs `SETUP` for the path of a program."""
+    return command_line(SETUP, ROOT, program, *FOLDERS, "run")
 
 
-def life(text: str) -> ProgramLife:
+def parse_state(text: str) -> DaytonaProgramState:
     """Parse the output of `print_state`. Raises `ValueError` for anything else.
 
-    An end that can't be parsed still counts as an end: the agent may have written anything there.
+    An exit status that can't be parsed counts as an end with unknown status, because the agent may have overwritten it.
     """
     first, _, rest = text.strip().partition("\n")
-    word, _, number = first.partition(" ")
+    name, _, number = first.partition(" ")
     runs = _number(number)
-    if word != "runs" or runs is None:
+    if name != "runs" or runs is None:
         raise ValueError(text)
-    state, _, last = rest.partition("\n")
+    state, _, output = rest.partition("\n")
     match state.split():
         case ["ended", *fields]:
             code, killed, *_ = [*fields, "", ""]
-            return ProgramLife(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=last.strip()[:500]))
+            reason = output.strip()[:500]
+            return DaytonaProgramState(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=reason))
         case ["lost", killed]:
-            return ProgramLife(
+            return DaytonaProgramState(
                 runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it ended without an exit status")
             )
-    return ProgramLife(runs)
+    return DaytonaProgramState(runs)
 
 
 def _number(text: str) -> int | None:

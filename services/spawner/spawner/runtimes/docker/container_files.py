@@ -1,6 +1,6 @@
-"""A container's files. They are sent as a tar archive, at its start, to a shell that then executes its program.
+"""Sends a container its files: as a tar archive, to the standard input of the shell that then executes its program.
 
-Uploading an archive through the engine's API would increase the start time by a third.
+An upload of the archive through the engine's API would increase the time of a start by a third.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from spawner.runtimes.boxes.provider import File
 from spawner.runtimes.boxes.worker_bundle import WORKER
 
 COMPLETE: Final = "state/.given"
-"""An empty file, unpacked last: if it exists, all other files exist."""
+"""An empty file that is unpacked last. If it exists, all other files exist."""
 
 
 def with_folders(files: Collection[File], owner: Owner) -> bytes:
     """An archive for an empty box: its directories and files, all owned by the box's user."""
-    return box_files.packed(_completed(files), [f"./{name}" for name in FOLDERS], owner)
+    return box_files.pack(_with_complete(files), [f"./{name}" for name in FOLDERS], owner)
 
 
 def files_only(files: Collection[File], owner: Owner) -> bytes:
-    """An archive for a box whose directories exist."""
-    return box_files.packed(_completed(files), (), owner)
+    """An archive with files for a box whose directories exist."""
+    return box_files.pack(_with_complete(files), (), owner)
 
 
 def image_folders(owner: Owner) -> bytes:
     """An archive for an image: the initial directories of a box's volume, and one for the worker."""
     target = io.BytesIO()
-    with box_files.opened(target) as archive:
+    with box_files.new_archive(target) as archive:
         for folder in (ROOT.lstrip("/"), WORKER.lstrip("/")):
             add_directory(archive, folder, 0o755)
         for name in FOLDERS:
@@ -42,12 +42,12 @@ def image_folders(owner: Owner) -> bytes:
     return target.getvalue()
 
 
-def _completed(files: Collection[File]) -> list[File]:
+def _with_complete(files: Collection[File]) -> list[File]:
     return [*files, File(f"{ROOT}/{COMPLETE}", b"")]
 
 
 FILES_NOT_RECEIVED: Final = 7
-"""Exit status of a container that did not receive its files; a worker that may not begin has the same one."""
+"""Exit status of a container that did not receive its files. It is that of a worker that was not permitted to begin."""
 _GATE: Final = f"""
 never() {{ echo "sandherd: this container has not received its files" >&2; exit {FILES_NOT_RECEIVED}; }}
 root=$1
@@ -66,11 +66,11 @@ exec "$@" </dev/null
 
 
 def gate(root: str, program: Sequence[str]) -> list[str]:
-    """The entrypoint of a container: waits for its files, unless it has them, then executes its program. Pure."""
+    """The entrypoint of a container. It waits for the files, unless they exist, and executes the program. Pure."""
     return ["/bin/sh", "-c", _GATE, "sandherd-gate", root, *program]
 
 
-def feed(archive: bytes) -> bytes:
+def gate_input(archive: bytes) -> bytes:
     """The input of the gate: the archive's size in bytes, a newline, and the archive. Pure."""
     return f"{len(archive)}\n".encode() + archive
 
@@ -78,7 +78,7 @@ def feed(archive: bytes) -> bytes:
 async def start(container: DockerContainer, archive: bytes) -> None:
     """Start a container that was never started, and send it its files. Raises the client's errors."""
     async with container.attach(stdin=True) as stdin:
-        sending = asyncio.ensure_future(stdin.write_in(feed(archive)))  # the container reads it once it runs
+        sending = asyncio.ensure_future(stdin.write_in(gate_input(archive)))  # the container reads it once it runs
         try:
             await container.start()
             await sending

@@ -23,11 +23,13 @@ _STATES: Final = {
     "dead": BoxState.FAILED,
     "removing": BoxState.REMOVING,
 }
-_NEVER: Final = "0001-01-01T00:00:00Z"
-_LONGEST: Final = 600
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NEVER_STARTED: Final = "0001-01-01T00:00:00Z"
+_MAX_OUTPUT_LENGTH: Final = 600
+_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 PREFIX: Final = "sandherd-"
+"""The prefix of the names of containers and volumes."""
 QUARANTINED_PREFIX: Final = "sandherd-kept-"
+"""The prefix of the name of a container in quarantine."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,15 @@ class ContainerOptions:
     """Options for the containers of this engine."""
 
     image: str
+    """The image of boxes for which no image is requested."""
     network: str = "none"
     user: str = "1000:1000"
     read_only: bool = True
     platform: str | None = None
 
 
-def config(spec: BoxSpec, kind: ContainerOptions, image: str) -> dict[str, Any]:
-    """The container configuration of a box, with the fewest privileges a worker needs. `image` contains the worker."""
+def config(spec: BoxSpec, options: ContainerOptions, image: str) -> dict[str, Any]:
+    """The configuration of a box's container, with the fewest privileges a worker needs. `image` has the worker."""
     return {
         "Image": image,
         "Entrypoint": container_files.gate(ROOT, spec.program),
@@ -50,28 +53,28 @@ def config(spec: BoxSpec, kind: ContainerOptions, image: str) -> dict[str, Any]:
         "AttachStdin": True,
         "OpenStdin": True,
         "StdinOnce": True,
-        "User": kind.user,
+        "User": options.user,
         "WorkingDir": f"{ROOT}/work",
         "Env": [f"{name}={value}" for name, value in spec.environment.items()],
         "Labels": dict(spec.labels),
         "StopTimeout": max(1, round(spec.stop_grace)),
         "Tty": False,
-        "HostConfig": _host(spec, kind),
+        "HostConfig": _host(spec, options),
     }
 
 
-def _host(spec: BoxSpec, kind: ContainerOptions) -> dict[str, Any]:
+def _host(spec: BoxSpec, options: ContainerOptions) -> dict[str, Any]:
     memory = spec.limits.memory_mb * _MIB
     return {
-        "NetworkMode": kind.network,
+        "NetworkMode": options.network,
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": round((spec.limits.cores or 0) * _NANO),
         "PidsLimit": spec.limits.processes,
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
-        "ReadonlyRootfs": kind.read_only,
-        "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
+        "ReadonlyRootfs": options.read_only,
+        "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if options.read_only else {},  # noqa: S108  # the box's own
         "Ulimits": [_ulimit("nofile", spec.limits.open_files), _ulimit("cpu", spec.limits.cpu_seconds)],
         "Mounts": [_own_volume(spec), *map(_mount, spec.mounts), *_repository(spec)],
         "RestartPolicy": {"Name": "no"},
@@ -85,14 +88,14 @@ def _ulimit(name: str, value: int) -> dict[str, Any]:
 
 
 def _own_volume(spec: BoxSpec) -> dict[str, Any]:
-    """The volume with the box's files. Its name and labels identify it if a crash of the engine left only this."""
+    """The volume with the box's files. Its name and labels identify the box if a crash of the engine left no more."""
     options = {"Labels": dict(spec.labels)}
     return {"Type": "volume", "Source": PREFIX + spec.name, "Target": ROOT, "VolumeOptions": options}
 
 
-def _mount(one: Mount) -> dict[str, Any]:
-    kind = "bind" if one.is_folder else "volume"
-    return {"Type": kind, "Source": one.source, "Target": one.target, "ReadOnly": one.read_only}
+def _mount(mount: Mount) -> dict[str, Any]:
+    kind = "bind" if mount.is_folder else "volume"
+    return {"Type": kind, "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only}
 
 
 def _repository(spec: BoxSpec) -> list[dict[str, Any]]:
@@ -101,20 +104,20 @@ def _repository(spec: BoxSpec) -> list[dict[str, Any]]:
     return [{"Type": "bind", "Source": str(spec.repository), "Target": MOUNTED, "ReadOnly": True}]
 
 
-def box(shown: Mapping[str, Any]) -> Box:
+def box(container: Mapping[str, Any]) -> Box:
     """Convert the reply of `GET /containers/<id>/json` to a box."""
-    state, labels = shown["State"], shown["Config"]["Labels"] or {}
-    name = str(shown["Name"]).lstrip("/")
-    runs = shown.get("RestartCount", 0) + (state["StartedAt"] != _NEVER)
-    standing = _STATES.get(state["Status"], BoxState.FAILED)
+    state, labels = container["State"], container["Config"]["Labels"] or {}
+    name = str(container["Name"]).lstrip("/")
+    runs = container.get("RestartCount", 0) + (state["StartedAt"] != _NEVER_STARTED)
+    box_state = _STATES.get(state["Status"], BoxState.FAILED)
     return Box(
         name=name.removeprefix(QUARANTINED_PREFIX).removeprefix(PREFIX),
-        id=shown["Id"],
+        id=container["Id"],
         labels={key: value for key, value in labels.items() if HERD.partition("/")[0] in key},
-        state=standing,
-        created_at=moment(shown["Created"]),
+        state=box_state,
+        created_at=parse_time(container["Created"]),
         runs=runs,
-        end=_end(state) if standing in {BoxState.STOPPED, BoxState.FAILED} and runs else None,
+        end=_end(state) if box_state in {BoxState.STOPPED, BoxState.FAILED} and runs else None,
         problem=state.get("Error") or "",
         quarantined=name.startswith(QUARANTINED_PREFIX),
     )
@@ -138,21 +141,21 @@ def _end(state: Mapping[str, Any]) -> ProgramEnd:
     return ProgramEnd(state["ExitCode"], out_of_memory=bool(state.get("OOMKilled")), reason=state.get("Error") or "")
 
 
-def last_output(printed: Sequence[str]) -> str:
+def last_output(pieces: Sequence[str]) -> str:
     """The last output of a program as one line for users: limited in length, without control characters."""
-    text = " / ".join(line for line in "".join(printed).splitlines() if line.strip())
-    return _CONTROL.sub("?", text)[-_LONGEST:]
+    text = " / ".join(line for line in "".join(pieces).splitlines() if line.strip())
+    return _CONTROL_CHARACTER.sub("?", text)[-_MAX_OUTPUT_LENGTH:]
 
 
-def moment(text: str) -> datetime:
-    """Parse a timestamp of the engine: nanoseconds, UTC."""
-    whole, _, rest = text.rstrip("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{(rest + '000000')[:6]}").replace(tzinfo=UTC)
+def parse_time(text: str) -> datetime:
+    """Parse a timestamp of the engine, which is in UTC with up to nine decimals."""
+    seconds, _, decimals = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{seconds}.{(decimals + '000000')[:6]}").replace(tzinfo=UTC)
 
 
-def host_of(shown: Mapping[str, Any]) -> str | None:
-    """The host name of a container: its own address, or the loopback address on the host network; None: no network."""
-    networks = (shown.get("NetworkSettings") or {}).get("Networks") or {}
+def host_of(container: Mapping[str, Any]) -> str | None:
+    """The address of a container, or the loopback address if it shares the host's network; None: it has no network."""
+    networks = (container.get("NetworkSettings") or {}).get("Networks") or {}
     if "host" in networks:
         return "127.0.0.1"
-    return next((str(found["IPAddress"]) for found in networks.values() if found.get("IPAddress")), None)
+    return next((str(network["IPAddress"]) for network in networks.values() if network.get("IPAddress")), None)

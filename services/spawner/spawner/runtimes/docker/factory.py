@@ -16,12 +16,15 @@ from spawner.runtimes.docker.faults import faults
 from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.shared_folders import is_shared
 
-_CALL = aiohttp.ClientTimeout(total=60, connect=5)
+_CALL_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=5)
 _log = logs.get("runtime.docker")
 
 
 async def open_docker(settings: Settings, herd: str, *, starts: bool = True) -> BoxRuntime:
-    """Open the runtime. Raises `RuntimeFailedError` if there is no engine, or no sandbox image is set."""
+    """Open the runtime. Raises `RuntimeFailedError` if the engine does not respond, or no sandbox image is set.
+
+    `starts`: whether sandboxes will be started.
+    """
     if settings.sandbox_image is None:
         raise RuntimeFailedError(
             RuntimeFault.REFUSED, "runtime docker needs an image: set SANDBOX_IMAGE to one that the engine has"
@@ -35,22 +38,22 @@ async def open_docker(settings: Settings, herd: str, *, starts: bool = True) -> 
         with suppress(aiohttp.ClientError):
             await docker.close()
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
-    kind = ContainerOptions(
+    options = ContainerOptions(
         image=settings.sandbox_image,
         network=settings.docker_network,
         user=settings.docker_user,
         read_only=settings.docker_read_only,
         platform=settings.docker_platform,
     )
-    shared = starts and await is_shared(docker, kind, mirrors_folder(settings.home))
+    shared = starts and await is_shared(docker, options, mirrors_folder(settings.home))
     _log.info("docker runtime enabled", engine=version.get("Version"), image=settings.sandbox_image)
-    return BoxRuntime(DockerProvider(docker, kind, mounts_repository=shared), herd, settings.sandbox_nats_url)
+    return BoxRuntime(DockerProvider(docker, options, mounts_repository=shared), herd, settings.sandbox_nats_url)
 
 
 async def _require_json(docker: Docker) -> None:
     """Raise `TypeError` if a successful reply is not JSON.
 
-    The client also raises it, but does not close the response: its connection would stay open until garbage collection.
+    The client also raises it, but leaves the connection open until garbage collection.
     """
     async with docker.session.get(f"{docker.docker_host}/version") as response:
         if response.ok and response.content_type != "application/json":
@@ -59,8 +62,11 @@ async def _require_json(docker: Docker) -> None:
 
 def _client(settings: Settings) -> Docker:
     try:
-        return Docker(settings.docker_host, timeout=_CALL)
-    except (AssertionError, ValueError) as error:  # the client asserts that it has found an engine
+        return Docker(settings.docker_host, timeout=_CALL_TIMEOUT)
+    except (
+        AssertionError,
+        ValueError,
+    ) as error:  # the client raises these if it finds no engine, or an invalid address
         raise RuntimeFailedError(
             RuntimeFault.REFUSED, "no Docker Engine found: start one, or set DOCKER_HOST to its address"
         ) from error

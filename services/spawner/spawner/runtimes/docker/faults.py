@@ -13,26 +13,26 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _SERVER: Final = 500
-_UNREACHED: Final = 900
-"""The client's own status for an engine that it can't connect to."""
+_UNREACHABLE: Final = 900
+"""The status that the client reports if it can't connect to the engine."""
 _FULL: Final = re.compile(r"no space left on device|disk quota exceeded|cannot allocate memory", re.IGNORECASE)
 _NO_NETWORK: Final = re.compile(r"network \S+ not found|could not find a network", re.IGNORECASE)
-"""The error (with 404) when a container is started whose network does not exist."""
-_WRONG: Final = re.compile(
+"""The error, with status 404, for a container whose network does not exist."""
+_PERMANENT: Final = re.compile(
     r"executable file not found|no such file or directory|permission denied|invalid|not supported|unable to find user"
     r"|exec format error",
     re.IGNORECASE,
 )
-"""Errors (with 500 or 400) that a retry will not resolve."""
+"""Errors, with status 500 or 400, that a retry will not resolve."""
 
 
 @contextmanager
 def faults(what: str) -> Iterator[None]:
-    """Raise errors of the block as `ProviderError`; the message contains `what` was attempted."""
+    """Raise errors of the block as `ProviderError`. `what`: the attempted action, for the message."""
     try:
         yield
     except DockerError as error:
-        if error.status == _UNREACHED:
+        if error.status == _UNREACHABLE:
             raise _unreachable(what, error) from error
         raise ProviderError(fault_of(error), f"docker: {what}: {error.message}") from error
     except TimeoutError as error:
@@ -59,6 +59,6 @@ def fault_of(error: DockerError) -> ProviderFault:
         return ProviderFault.NOT_FOUND
     if error.status == _CONFLICT:
         return ProviderFault.TRANSIENT
-    if error.status < _SERVER or _WRONG.search(error.message):
+    if error.status < _SERVER or _PERMANENT.search(error.message):
         return ProviderFault.REFUSED
     return ProviderFault.TRANSIENT

@@ -21,33 +21,33 @@ _log: Final = logs.get("runtime.docker")
 
 
 async def is_shared(docker: Docker, options: ContainerOptions, folder: Path) -> bool:
-    """Whether a container's user can read files in this folder, which is created if it does not exist.
+    """Whether containers of the engine can read files in this folder, which is created if it does not exist.
 
-    A container of the default image reads a random text there. False also if the engine does not have that image.
+    A container of the default image reads a random text in it. False also if the engine does not have that image.
     """
     token = secrets.token_hex(16)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH) as name:
-            place = Path(name)
-            place.chmod(0o755)
-            (place / "token").write_text(token)
-            (place / "token").chmod(0o644)
+            directory = Path(name)
+            directory.chmod(0o755)
+            (directory / "token").write_text(token)
+            (directory / "token").chmod(0o644)
             with faults("mounting a folder of the spawner"):
-                seen = await _read(docker, options, place)
+                text = await _read(docker, options, directory)
     except (ProviderError, OSError) as error:
         _log.info("docker mounts no repositories", error=str(error))
         return False
-    if seen != token:
+    if text != token:
         _log.info("docker mounts no repositories", error="its containers can't read files of the spawner's home")
-    return seen == token
+    return text == token
 
 
 async def _read(docker: Docker, options: ContainerOptions, folder: Path) -> str:
     query = docker._query_json  # noqa: SLF001  # `containers.create` has no parameter for the platform
-    where = {"name": f"{PREFIX}probe-{secrets.token_hex(6)}", "platform": options.platform or ""}
-    made = await query("containers/create", "POST", params=where, data=_config(options, folder))
-    container = docker.containers.container(made["Id"])
+    parameters = {"name": f"{PREFIX}probe-{secrets.token_hex(6)}", "platform": options.platform or ""}
+    created = await query("containers/create", "POST", params=parameters, data=_config(options, folder))
+    container = docker.containers.container(created["Id"])
     try:
         return await _output(container)
     finally:
@@ -56,12 +56,12 @@ async def _read(docker: Docker, options: ContainerOptions, folder: Path) -> str:
 
 
 async def _output(container: DockerContainer) -> str:
-    found = b""
+    output = b""
     async with container.attach(stdout=True) as stream:
         await container.start()
-        while len(found) < _MAX_BYTES and (message := await stream.read_out()) is not None:
-            found += message.data
-    return found.decode(errors="replace").strip()
+        while len(output) < _MAX_BYTES and (message := await stream.read_out()) is not None:
+            output += message.data
+    return output.decode(errors="replace").strip()
 
 
 def _config(options: ContainerOptions, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Calls to a cluster's API, with plain JSON bodies, through the client that holds the credential."""
+"""Calls of a cluster's API with plain JSON bodies, through the Kubernetes client, which adds the credential."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -15,29 +15,30 @@ from spawner.runtimes.kubernetes.manifests import CONTAINER, Json
 
 PODS: Final = "/api/v1/namespaces/{}/pods"
 POLICIES: Final = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
-_ANY: Final = dict.fromkeys((200, 201, 202), "object")
-_CALL: Final = 30.0
+_RESPONSE_TYPES: Final = dict.fromkeys((200, 201, 202), "object")
+_CALL_SECONDS: Final = 30.0
+"""The timeout of a request, and of connecting to the server."""
 WATCH: Final = 1200
-"""The requested duration of one watch in seconds; the next one continues from where it ended."""
-_SILENCE: Final = 90.0
-"""A watch without a message for these seconds counts as broken: a server sends a bookmark about every minute."""
+"""The requested duration of a watch in seconds. The next watch continues where it ended."""
+_WATCH_SILENCE_SECONDS: Final = 90.0
+"""A watch without a message for this time counts as broken, because servers send a bookmark about every minute."""
 OPENED: Final = "OPENED"
-"""The type of the first event of `Cluster.watch`, which is our own: the server has accepted the watch."""
-STALE: Final = _CALL + _SILENCE
-"""The longest time in seconds until a watch of an unavailable server fails."""
+"""The type of an event that `Cluster.watch` itself yields first, when the server has accepted the watch."""
+STALE: Final = _CALL_SECONDS + _WATCH_SILENCE_SECONDS
+"""The maximum time in seconds until a watch of an unavailable server fails."""
 _PROTOCOLS: Final = "v5.channel.k8s.io, v4.channel.k8s.io"
 _PATCH: Final = "application/merge-patch+json"
-_PING: Final = 20.0
-"""The interval of WebSocket pings in seconds, as a command may produce no output for long."""
+_PING_SECONDS: Final = 20.0
+"""The interval of WebSocket pings. They are needed because a command may produce no output for a long time."""
 
 
 class Cluster:
-    """One cluster, and our namespace in it. Raises the client's errors."""
+    """The API of a cluster, for one namespace. Methods raise the client's errors."""
 
     def __init__(self, configuration: Configuration, namespace: str) -> None:
         self.namespace = namespace
         self._api = ApiClient(configuration)
-        self._streams = WsApiClient(configuration, heartbeat=_PING)
+        self._streams = WsApiClient(configuration, heartbeat=_PING_SECONDS)
 
     async def get(self, path: str, **query: str) -> Json:
         """Get an object or a list of objects."""
@@ -48,7 +49,7 @@ class Cluster:
         return await self._call("POST", path, {}, body)
 
     async def change(self, path: str, body: Json) -> Json:
-        """Change some fields of an object (JSON merge patch)."""
+        """Change fields of an object by a JSON merge patch."""
         return await self._call("PATCH", path, {}, body, _PATCH)
 
     async def delete(self, path: str, grace: int | None = None) -> Json:
@@ -59,32 +60,32 @@ class Cluster:
         return await self._call("DELETE", path, {}, body)
 
     async def watch(self, path: str, version: str, **query: str) -> AsyncGenerator[Json, None]:
-        """Watch events from that resource version on, until the server ends the watch. Raises `ApiException`."""
+        """Yield watch events after a resource version, until the server ends the watch. Raises `ApiException`."""
         parameters = {**query, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-        limit = aiohttp.ClientTimeout(connect=_CALL, sock_read=_SILENCE)
-        answer = await self._call_api(
-            "GET", path, {**parameters, "timeoutSeconds": str(WATCH)}, _preload_content=False, _request_timeout=limit
+        timeout = aiohttp.ClientTimeout(connect=_CALL_SECONDS, sock_read=_WATCH_SILENCE_SECONDS)
+        response = await self._call_api(
+            "GET", path, {**parameters, "timeoutSeconds": str(WATCH)}, _preload_content=False, _request_timeout=timeout
         )
-        async with answer:
-            if answer.status == VERSION_EXPIRED:
+        async with response:
+            if response.status == VERSION_EXPIRED:
                 yield {"type": "ERROR", "object": {"code": VERSION_EXPIRED}}
                 return
-            if answer.status != 200:
-                raise await _api_error(answer)
+            if response.status != 200:
+                raise await _api_error(response)
             yield {"type": OPENED, "object": {}}
-            while line := await answer.content.readline():
+            while line := await response.content.readline():
                 yield json.loads(line)
 
     async def log(self, pod: str, **query: str) -> AsyncGenerator[bytes, None]:
         """The log of a pod's container, in pieces. Raises `ApiException`."""
         path = f"{PODS.format(self.namespace)}/{pod}/log"
-        limit = aiohttp.ClientTimeout(connect=_CALL)
+        timeout = aiohttp.ClientTimeout(connect=_CALL_SECONDS)
         query = {**query, "container": CONTAINER}
-        answer = await self._call_api("GET", path, query, _preload_content=False, _request_timeout=limit)
-        async with answer:
-            if answer.status != 200:
-                raise await _api_error(answer)
-            async for piece in answer.content.iter_any():
+        response = await self._call_api("GET", path, query, _preload_content=False, _request_timeout=timeout)
+        async with response:
+            if response.status != 200:
+                raise await _api_error(response)
+            async for piece in response.content.iter_any():
                 yield piece
 
     async def execute(
@@ -92,7 +93,7 @@ class Cluster:
     ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
         """Start a command in a pod; its streams are channels of the returned WebSocket."""
         query = [("container", CONTAINER), *((name, "true") for name in ("stdin", "stdout", "stderr"))]
-        opened: AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse] = await self._streams.call_api(
+        connection: AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse] = await self._streams.call_api(
             f"{PODS.format(self.namespace)}/{pod}/exec",
             "GET",
             query_params=[("command", list(command)), *query],
@@ -100,7 +101,7 @@ class Cluster:
             auth_settings=["BearerToken"],
             _preload_content=False,
         )
-        return opened
+        return connection
 
     async def close(self) -> None:
         """Close the connections."""
@@ -108,21 +109,26 @@ class Cluster:
         await self._streams.close()
 
     async def _call(
-        self, method: str, path: str, query: Mapping[str, str], body: Json | None = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None = None,
+        content_type: str = "application/json",
     ) -> Json:
-        found: Any = await self._call_api(
+        reply: Any = await self._call_api(
             method,
             path,
             query,
             body=body,
-            kind=kind,
-            response_types_map=_ANY,
+            content_type=content_type,
+            response_types_map=_RESPONSE_TYPES,
             _return_http_data_only=True,
-            _request_timeout=_CALL,
+            _request_timeout=_CALL_SECONDS,
         )
-        if not isinstance(found, dict):  # such as the error page of a proxy: the client accepts any text as a reply
+        if not isinstance(reply, dict):  # the client accepts any text as a reply, such as the error page of a proxy
             raise TypeError("no object")
-        return found
+        return reply
 
     async def _call_api(
         self,
@@ -131,21 +137,21 @@ class Cluster:
         query: Mapping[str, str],
         *,
         body: Json | None = None,
-        kind: str = "application/json",
-        **more: Any,
+        content_type: str = "application/json",
+        **arguments: Any,
     ) -> Any:
         return await self._api.call_api(
             path,
             method,
             query_params=list(query.items()),
-            header_params={"Accept": "application/json", "Content-Type": kind},
+            header_params={"Accept": "application/json", "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
-            **more,
+            **arguments,
         )
 
 
-async def _api_error(answer: aiohttp.ClientResponse) -> ApiException:
-    error = ApiException(status=answer.status, reason=answer.reason)
-    error.body, error.headers = await answer.read(), answer.headers
+async def _api_error(response: aiohttp.ClientResponse) -> ApiException:
+    error = ApiException(status=response.status, reason=response.reason)
+    error.body, error.headers = await response.read(), response.headers
     return error

@@ -1,6 +1,6 @@
-"""Runs commands in a pod over the cluster's exec protocol: the channels of one WebSocket, the last with the status.
+"""Runs commands in a pod over the cluster's exec protocol: a WebSocket with channels, the last one for the status.
 
-Scripts are written to the shell's standard input, because request URLs appear in the cluster's logs.
+Scripts are sent to the shell's standard input, not as arguments, because request URLs appear in the cluster's logs.
 """
 
 import asyncio
@@ -21,15 +21,18 @@ from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.faults import faults
 
 _INPUT, _OUT, _ERR, _STATUS = 0, 1, 2, 3
-_PIECE: Final = 32 * 1024
+"""The numbers of the channels."""
+_PIECE_BYTES: Final = 32 * 1024
 _SHELL: Final = 'eval "$(dd bs=1 count="$0" 2>/dev/null)"'
-_ENDED: Final = frozenset({124, 137, 143})
+"""Reads a script of a number of bytes, the argument, from standard input, and runs it with the rest of the input."""
+_TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
 """Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
 _NO_KUBELET: Final = re.compile(r"dial(?:ing| tcp)|connection refused|no route to host|i/o timeout")
-"""Errors of an API server that does not reach the kubelet of a pod."""
+"""The errors of an API server that can't connect to the kubelet of a pod."""
 _MAX_OUTPUT: Final = 64 * 1024 * 1024
-_STEP, _MARGIN = 120.0, 30.0
-"""Timeout of our own scripts, and extra time beyond a command's timeout, in seconds: its node may not respond."""
+_SCRIPT_SECONDS, _MARGIN = 120.0, 30.0
+"""The timeout of our own scripts, and the time after a command's own timeout until its node counts as unresponsive, in
+seconds."""
 
 
 async def script(
@@ -39,15 +42,18 @@ async def script(
     payload: bytes = b"",
     *,
     max_output: int = _MAX_OUTPUT,
-    seconds: float = _STEP,
+    seconds: float = _SCRIPT_SECONDS,
 ) -> CommandResult:
-    """Run one of our scripts. Raises `ProviderError` if the connection was lost: the script may have run."""
+    """Run one of our scripts, which can read `payload` from its standard input.
+
+    Raises `ProviderError`, after a lost connection also if the script has run.
+    """
     output = Output(max_output)
     source = text.encode()
     with faults(f"running a command in {pod}"):
         async with asyncio.timeout(seconds):
             async with await cluster.execute(pod, ["/bin/sh", "-c", _SHELL, str(len(source))]) as stream:
-                with suppress(aiohttp.ClientConnectionResetError):  # the server has sent the reason before
+                with suppress(aiohttp.ClientConnectionResetError):  # the server has already sent the reason
                     await _send(stream, source + payload)
                 status = await _read_status(stream, output)
     if status is None:
@@ -58,19 +64,20 @@ async def script(
 
 
 async def run(cluster: Cluster, pod: str, command: Command) -> CommandResult:
-    """Run a command to its end. After its timeout it is killed; its output until then is returned."""
+    """Run a command to its end. After its timeout, the command is killed, and its output until then is returned."""
     began = time.monotonic()
     folder = command.folder or f"{ROOT}/work"
-    text = entrypoint.bounded(command.argv, dict(command.environment), folder, command.seconds)
-    ran = await script(cluster, pod, text, max_output=command.max_output, seconds=command.seconds + _MARGIN)
-    late = ran.code in _ENDED and time.monotonic() - began >= command.seconds
-    return CommandResult(None, ran.out, ran.err, timed_out=True, cut=ran.cut) if late else ran
+    text = entrypoint.run_with_timeout(command.argv, dict(command.environment), folder, command.seconds)
+    result = await script(cluster, pod, text, max_output=command.max_output, seconds=command.seconds + _MARGIN)
+    if result.code in _TIMEOUT_STATUSES and time.monotonic() - began >= command.seconds:
+        return CommandResult(None, result.out, result.err, timed_out=True, cut=result.cut)
+    return result
 
 
 async def _send(stream: aiohttp.ClientWebSocketResponse, data: bytes) -> None:
     """Send in pieces that every server accepts. The receiver counts bytes, so no end of input is needed."""
-    for at in range(0, len(data), _PIECE):
-        await stream.send_bytes(bytes([_INPUT]) + data[at : at + _PIECE])
+    for offset in range(0, len(data), _PIECE_BYTES):
+        await stream.send_bytes(bytes([_INPUT]) + data[offset : offset + _PIECE_BYTES])
 
 
 async def _read_status(stream: aiohttp.ClientWebSocketResponse, output: Output) -> Mapping[str, Any] | None:
@@ -94,7 +101,7 @@ def _code(status: Mapping[str, Any], pod: str) -> int:
     for cause in (status.get("details") or {}).get("causes") or []:
         if cause.get("reason") == "ExitCode":
             return int(cause["message"])
-    why = str(status.get("message") or status.get("reason"))
-    node = "; the kubelet of its node does not respond: check the node" if _NO_KUBELET.search(why) else ""
-    message = f"kubernetes: no command can be run in {pod}: {why}{node}"
+    reason = str(status.get("message") or status.get("reason"))
+    remedy = "; the kubelet of its node does not respond: check the node" if _NO_KUBELET.search(reason) else ""
+    message = f"kubernetes: no command can be run in {pod}: {reason}{remedy}"
     raise ProviderError(ProviderFault.TRANSIENT, message)

@@ -23,15 +23,16 @@ from spawner.runtimes.kubernetes.manifests import GROUP, Json, PodOptions
 from spawner.runtimes.kubernetes.namespaces import Namespaces
 from spawner.runtimes.kubernetes.provider import PodProvider
 
-_SECRETS: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_ACCOUNT: Final = _SECRETS / "token"
-_OWN: Final = _SECRETS / "namespace"
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_FILE: Final = _SERVICE_ACCOUNT / "token"
+_NAMESPACE_FILE: Final = _SERVICE_ACCOUNT / "namespace"
 """The file in a pod with the name of its namespace."""
 _VERSIONS: Final = ("v1beta1", "v1alpha1")
-"""The supported versions of the Sandbox resource; the fields we need are the same. The first available one is used."""
+"""The supported versions of the resource Sandbox. The fields that we need are the same. The first available version is
+used."""
 _NOT_FOUND, _CONFLICT = 404, 409
 _MB_PER_GB: Final = 1024
-_OWNERS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
+_OWNER_RESOURCES: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 _log = logs.get("runtime.kubernetes")
 
 
@@ -42,73 +43,73 @@ async def open_kubernetes(settings: Settings, herd: str) -> BoxRuntime:
             RuntimeFault.REFUSED, "runtime kubernetes needs an image: set SANDBOX_IMAGE to one that its nodes can pull"
         )
     try:
-        found = await configuration(settings.kubernetes_config)
-        provider = await _provider(found, settings, herd)
+        provider = await _provider(await configuration(settings.kubernetes_config), settings, herd)
     except ProviderError as error:
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
     return BoxRuntime(provider, herd, settings.sandbox_nats_url)
 
 
-async def _provider(found: Configuration, settings: Settings, herd: str) -> PodProvider | Namespaces:
+async def _provider(client: Configuration, settings: Settings, herd: str) -> PodProvider | Namespaces:
     """The provider of the sandboxes' namespace, or of several namespaces if projects have their own."""
-    async with AsyncExitStack() as opened:
+    async with AsyncExitStack() as clusters:
         by_name: dict[str, PodProvider] = {}
         for name in sorted({settings.kubernetes_namespace, *settings.kubernetes_namespaces.values()}):
             with faults("reading the configuration"):  # the client reads certificates only now
-                cluster = Cluster(found, name)
-            opened.push_async_callback(cluster.close)  # also after a cancellation no connection is left open
-            by_name[name] = await _opened(cluster, settings, herd)
-        opened.pop_all()
-    usual = by_name[settings.kubernetes_namespace]
+                cluster = Cluster(client, name)
+            clusters.push_async_callback(cluster.close)  # so that a failure or cancellation leaves no connection open
+            by_name[name] = await _open_provider(cluster, settings, herd)
+        clusters.pop_all()
+    default = by_name[settings.kubernetes_namespace]
     projects = {project: by_name[name] for project, name in settings.kubernetes_namespaces.items()}
-    return Namespaces(usual, projects) if len(by_name) > 1 else usual
+    return Namespaces(default, projects) if len(by_name) > 1 else default
 
 
 async def configuration(file: Path | None) -> Configuration:
-    """The cluster's address and credential. Raises `ProviderError`."""
-    found = Configuration()
-    found.retries = False
+    """The client's configuration: the cluster's address and the credential. Raises `ProviderError`."""
+    client = Configuration()
+    client.retries = False
     with faults("reading the configuration"):
-        if file is None and _ACCOUNT.exists():
-            load_incluster_config(client_configuration=found)
+        if file is None and _TOKEN_FILE.exists():
+            load_incluster_config(client_configuration=client)
         else:
-            await _loaded(file, found)
-    return found
+            await _load_kubeconfig(file, client)
+    return client
 
 
-async def _loaded(file: Path | None, into: Configuration) -> None:
+async def _load_kubeconfig(file: Path | None, client: Configuration) -> None:
     try:
-        await load_kube_config(str(file) if file else None, client_configuration=into, persist_config=False)
+        await load_kube_config(str(file) if file else None, client_configuration=client, persist_config=False)
     except (yaml.YAMLError, TypeError, ValueError, AttributeError, KeyError) as error:
-        # The client's errors for an invalid file; their text may contain parts of it.
-        named = file or "the file of KUBECONFIG"
-        message = f"kubernetes: {named} is not a valid kubeconfig: {type(error).__name__}"
+        # The text of the client's errors for an invalid file may contain parts of the file.
+        source = file or "the file of KUBECONFIG"
+        message = f"kubernetes: {source} is not a valid kubeconfig: {type(error).__name__}"
         raise ProviderError(ProviderFault.REFUSED, message) from None
 
 
-async def _opened(cluster: Cluster, settings: Settings, herd: str) -> PodProvider:
+async def _open_provider(cluster: Cluster, settings: Settings, herd: str) -> PodProvider:
     with faults("requesting the version"):
         version_info = await cluster.get("/version")
     with faults(f"listing pods in namespace {cluster.namespace}"):
         await cluster.get(PODS.format(cluster.namespace), limit="1")
-    version = await _sandboxes(cluster, settings.kubernetes_kind)
+    version = await _sandbox_version(cluster, settings.kubernetes_kind)
     owner = await _owner(cluster, settings.kubernetes_owner)
     services = ",".join(filter(None, (settings.sandbox_nats_url or settings.nats_url, settings.git_proxy_url)))
-    made_as = kind(settings, owner)
-    entrance = None if made_as.closed else network.IngressRule(sources(settings, cluster.namespace), made_as.ports)
+    options = pod_options(settings, owner)
+    sources = ingress_sources(settings, cluster.namespace)
+    ingress = None if options.closed else network.IngressRule(sources, options.ports)
     dns = network.DnsServers(sorted(settings.kubernetes_dns), sorted(settings.kubernetes_dns_ports))
     egress = sorted(settings.kubernetes_egress)
-    await guard(cluster, network.policy(herd, services, egress, owner, entrance=entrance, dns=dns))
+    await apply_policy(cluster, network.policy(herd, services, egress, owner, ingress=ingress, dns=dns))
     _log.info(
         "kubernetes runtime enabled",
         cluster=version_info.get("gitVersion"),
         namespace=cluster.namespace,
         sandboxes=version,
     )
-    return PodProvider(cluster, made_as, version)
+    return PodProvider(cluster, options, version)
 
 
-def kind(settings: Settings, owner: Json | None = None) -> PodOptions:
+def pod_options(settings: Settings, owner: Json | None = None) -> PodOptions:
     """The pod options of these settings."""
     uid, _, gid = settings.kubernetes_user.partition(":")
     return PodOptions(
@@ -129,21 +130,21 @@ def kind(settings: Settings, owner: Json | None = None) -> PodOptions:
     )
 
 
-def sources(settings: Settings, namespace: str, own: Path = _OWN) -> list[str]:
+def ingress_sources(settings: Settings, namespace: str, namespace_file: Path = _NAMESPACE_FILE) -> list[str]:
     """The sources of allowed ingress: the setting, else our pod's namespace, else `namespace` if we are in no pod."""
     if settings.kubernetes_ingress:
         return sorted(settings.kubernetes_ingress)
-    return [own.read_text().strip() if own.exists() else namespace]
+    return [namespace_file.read_text().strip() if namespace_file.exists() else namespace]
 
 
-async def guard(cluster: Cluster, policy: Json) -> None:
+async def apply_policy(cluster: Cluster, policy: Json) -> None:
     """Create or update the herd's network policy. Another replica may do so at the same time."""
     path = POLICIES.format(cluster.namespace)
-    own = f"{path}/{policy['metadata']['name']}"
+    policy_path = f"{path}/{policy['metadata']['name']}"
     with faults("applying the network policy of sandboxes"):
-        missing = await _fails_with(_NOT_FOUND, cluster.change(own, policy))
+        missing = await _fails_with(_NOT_FOUND, cluster.change(policy_path, policy))
         if missing and await _fails_with(_CONFLICT, cluster.make(path, policy)):
-            await cluster.change(own, policy)
+            await cluster.change(policy_path, policy)
 
 
 async def _fails_with(status: int, call: Awaitable[Json]) -> bool:
@@ -157,9 +158,9 @@ async def _fails_with(status: int, call: Awaitable[Json]) -> bool:
     return False
 
 
-async def _sandboxes(cluster: Cluster, wanted: str) -> str | None:
-    """The version of the Sandbox resource to create; None: create pods."""
-    if wanted == "pod":
+async def _sandbox_version(cluster: Cluster, setting: str) -> str | None:
+    """The version in which Sandboxes are created; None: pods are created instead."""
+    if setting == "pod":
         return None
     try:
         with faults("looking for Sandboxes"):
@@ -168,21 +169,21 @@ async def _sandboxes(cluster: Cluster, wanted: str) -> str | None:
         if error.fault is not ProviderFault.NOT_FOUND:
             raise
         served = {"versions": []}
-    available = {one["version"] for one in served["versions"]}
-    found = next((version for version in _VERSIONS if version in available), None)
-    if found is None and wanted == "sandbox":
+    available = {entry["version"] for entry in served["versions"]}
+    supported = next((version for version in _VERSIONS if version in available), None)
+    if supported is None and setting == "sandbox":
         message = (
             f"kubernetes: the cluster has no Sandboxes of {GROUP}; install it, or set SANDHERD_KUBERNETES_KIND=pod"
         )
         raise ProviderError(ProviderFault.REFUSED, message)
-    return found
+    return supported
 
 
-async def _owner(cluster: Cluster, name: str | None) -> Json | None:
-    """The owner reference of all objects created here: they are deleted with their owner."""
-    if name is None:
+async def _owner(cluster: Cluster, setting: str | None) -> Json | None:
+    """The owner reference of all objects that are created. They are deleted when their owner is deleted."""
+    if setting is None:
         return None
-    what, _, called = name.partition("/")
-    with faults(f"looking for {name}, which SANDHERD_KUBERNETES_OWNER names"):
-        found = await cluster.get(f"/apis/apps/v1/namespaces/{cluster.namespace}/{_OWNERS[what]}/{called}")
-    return {"apiVersion": "apps/v1", "kind": what, "name": called, "uid": found["metadata"]["uid"]}
+    kind, _, name = setting.partition("/")
+    with faults(f"looking for {setting}, which SANDHERD_KUBERNETES_OWNER names"):
+        owner = await cluster.get(f"/apis/apps/v1/namespaces/{cluster.namespace}/{_OWNER_RESOURCES[kind]}/{name}")
+    return {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": owner["metadata"]["uid"]}

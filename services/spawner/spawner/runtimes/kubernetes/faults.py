@@ -13,7 +13,8 @@ from kubernetes_asyncio.config import ConfigException
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 
 VERSION_EXPIRED: Final = 410
-_KINDS: Final = {
+"""The status for a resource version whose later changes the server no longer has."""
+_FAULTS: Final = {
     400: ProviderFault.REFUSED,
     401: ProviderFault.REFUSED,
     403: ProviderFault.REFUSED,
@@ -28,8 +29,8 @@ _KINDS: Final = {
 }
 _QUOTA: Final = re.compile(r"exceeded quota|insufficient quota", re.IGNORECASE)
 _DENIED: Final = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
-_ROLE: Final = "deploy/kubernetes/role.yaml has all that it needs"
-_ADMISSION: Final = (
+_ROLE_HINT: Final = "deploy/kubernetes/role.yaml has all that it needs"
+_ADMISSION_REMEDIES: Final = (
     (r"violates PodSecurity", "label the namespace with a standard that allows it, or check what changes pods in it"),
     (
         r"(?:minimum|maximum) .* per (?:Container|Pod)",
@@ -42,23 +43,23 @@ _ADMISSION: Final = (
 )
 """Patterns of the messages with which admission control refuses an object, each with a remedy."""
 _REFUSED: Final = re.compile(r"is forbidden|is invalid|denied (?:the )?request")
-_EXEC: Final = {
-    403: "status 403; allow the spawner's role to create and get pods/exec: " + _ROLE,
+_EXEC_MESSAGES: Final = {
+    403: "status 403; allow the spawner's role to create and get pods/exec: " + _ROLE_HINT,
     500: "status 500; its container does not run, or the kubelet of its node does not respond",
     502: "status 502; the kubelet of its node does not respond: check the node",
 }
-"""The causes of a refused command by status: the client does not pass on the server's own message."""
+"""Messages for a refused command, by its status, because the client does not pass on the server's message."""
 
 
 @contextmanager
 def faults(what: str) -> Iterator[None]:
-    """Raise errors of the block as `ProviderError`; the message contains `what` was attempted."""
+    """Raise errors of the block as `ProviderError`. `what`: the attempted action, for the message."""
     try:
         yield
     except ApiException as error:
         raise refusal(error.status or 0, status_of(error), error.headers or {}, what) from error
     except aiohttp.WSServerHandshakeError as error:
-        status = {"message": _EXEC[error.status]} if error.status in _EXEC else {}
+        status = {"message": _EXEC_MESSAGES[error.status]} if error.status in _EXEC_MESSAGES else {}
         raise refusal(error.status, status, error.headers or {}, what) from error
     except TimeoutError as error:
         raise ProviderError(ProviderFault.TIMED_OUT, f"kubernetes: {what}: timed out") from error
@@ -67,7 +68,7 @@ def faults(what: str) -> Iterator[None]:
     except (aiohttp.ClientError, OSError) as error:
         message = f"kubernetes: {what}: the cluster can't be reached ({type(error).__name__}); check KUBECONFIG"
         raise ProviderError(ProviderFault.TRANSIENT, message) from error
-    except (TypeError, ValueError, LookupError) as error:  # for an incomplete line of a watch, or the page of a proxy
+    except (TypeError, ValueError, LookupError) as error:  # after an incomplete line of a watch, or a proxy's page
         message = f"kubernetes: {what}: the reply is not an API server's ({type(error).__name__}); check KUBECONFIG"
         raise ProviderError(ProviderFault.TRANSIENT, message) from error
 
@@ -75,16 +76,16 @@ def faults(what: str) -> Iterator[None]:
 def status_of(error: ApiException) -> Mapping[str, Any]:
     """The `Status` object in a reply's body; empty if the body is something else, such as the page of a proxy."""
     try:
-        found = json.loads(error.body or "")
+        status = json.loads(error.body or "")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return status if isinstance(status, dict) else {}
 
 
 def refusal(code: int, status: Mapping[str, Any], headers: Mapping[str, str], what: str) -> ProviderError:
-    """Convert an error reply of the API server. Pure."""
+    """Convert an error reply of the API server to a provider error. Pure."""
     message = str(status.get("message") or f"status {code}")
-    fault = _KINDS.get(code, ProviderFault.TRANSIENT)
+    fault = _FAULTS.get(code, ProviderFault.TRANSIENT)
     if _QUOTA.search(message):
         fault = ProviderFault.QUOTA
         message += "; raise the ResourceQuota, or lower SANDHERD_RUNTIME_LIMITS"
@@ -97,21 +98,21 @@ def refusal(code: int, status: Mapping[str, Any], headers: Mapping[str, str], wh
     return ProviderError(fault, f"kubernetes: {what}: {message}", wait=wait)
 
 
-def refused_for_good(message: str, what: str) -> ProviderError | None:
-    """The error for a message of the API server to a controller; None if the controller's retry may succeed. Pure."""
+def permanent_refusal(message: str, what: str) -> ProviderError | None:
+    """The error for a refusal that the API server sent to a controller; None if a retry may succeed. Pure."""
     if not (_QUOTA.search(message) or _REFUSED.search(message)):
         return None
     return refusal(403, {"message": message}, {}, what)
 
 
 def _permission_hint(message: str) -> str:
-    found = _DENIED.search(message)
-    if found:
-        return f"; allow the spawner's role to {found['verb']} {found['resource']}: {_ROLE}"
-    remedy = next((remedy for text, remedy in _ADMISSION if re.search(text, message)), None)
+    denied = _DENIED.search(message)
+    if denied:
+        return f"; allow the spawner's role to {denied['verb']} {denied['resource']}: {_ROLE_HINT}"
+    remedy = next((remedy for pattern, remedy in _ADMISSION_REMEDIES if re.search(pattern, message)), None)
     if remedy:
         return f"; {remedy}"
-    return "" if _ROLE in message or _REFUSED.search(message) else f"; if a permission is missing: {_ROLE}"
+    return "" if _ROLE_HINT in message or _REFUSED.search(message) else f"; if a permission is missing: {_ROLE_HINT}"
 
 
 def _wait(status: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:

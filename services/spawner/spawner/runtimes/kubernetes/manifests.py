@@ -16,11 +16,15 @@ from spawner.runtimes.kubernetes import entrypoint
 
 Json = dict[str, Any]
 CONTAINER: Final = "sandbox"
+"""The name of a pod's container."""
 PREFIX: Final = "sandherd-"
+"""The prefix of the names of pods and network policies."""
 MANAGED: Final = {"app.kubernetes.io/managed-by": "sandherd", "app.kubernetes.io/name": "sandherd-sandbox"}
+"""The labels of the sandboxes of all herds."""
 UNIT: Final = "sandherd.dev/unit"
+"""The annotation with the name of the box."""
 LABELS: Final = "sandherd.dev/labels"
-"""The annotation with the original labels: a cluster does not accept every text as a label value."""
+"""The annotation with the original labels, because a cluster does not accept every text as the value of a label."""
 BEGUN: Final = "sandherd.dev/begun"
 """The annotation of a pod with the number of times that we have started its program."""
 POD: Final = "sandherd.dev/pod"
@@ -29,7 +33,9 @@ POD: Final = "sandherd.dev/pod"
 Another pod does not have the data of that pod.
 """
 QUARANTINED: Final = "sandherd.dev/aside"
+"""The label of a pod in quarantine."""
 GROUP: Final = "agents.x-k8s.io"
+"""The API group of the resource Sandbox."""
 _VERSION: Final = metadata.version("sandherd")
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -48,7 +54,7 @@ class PodOptions:
     pull_secrets: Sequence[str] = ()
     service_account: str | None = None
     owner: Mapping[str, Any] | None = None
-    """An `ownerReference`."""
+    """The `ownerReference` of all objects that are created; None: they have none."""
     placement: Placement = field(default_factory=Placement)
     placements: Mapping[str, Placement] = field(default_factory=dict)
     pending: float = 300
@@ -59,16 +65,16 @@ class PodOptions:
     """The only ports that are open to ingress; empty: all ports."""
 
 
-def named(unit: str) -> str:
+def pod_name(unit: str) -> str:
     """The pod name of a unit: the unit's name if it is valid in a cluster, else a shortened name with a digest."""
-    whole = PREFIX + unit
-    if _NAME.fullmatch(whole):
-        return whole
+    name = PREFIX + unit
+    if _NAME.fullmatch(name):
+        return name
     return f"{PREFIX}{re.sub('[^a-z0-9]', '-', unit.lower())[:36].strip('-')}-{_digest(unit)}"
 
 
 def label(value: str) -> str:
-    """A label's value if it is valid in a cluster, else a digest of it."""
+    """The value of a label if it is valid in a cluster, else a digest of the value."""
     return value if _LABEL.fullmatch(value) else f"x-{_digest(value)}"
 
 
@@ -77,17 +83,17 @@ def selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={label(value)}" for key, value in (MANAGED | dict(labels)).items())
 
 
-def pod(spec: BoxSpec, kind: PodOptions) -> Json:
+def pod(spec: BoxSpec, options: PodOptions) -> Json:
     """The pod of a box."""
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(spec, kind), "spec": pod_spec(spec, kind)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(spec, options), "spec": pod_spec(spec, options)}
 
 
-def sandbox(spec: BoxSpec, kind: PodOptions, version: str) -> Json:
-    """The Sandbox of a box: its controller creates the pod, with the same name."""
-    metadata = _metadata(spec, kind)
+def sandbox(spec: BoxSpec, options: PodOptions, version: str) -> Json:
+    """The Sandbox of a box. The controller of Sandboxes creates its pod, with the same name."""
+    metadata = _metadata(spec, options)
     template = {
         "metadata": {key: metadata[key] for key in ("labels", "annotations")},
-        "spec": pod_spec(spec, kind),
+        "spec": pod_spec(spec, options),
     }
     return {
         "apiVersion": f"{GROUP}/{version}",
@@ -97,10 +103,10 @@ def sandbox(spec: BoxSpec, kind: PodOptions, version: str) -> Json:
     }
 
 
-def pod_spec(spec: BoxSpec, kind: PodOptions) -> Json:
+def pod_spec(spec: BoxSpec, options: PodOptions) -> Json:
     """The pod spec of a box, with the fewest privileges a worker needs."""
-    uid, gid = kind.user
-    found: Json = {
+    uid, gid = options.user
+    fields: Json = {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": max(1, round(spec.stop_grace)),
         "automountServiceAccountToken": False,
@@ -112,36 +118,36 @@ def pod_spec(spec: BoxSpec, kind: PodOptions) -> Json:
             "fsGroup": gid,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(spec, kind)],
+        "containers": [_container(spec, options)],
         "volumes": [
-            _volume("sandherd", kind),
-            *([_volume("tmp", kind)] if kind.read_only else []),
+            _volume("sandherd", options),
+            *([_volume("tmp", options)] if options.read_only else []),
             *(_claim(number, mount) for number, mount in enumerate(spec.mounts)),
         ],
     }
     if spec.mounts:
         # Otherwise the kubelet would change the owner of every file of a large volume at each start.
-        found["securityContext"]["fsGroupChangePolicy"] = "OnRootMismatch"
-    if kind.service_account:
-        found["serviceAccountName"] = kind.service_account
-    if kind.pull_secrets:
-        found["imagePullSecrets"] = [{"name": name} for name in kind.pull_secrets]
-    return found | _placed(kind.placements.get(spec.profile or "", kind.placement))
+        fields["securityContext"]["fsGroupChangePolicy"] = "OnRootMismatch"
+    if options.service_account:
+        fields["serviceAccountName"] = options.service_account
+    if options.pull_secrets:
+        fields["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
+    return fields | _placement_fields(options.placements.get(spec.profile or "", options.placement))
 
 
-def _container(spec: BoxSpec, kind: PodOptions) -> Json:
+def _container(spec: BoxSpec, options: PodOptions) -> Json:
     resources = {
         "memory": f"{spec.limits.memory_mb}Mi",
-        "cpu": kind.cpu if spec.limits.cores is None else f"{round(spec.limits.cores * 1000)}m",
-        "ephemeral-storage": f"{kind.storage_mb}Mi",
+        "cpu": options.cpu if spec.limits.cores is None else f"{round(spec.limits.cores * 1000)}m",
+        "ephemeral-storage": f"{options.storage_mb}Mi",
     }
     mounts: list[Json] = [{"name": "sandherd", "mountPath": ROOT}]
-    if kind.read_only:
+    if options.read_only:
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  # the box's own
-    found: Json = {
+    fields: Json = {
         "name": CONTAINER,
-        "image": spec.image or kind.image,
-        "imagePullPolicy": kind.pull_policy,
+        "image": spec.image or options.image,
+        "imagePullPolicy": options.pull_policy,
         "command": entrypoint.gate(spec.program, spec.limits.open_files, spec.limits.cpu_seconds),
         "workingDir": ROOT,
         "env": [{"name": name, "value": value} for name, value in spec.environment.items()],
@@ -149,17 +155,17 @@ def _container(spec: BoxSpec, kind: PodOptions) -> Json:
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": kind.read_only,
+            "readOnlyRootFilesystem": options.read_only,
         },
         "volumeMounts": [*mounts, *(_claim_mount(number, mount) for number, mount in enumerate(spec.mounts))],
     }
     if spec.ports:
-        found["ports"] = [{"containerPort": port} for port in spec.ports]
-    return found
+        fields["ports"] = [{"containerPort": port} for port in spec.ports]
+    return fields
 
 
-def _volume(name: str, kind: PodOptions) -> Json:
-    return {"name": name, "emptyDir": {"sizeLimit": f"{kind.storage_mb}Mi"}}
+def _volume(name: str, options: PodOptions) -> Json:
+    return {"name": name, "emptyDir": {"sizeLimit": f"{options.storage_mb}Mi"}}
 
 
 def _claim(number: int, mount: Mount) -> Json:
@@ -171,36 +177,36 @@ def _claim_mount(number: int, mount: Mount) -> Json:
     return {"name": f"mount-{number}", "mountPath": mount.target, "readOnly": mount.read_only}
 
 
-def _placed(placement: Placement) -> Json:
-    found: Json = {}
+def _placement_fields(placement: Placement) -> Json:
+    fields: Json = {}
     if placement.runtime_class:
-        found["runtimeClassName"] = placement.runtime_class
+        fields["runtimeClassName"] = placement.runtime_class
     if placement.node_selector:
-        found["nodeSelector"] = dict(placement.node_selector)
+        fields["nodeSelector"] = dict(placement.node_selector)
     if placement.tolerations:
-        tolerations = [one.model_dump(exclude_none=True) for one in placement.tolerations]
-        found["tolerations"] = [_renamed(one, "seconds", "tolerationSeconds") for one in tolerations]
+        tolerations = [toleration.model_dump(exclude_none=True) for toleration in placement.tolerations]
+        fields["tolerations"] = [_rename_field(one, "seconds", "tolerationSeconds") for one in tolerations]
     if placement.priority_class:
-        found["priorityClassName"] = placement.priority_class
+        fields["priorityClassName"] = placement.priority_class
     if placement.affinity:
-        found["affinity"] = dict(placement.affinity)
+        fields["affinity"] = dict(placement.affinity)
     if placement.spread:
-        found["topologySpreadConstraints"] = [_spread(key) for key in placement.spread]
-    return found
+        fields["topologySpreadConstraints"] = [_spread(key) for key in placement.spread]
+    return fields
 
 
 def _spread(key: str) -> Json:
-    """A constraint that spreads all sandboxes of the namespace as far as their nodes have capacity."""
+    """A constraint that spreads all sandboxes of the namespace over the values of a node label, if capacity permits."""
     sandboxes = {"matchLabels": dict(MANAGED)}
     return {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": sandboxes}
 
 
-def _renamed(fields: Json, old: str, new: str) -> Json:
+def _rename_field(fields: Json, old: str, new: str) -> Json:
     return {new if name == old else name: value for name, value in fields.items()}
 
 
-def recommended(herd: str) -> dict[str, str]:
-    """The recommended Kubernetes labels; the herd is the instance."""
+def recommended_labels(herd: str) -> dict[str, str]:
+    """The labels that Kubernetes recommends. The herd is the instance."""
     return MANAGED | {
         "app.kubernetes.io/component": "sandbox",
         "app.kubernetes.io/part-of": "sandherd",
@@ -209,10 +215,10 @@ def recommended(herd: str) -> dict[str, str]:
     }
 
 
-def _metadata(spec: BoxSpec, kind: PodOptions) -> Json:
-    common = recommended(spec.labels.get(HERD, "none"))
-    found: Json = {
-        "name": named(spec.name),
+def _metadata(spec: BoxSpec, options: PodOptions) -> Json:
+    common = recommended_labels(spec.labels.get(HERD, "none"))
+    fields: Json = {
+        "name": pod_name(spec.name),
         "labels": common | {key: label(value) for key, value in spec.labels.items()},
         "annotations": {
             UNIT: spec.name,
@@ -220,9 +226,9 @@ def _metadata(spec: BoxSpec, kind: PodOptions) -> Json:
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         },
     }
-    if kind.owner:
-        found["ownerReferences"] = [dict(kind.owner)]
-    return found
+    if options.owner:
+        fields["ownerReferences"] = [dict(options.owner)]
+    return fields
 
 
 def _digest(text: str) -> str:

@@ -7,18 +7,21 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from spawner.runtimes.boxes.box_files import HERD
-from spawner.runtimes.kubernetes.manifests import MANAGED, PREFIX, Json, label, recommended
+from spawner.runtimes.kubernetes.manifests import MANAGED, PREFIX, Json, label, recommended_labels
 
-_KIND: Final = "app.kubernetes.io/name"
-_NAMESPACE: Final = "kubernetes.io/metadata.name"
+_NAME_LABEL: Final = "app.kubernetes.io/name"
+_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 """The label of every namespace whose value is the namespace's name."""
-_NATS: Final = 4222
-_PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443, "http": 80, "https": 443}
+_NATS_PORT: Final = 4222
+_DEFAULT_PORTS: Final = {"nats": _NATS_PORT, "tls": _NATS_PORT, "ws": 80, "wss": 443, "http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
 class IngressRule:
-    """Allowed ingress: sources, each a network, or a namespace with an optional label, and ports."""
+    """Allowed ingress. A source is a network, or a namespace, optionally with a label of its pods.
+
+    `ports`: the only open ports; empty: all ports.
+    """
 
     sources: Sequence[str]
     ports: Sequence[int]
@@ -26,7 +29,7 @@ class IngressRule:
 
 @dataclass(frozen=True)
 class DnsServers:
-    """The DNS servers of boxes, in the form of `IngressRule.sources`; empty: all pods of the cluster."""
+    """The DNS servers that boxes may query, in the form of `IngressRule.sources`; empty: all pods of the cluster."""
 
     servers: Sequence[str] = ()
     ports: Sequence[int] = (53,)
@@ -38,47 +41,47 @@ def policy(
     egress: Sequence[str],
     owner: Mapping[str, Any] | None = None,
     *,
-    entrance: IngressRule | None = None,
+    ingress: IngressRule | None = None,
     dns: DnsServers = DnsServers(),  # frozen, so that the default can't change
 ) -> Json:
     """The network policy of a herd's boxes: egress to DNS, the herd's services, and the allowed destinations.
 
     `services`: the URLs of the broker, and of the git proxy if there is one.
-    `entrance`: the only allowed ingress; None: no ingress. A namespace in it never includes boxes of that namespace.
+    `ingress`: the only allowed ingress; None: no ingress. It never includes the boxes of a namespace.
     """
     rules: list[Json] = [_dns_rule(dns)]
     rules += [_service(address.strip()) for address in services.split(",")]
-    rules += [_destination(one) for one in egress]
-    found: Json = {
+    rules += [_destination(text) for text in egress]
+    manifest: Json = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": f"{PREFIX}{herd}", "labels": recommended(herd) | {HERD: label(herd)}},
+        "metadata": {"name": f"{PREFIX}{herd}", "labels": recommended_labels(herd) | {HERD: label(herd)}},
         "spec": {
             "podSelector": {"matchLabels": {HERD: label(herd)}},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [_ingress_rule(entrance)] if entrance and entrance.sources else [],
+            "ingress": [_ingress_rule(ingress)] if ingress and ingress.sources else [],
             "egress": rules,
         },
     }
     if owner:
-        found["metadata"]["ownerReferences"] = [dict(owner)]
-    return found
+        manifest["metadata"]["ownerReferences"] = [dict(owner)]
+    return manifest
 
 
-def _ingress_rule(entrance: IngressRule) -> Json:
-    found: Json = {"from": [_source(one) for one in entrance.sources]}
-    if entrance.ports:
-        found["ports"] = [{"protocol": "TCP", "port": port} for port in entrance.ports]
-    return found
+def _ingress_rule(ingress: IngressRule) -> Json:
+    rule: Json = {"from": [_source(text) for text in ingress.sources]}
+    if ingress.ports:
+        rule["ports"] = [{"protocol": "TCP", "port": port} for port in ingress.ports]
+    return rule
 
 
 def _source(text: str) -> Json:
     """A network, or the pods of a namespace except sandboxes of any herd."""
-    found = _peer(text)
-    if "namespaceSelector" in found:
-        no_sandbox = {"key": _KIND, "operator": "NotIn", "values": [MANAGED[_KIND]]}
-        found["podSelector"] = {"matchExpressions": [no_sandbox]} | found.get("podSelector", {})
-    return found
+    peer = _peer(text)
+    if "namespaceSelector" in peer:
+        no_sandbox = {"key": _NAME_LABEL, "operator": "NotIn", "values": [MANAGED[_NAME_LABEL]]}
+        peer["podSelector"] = {"matchExpressions": [no_sandbox]} | peer.get("podSelector", {})
+    return peer
 
 
 def _peer(text: str) -> Json:
@@ -86,31 +89,32 @@ def _peer(text: str) -> Json:
     try:
         return {"ipBlock": {"cidr": str(ipaddress.ip_network(text))}}
     except ValueError:
-        namespace, _, wanted = text.partition("/")
-    key, _, value = wanted.partition("=")
-    found: Json = {"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}}
-    return found | ({"podSelector": {"matchLabels": {key: value}}} if key else {})
+        namespace, _, pod_label = text.partition("/")
+    key, _, value = pod_label.partition("=")
+    peer: Json = {"namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: namespace}}}
+    return peer | ({"podSelector": {"matchLabels": {key: value}}} if key else {})
 
 
 def _dns_rule(dns: DnsServers) -> Json:
-    peers = [_peer(one) for one in dns.servers] or [{"namespaceSelector": {}}]
-    return {"to": peers, "ports": [{"protocol": kind, "port": port} for port in dns.ports for kind in ("UDP", "TCP")]}
+    peers = [_peer(text) for text in dns.servers] or [{"namespaceSelector": {}}]
+    ports = [{"protocol": protocol, "port": port} for port in dns.ports for protocol in ("UDP", "TCP")]
+    return {"to": peers, "ports": ports}
 
 
 def _service(address: str) -> Json:
     """The egress rule for a URL: to its address, or to a namespace if its host is a Kubernetes service (`*.svc`).
 
-    For any other host name the rule limits only the port. A name of two parts may be a service or an internet host.
+    For any other host name, the rule limits only the port. A name of two parts may be a service or an internet host.
     """
     parts = urlsplit(address)
-    ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]
+    ports = [{"protocol": "TCP", "port": parts.port or _DEFAULT_PORTS.get(parts.scheme, _NATS_PORT)}]
     host = parts.hostname or ""
     try:
         network = ipaddress.ip_network(host)
     except ValueError:
-        pieces = host.split(".")
-        if len(pieces) > 2 and pieces[2] == "svc":
-            peer: Json = {"namespaceSelector": {"matchLabels": {_NAMESPACE: pieces[1]}}}
+        labels = host.split(".")
+        if len(labels) > 2 and labels[2] == "svc":
+            peer: Json = {"namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: labels[1]}}}
             return {"to": [peer], "ports": ports}
         return {"ports": ports}
     return {"to": [{"ipBlock": {"cidr": str(network)}}], "ports": ports}
@@ -118,7 +122,7 @@ def _service(address: str) -> Json:
 
 def _destination(text: str) -> Json:
     peer, _, port = text.partition("@")
-    found: Json = {"to": [_peer(peer)]}
+    rule: Json = {"to": [_peer(peer)]}
     if port:
-        found["ports"] = [{"protocol": "TCP", "port": int(port)}]
-    return found
+        rule["ports"] = [{"protocol": "TCP", "port": int(port)}]
+    return rule

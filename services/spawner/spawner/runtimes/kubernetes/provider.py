@@ -22,16 +22,16 @@ from spawner.runtimes.kubernetes import entrypoint, execution, pod_logs, states
 from spawner.runtimes.kubernetes.box_cache import BoxCache
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.creation import PodCreation
-from spawner.runtimes.kubernetes.manifests import BEGUN, QUARANTINED, Json, PodOptions, named
+from spawner.runtimes.kubernetes.manifests import BEGUN, QUARANTINED, Json, PodOptions, pod_name
 from spawner.runtimes.kubernetes.objects import BoxObjects
 from spawner.runtimes.runtime_logs import LogQuery
 
-_RESTART: Final = 15.0
-"""How long to wait for the restart of an ended gate, in seconds: the first restart is immediate, later ones are not."""
-_KILLED: Final = 15.0
-"""How long the cluster may take to report the end of a killed program, in seconds."""
-_MARGIN: Final = 2.0
-"""How long the cluster may take to report the end of a program, in seconds."""
+_RESTART_SECONDS: Final = 15.0
+"""How long to wait for the restart of a gate that has ended. The kubelet delays restarts, except the first."""
+_KILL_SECONDS: Final = 15.0
+"""How long the cluster may take to report the end of a killed program."""
+_REPORT_SECONDS: Final = 2.0
+"""How long the cluster may take to report the end of a program, in addition to its grace period."""
 
 
 class PodProvider:
@@ -42,20 +42,20 @@ class PodProvider:
     abilities = Abilities(pause=False, process_limit=False, ports=True, mounts=True, volumes_only=True)
 
     def __init__(
-        self, cluster: Cluster, kind: PodOptions, version: str | None = None, worker: bytes | None = None
+        self, cluster: Cluster, options: PodOptions, version: str | None = None, worker: bytes | None = None
     ) -> None:
         self._objects = BoxObjects(cluster, version)
         self._cache = BoxCache(self._objects)
         self._cluster = cluster
-        self._making = PodCreation(self._objects, kind, worker)
+        self._pod_creation = PodCreation(self._objects, options, worker)
         self._creations: KeyedLocks[str] = KeyedLocks()
-        self.abilities = replace(self.abilities, ports=not kind.closed, open_ports=kind.ports)
+        self.abilities = replace(self.abilities, ports=not options.closed, open_ports=options.ports)
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Create the pod, wait until it runs, upload its files and open its gate; continues an incomplete creation."""
+        """Create the pod, wait until it runs, upload its files and open its gate. Continues an incomplete creation."""
         async with self._creations.hold(spec.name):
-            with self._cache.writing(spec.name):
-                return await self._making.make(spec)
+            with self._cache.record_writes(spec.name):
+                return await self._pod_creation.make(spec)
 
     async def get(self, name: str) -> Box | None:
         """The box with this name, quarantined or not."""
@@ -66,20 +66,20 @@ class PodProvider:
         return await self._cache.find(labels)
 
     async def start(self, name: str) -> None:
-        """Open the gate of a pod again. The annotation is written last: until then, a retry repeats all steps."""
+        """Open the gate of a pod again. The annotation is set last, so that until then a retry repeats all steps."""
         box = await self._existing(name)
         if box.alive:
             return
         self._refuse_lost(box)
-        pod = await self._running(name)
-        life = states.ended(pod) + 1
-        with self._cache.writing(name):
-            await self._script(name, entrypoint.opened(life))
+        pod = await self._wait_running(name)
+        life = states.end_count(pod) + 1
+        with self._cache.record_writes(name):
+            await self._script(name, entrypoint.open_gate(life))
             await self._objects.note(name, {BEGUN: str(life)})
 
     async def stop(self, name: str, grace: float) -> None:
-        """Request the program to end; kill it after `grace` seconds. A pod whose program never started is removed."""
-        with self._cache.writing(name):
+        """Request the program to end; kill it after `grace` seconds. Remove a pod whose program never started."""
+        with self._cache.record_writes(name):
             await self._stop(name, grace)
 
     async def _stop(self, name: str, grace: float) -> None:
@@ -89,8 +89,8 @@ class PodProvider:
         if box.state is BoxState.CREATING:
             await self._objects.remove(name)
             return
-        for signal, wait in (("TERM", grace + _MARGIN if grace else 0), ("KILL", _KILLED)):
-            if wait and await self._ends(box, signal, wait):
+        for signal, wait in (("TERM", grace + _REPORT_SECONDS if grace else 0), ("KILL", _KILL_SECONDS)):
+            if wait and await self._send_and_wait(box, signal, wait):
                 return
         raise ProviderError(ProviderFault.TIMED_OUT, f"kubernetes: {name} was killed, but its end was not reported")
 
@@ -104,65 +104,66 @@ class PodProvider:
 
     async def remove(self, name: str) -> None:
         """Remove the pod, and wait until it is deleted."""
-        with self._cache.writing(name):
+        with self._cache.record_writes(name):
             await self._objects.remove(name)
 
     async def mark_quarantined(self, name: str) -> None:
         """Set a label on the pod, which every replica sees. The pod remains, with its files."""
-        with self._cache.writing(name):
-            await self._objects.labelled(name, {QUARANTINED: "true"})
+        with self._cache.record_writes(name):
+            await self._objects.set_labels(name, {QUARANTINED: "true"})
 
     async def unmark_quarantined(self, name: str) -> None:
         """Remove the label that `mark_quarantined` sets."""
-        with self._cache.writing(name):
-            await self._objects.labelled(name, {QUARANTINED: None})
+        with self._cache.record_writes(name):
+            await self._objects.set_labels(name, {QUARANTINED: None})
 
     async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command as the pod's user."""
         if await self.get(name) is None:
-            raise _missing(name)
-        return await execution.run(self._cluster, named(name), command)
+            raise _missing_error(name)
+        return await execution.run(self._cluster, pod_name(name), command)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
-        """Write files below `ROOT`: they are unpacked when all of them are received."""
-        content = box_files.packed(files)
+        """Write files below `ROOT`. They are unpacked when all of them are received."""
+        content = box_files.pack(files)
         box = await self._existing(name)
         self._refuse_lost(box)
-        await self._running(name)
+        await self._wait_running(name)
         await self._script(name, entrypoint.receive(len(content)), content)
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
         """Return a file's content."""
-        await self._running(name)
-        ran = await execution.script(self._cluster, named(name), entrypoint.shown(path, limit), max_output=limit)
-        if ran.code == entrypoint.NOT_FOUND:
+        await self._wait_running(name)
+        text = entrypoint.print_file(path, limit)
+        result = await execution.script(self._cluster, pod_name(name), text, max_output=limit)
+        if result.code == entrypoint.NOT_FOUND:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {path} does not exist in {name}")
-        if ran.code == entrypoint.TOO_LARGE:
+        if result.code == entrypoint.TOO_LARGE:
             raise ProviderError(ProviderFault.REFUSED, f"{path} exceeds the limit of {limit} bytes")
-        if ran.code != 0:
+        if result.code != 0:
             raise ProviderError(ProviderFault.REFUSED, f"{path} is not a readable file")
-        return ran.out
+        return result.out
 
     async def address(self, name: str, port: int) -> Address:
         """The pod's own address, for clients in its cluster that the network policy allows."""
-        only = self.abilities.open_ports
-        if only and port not in only:
+        open_ports = self.abilities.open_ports
+        if open_ports and port not in open_ports:
             message = f"kubernetes: port {port} of {name} is not open: add it to SANDHERD_KUBERNETES_PORTS"
             raise ProviderError(ProviderFault.REFUSED, message)
         self._refuse_lost(await self._existing(name))
         pod = await self._objects.pod(name)
-        host = states.host(pod) if pod else None
+        host = states.url_host(pod) if pod else None
         if host is None:
             message = f"kubernetes: the pod of {name} has no address yet; it gets one once it is scheduled on a node"
             raise ProviderError(ProviderFault.TRANSIENT, message)
         return Address(f"http://{host}:{port}")
 
     def logs(self, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
-        """The output of the pod's first process, and of the one before its last restart."""
+        """The output of the pod's first process since its last restart, and before that restart."""
         return pod_logs.read(self._objects, name, query)
 
     def changes(self) -> AsyncGenerator[str, None]:
-        """Yield the names of our boxes whose objects change. Meanwhile `get` and `find` read copies of the objects."""
+        """Yield the names of changed boxes. Until closed, `get` and `find` read copies of the objects if possible."""
         return self._cache.changes()
 
     async def close(self) -> None:
@@ -174,17 +175,17 @@ class PodProvider:
     async def _existing(self, name: str) -> Box:
         box = await self._objects.box(name)
         if box is None:
-            raise _missing(name)
+            raise _missing_error(name)
         return box
 
-    async def _running(self, name: str) -> Json:
+    async def _wait_running(self, name: str) -> Json:
         """Wait until commands can be run in the pod."""
 
-        def holds(pod: Json | None) -> bool:
-            return pod is None or states.runs(pod) or states.has_ended(pod)
+        def condition(pod: Json | None) -> bool:
+            return pod is None or states.accepts_commands(pod) or states.has_ended(pod)
 
-        pod = await self._objects.until(name, holds, _RESTART)
-        if pod is None or not states.runs(pod):
+        pod = await self._objects.until(name, condition, _RESTART_SECONDS)
+        if pod is None or not states.accepts_commands(pod):
             raise ProviderError(
                 ProviderFault.NOT_FOUND, f"kubernetes: the pod of {name} no longer exists; its data is lost"
             )
@@ -194,20 +195,20 @@ class PodProvider:
         if box.state is BoxState.FAILED:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {box.problem}")
 
-    async def _ends(self, box: Box, signal: str, wait: float) -> bool:
+    async def _send_and_wait(self, box: Box, signal: str, wait: float) -> bool:
         """Send the signal. Returns whether the program has ended within `wait` seconds."""
         name = box.name
 
-        def holds(pod: Json | None) -> bool:
+        def condition(pod: Json | None) -> bool:
             return pod is None or not states.box(pod).alive
 
         try:
-            await self._script(name, entrypoint.signalled(signal, box.runs))
+            await self._script(name, entrypoint.send_signal(signal, box.runs))
         except ProviderError as error:
             if error.fault not in {ProviderFault.TRANSIENT, ProviderFault.NOT_FOUND}:
-                raise  # otherwise the program's end may have interrupted our command: that is checked next
+                raise  # any other error may be due to the program's end, for which the method waits next
         try:
-            await self._objects.until(name, holds, wait)
+            await self._objects.until(name, condition, wait)
         except ProviderError as error:
             if error.fault is ProviderFault.TIMED_OUT:
                 return False
@@ -215,14 +216,14 @@ class PodProvider:
         return True
 
     async def _script(self, name: str, text: str, payload: bytes = b"") -> None:
-        ran = await execution.script(self._cluster, named(name), text, payload)
-        if ran.code != 0:
-            output = ran.err.decode(errors="replace").strip()[-200:]
+        result = await execution.script(self._cluster, pod_name(name), text, payload)
+        if result.code != 0:
+            output = result.err.decode(errors="replace").strip()[-200:]
             raise ProviderError(
                 ProviderFault.TRANSIENT,
-                f"kubernetes: a script in {name} failed with status {ran.code}: {output or 'no message'}",
+                f"kubernetes: a script in {name} failed with status {result.code}: {output or 'no message'}",
             )
 
 
-def _missing(name: str) -> ProviderError:
+def _missing_error(name: str) -> ProviderError:
     return ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: box {name} does not exist")

@@ -6,15 +6,15 @@ import yaml
 
 from spawner.runtimes.kubernetes.manifests import GROUP, Json
 
-_MAKE: Final = ["create", "get", "list", "watch", "patch", "delete"]
+_ALL_VERBS: Final = ["create", "get", "list", "watch", "patch", "delete"]
 RULES: Final[list[Json]] = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": _MAKE},
-    # A WebSocket is opened with a GET; newer servers require the create permission as well.
+    {"apiGroups": [""], "resources": ["pods"], "verbs": _ALL_VERBS},
+    # A WebSocket is opened with a GET request. Newer servers also require the permission to create.
     {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "patch"]},
     {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["get"]},
-    {"apiGroups": [GROUP], "resources": ["sandboxes"], "verbs": _MAKE},
+    {"apiGroups": [GROUP], "resources": ["sandboxes"], "verbs": _ALL_VERBS},
 ]
 _HEAD: Final = """\
 # Made by `make docs` from services/spawner/spawner/runtimes/kubernetes/rbac.py: all that the spawner needs.
@@ -49,8 +49,8 @@ def document() -> str:
 
 
 class AnchorlessDumper(yaml.SafeDumper):
-    """A dumper without anchors: repeated values are written out, for readability."""
+    """A dumper that writes repeated values in full, without YAML anchors, for readability."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # the base class's signature
-        """Always true: every value is written out."""
+        """Always true, so that every value is written in full."""
         return True

@@ -1,1 +1,1 @@
-"""OpenHands' Runtime API as a provider of boxes: it starts agent servers, which execute everything else."""
+"""OpenHands' Runtime API as a provider of boxes. It starts agent servers, which execute everything else."""

@@ -14,7 +14,7 @@ field_of() { # the field $2 of process $1
   shift "$1" 2>/dev/null && printf '%s\n' "$1"
 }
 
-ancestors() { # process $1 and its ancestors: the agent server
+ancestors() { # the pids of process $1 and of its ancestors, which are processes of the agent server
   pid=$1
   while [ "${pid:-0}" -gt 1 ]; do
     printf '%s ' "$pid"
@@ -23,10 +23,10 @@ ancestors() { # process $1 and its ancestors: the agent server
   printf '1 '
 }
 
-box_processes() { # every process that is neither the agent server's nor one of these scripts
+box_processes() { # the pids of all processes except those of the agent server and of these scripts
   all=$(echo /proc/[0-9]*)
   apart=' '
-  for found in $(grep -lsa sandherd-control /proc/[0-9]*/cmdline); do # after $all: a process started in between is in neither list
+  for found in $(grep -lsa sandherd-control /proc/[0-9]*/cmdline); do # after $all, so that a process started in between is in neither list
     found=${found#/proc/}
     apart="$apart$(field_of "${found%/cmdline}" 4) "
   done
@@ -40,14 +40,14 @@ box_processes() { # every process that is neither the agent server's nor one of 
   done
 }
 
-settled_processes() { # listed twice: a process that the agent server has just forked is not yet one of these scripts
+settled_processes() { # those listed twice, because a process that the agent server has just forked does not look like one of these scripts yet
   first=" $(box_processes)"
   for again in $(box_processes); do
     case "$first" in *" $again "*) printf '%s ' "$again" ;; esac
   done
 }
 
-send() { # signal $1 to all of them, until each has received it; $2: the process states that it causes
+send() { # send signal $1 to all processes of the box, until each has received it; $2: the states of a process that has received it
   tries=50
   while [ $tries -gt 0 ]; do
     left=
@@ -103,7 +103,7 @@ handles_sigterm() { # whether process $1 catches, blocks or ignores SIGTERM: bit
   return 1
 } 2>/dev/null
 
-until_handling() { # wait up to a second until a program that has just started handles SIGTERM, as a container's first process does
+until_handling() { # wait up to a second until a program that has just started handles SIGTERM
   left=20
   while [ ! -e $run/end ] && [ $left -gt 0 ]; do
     [ -s $run/pid ] && handles_sigterm "$(cat $run/pid)" && return 0
@@ -165,7 +165,7 @@ supervise() { # start the program, and record how it ended
   [ "$(killed_for_memory)" = "$before" ] && write end $code || write end "$code memory"
 }
 
-state() { # print the state; the supervisor is checked first: once it has ended, the program's end is recorded
+state() { # print the state; the supervisor is checked first, because it has recorded the program's end when it has ended
   cd $run 2>/dev/null || exit 0
   exec 9>>lock
   flock -s 9
@@ -177,7 +177,7 @@ state() { # print the state; the supervisor is checked first: once it has ended,
   true
 }
 
-stop() { # $1 twentieths of a second of grace
+stop() { # end the program, with a grace period of $1 twentieths of a second
   is_supervised || { send KILL ''; exit 0; } # an agent may have killed the supervisor, and still run
   until_handling
   kill -TERM "$(cat $run/pid)" 2>/dev/null

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd.backoff import Backoff
-from spawner.runtimes.boxes.box_files import ROOT, listed
+from spawner.runtimes.boxes.box_files import ROOT, ports_variable
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import USUAL, RetryLimits
+from spawner.runtimes.boxes.retry import DEFAULT_LIMITS, RetryLimits
 from spawner.runtimes.boxes.worker_bundle import COMPILE, WORKER, cached_archive
 from spawner.runtimes.remote import replies, scripts
 from spawner.runtimes.remote.api_clients import AgentServer, HttpSession, RuntimeApi
 from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.transfers import upload_files
 
-_PACKED: Final = f"{ROOT}/run/worker.tar.gz"
-_UNPACKING: Final = 300.0
-_POLLS: Final = Backoff(0.05, 2.0, jitter=0)
+_WORKER_ARCHIVE: Final = f"{ROOT}/run/worker.tar.gz"
+_UNPACK_SECONDS: Final = 300.0
+_POLL_DELAYS: Final = Backoff(0.05, 2.0, jitter=0)
 _ENVIRONMENT: Final = {
     "OH_ENABLE_VSCODE": "0",
     "OH_PRELOAD_TOOLS": "0",
@@ -26,7 +26,7 @@ _ENVIRONMENT: Final = {
     "DO_NOT_TRACK": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
 }
-"""Disables the agent server's optional features and its outgoing requests."""
+"""The environment variables that disable optional features and outgoing requests of the agent server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,64 +35,67 @@ class RemoteRuntimeOptions:
 
     image: str
     command: str
+    """The command line of the agent server."""
     factor: int = 1
+    """The minimum resource factor of a runtime."""
     factor_gb: float = 4
+    """The memory of a runtime with the resource factor 1, in GB."""
     runtime_class: str | None = None
     keep_alive: bool = True
     init_timeout: float = 300.0
     herd: str | None = None
     poll: float = 1.0
-    patience: RetryLimits = USUAL
+    retries: RetryLimits = DEFAULT_LIMITS
 
 
-def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> dict[str, Any]:
+def start_request(spec: BoxSpec, session: str, options: RemoteRuntimeOptions) -> dict[str, Any]:
     """The start request for the Runtime API. Pure."""
     return {
-        "image": spec.image or kind.image,
-        "command": kind.command,
+        "image": spec.image or options.image,
+        "command": options.command,
         "working_dir": "/",
         "environment": dict(_ENVIRONMENT),
         "session_id": session,
-        "resource_factor": replies.factor(spec.limits, kind.factor, kind.factor_gb),
+        "resource_factor": replies.resource_factor(spec.limits, options.factor, options.factor_gb),
         "run_as_user": 10001,
         "fs_group": 10001,
         "image_pull_policy": "IfNotPresent",
-        **replies.runtime_class(kind.runtime_class),
+        **replies.runtime_class(options.runtime_class),
     }
 
 
 async def wait_ready(
-    api: RuntimeApi, http: HttpSession, session: str, kind: RemoteRuntimeOptions
+    api: RuntimeApi, http: HttpSession, session: str, options: RemoteRuntimeOptions
 ) -> RemoteRuntimeState:
     """Wait until the runtime's agent server responds. If the runtime fails or times out, it is stopped."""
-    seen, polled = "it does not exist", 0
+    last_state, polls = "it does not exist", 0
     try:
-        async with asyncio.timeout(kind.init_timeout):
+        async with asyncio.timeout(options.init_timeout):
             while True:
                 runtime = await api.of_session(session)
                 if runtime is not None:
                     await _stop_failed(api, runtime)
-                    if runtime.ready and runtime.url and await AgentServer(http, runtime).is_well():
+                    if runtime.ready and runtime.url and await AgentServer(http, runtime).is_healthy():
                         return runtime
-                    seen = f"it is {runtime.status}, its pod {runtime.pod_status or 'unknown'}"
-                await asyncio.sleep(_POLLS.delay(polled))
-                polled += 1
+                    last_state = f"it is {runtime.status}, its pod {runtime.pod_status or 'unknown'}"
+                await asyncio.sleep(_POLL_DELAYS.delay(polls))
+                polls += 1
     except TimeoutError as error:
         await _stop(api, session)
-        message = f"remote: {session} was not ready within {kind.init_timeout:g} s: {seen}"
+        message = f"remote: {session} was not ready within {options.init_timeout:g} s: {last_state}"
         raise ProviderError(ProviderFault.TIMED_OUT, message) from error
 
 
 async def _stop_failed(api: RuntimeApi, runtime: RemoteRuntimeState) -> None:
-    """Stop a runtime that will never be ready, and raise `ProviderError`."""
+    """If a runtime will never be ready, stop it, and raise `ProviderError`."""
     if runtime.lacks_image:
         await api.change_state(runtime, "stop")
         message = f"remote: {runtime.session_id}: its image can't be pulled; use one that it may pull"
         raise ProviderError(ProviderFault.REFUSED, message)
-    if runtime.fallen:
+    if runtime.has_failed:
         await api.change_state(runtime, "stop")
-        why = f": {runtime.reasons}" if runtime.reasons else ""
-        message = f"remote: {runtime.session_id}: its pod is {runtime.pod_status or runtime.status}{why}"
+        reasons = f": {runtime.reasons}" if runtime.reasons else ""
+        message = f"remote: {runtime.session_id}: its pod is {runtime.pod_status or runtime.status}{reasons}"
         raise ProviderError(ProviderFault.TRANSIENT, message)
 
 
@@ -104,19 +107,21 @@ async def _stop(api: RuntimeApi, session: str) -> None:
 async def set_up(server: AgentServer, spec: BoxSpec, ports: Sequence[int]) -> None:
     """Set up an empty box: upload its worker and files, and start its program. `ports`: the ports that it may use."""
     program = spec.program[0]
-    found = await server.control(scripts.command_line("prepare", program))
-    if not found.strip():
+    output = await server.control(scripts.command_line("prepare", program))
+    if not output.strip():  # the image lacks the program
         await _upload_worker(server, program)
-    variables = {**spec.environment, **listed(ports)}
-    own_files = [scripts.program(spec.program, variables), scripts.labels(spec.labels)]
+    variables = {**spec.environment, **ports_variable(ports)}
+    own_files = [scripts.program_file(spec.program, variables), scripts.labels_file(spec.labels)]
     await upload_files(server, [*spec.files, *own_files])
     await server.control(scripts.command_line("launch", "first"))
 
 
 async def _upload_worker(server: AgentServer, program: str) -> None:
-    """Upload the worker, if the image lacks it."""
+    """Upload the worker to a box whose image lacks it. Raises `ProviderError` if the program is not the worker."""
     if not program.startswith(f"{WORKER}/"):
         raise ProviderError(ProviderFault.REFUSED, f"remote: the image has no {program}")
-    await server.upload(_PACKED, await cached_archive())
-    await server.control(scripts.command_line("unpack", WORKER, _PACKED), _UNPACKING)
-    await server.bash(scripts.line(COMPILE), _UNPACKING)  # if it fails, each start compiles the worker, which is slower
+    await server.upload(_WORKER_ARCHIVE, await cached_archive())
+    await server.control(scripts.command_line("unpack", WORKER, _WORKER_ARCHIVE), _UNPACK_SECONDS)
+    await server.bash(
+        scripts.shell_line(COMPILE), _UNPACK_SECONDS
+    )  # if it fails, each start compiles the worker, which is slower

@@ -1,33 +1,33 @@
-"""Opens the remote runtime: lists the runtimes of the Runtime API once, so that an invalid key is detected now."""
+"""Opens the remote runtime. Lists the runtimes of the Runtime API once, so that an invalid key is detected."""
 
 from typing import Final
 
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError
-from spawner.runtimes.boxes.retry import USUAL
+from spawner.runtimes.boxes.retry import DEFAULT_LIMITS
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.remote.api_clients import HttpSession, RuntimeApi
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions
 from spawner.runtimes.remote.provider import RemoteProvider
 
-PATIENCE: Final = USUAL
+RETRIES: Final = DEFAULT_LIMITS
 _log = logs.get("runtime.remote")
 
 
 async def open_remote(settings: Settings, herd: str) -> BoxRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if a setting is missing, or the Runtime API refuses the request."""
-    url, key, kind = _connection_settings(settings, herd)
+    url, key, options = _connection_settings(settings, herd)
     http = HttpSession(settings.remote_api_timeout)
-    api = RuntimeApi(http, url, key, PATIENCE)
+    api = RuntimeApi(http, url, key, RETRIES)
     try:
-        runtimes = await api.all()
+        runtimes = await api.list_runtimes()
     except ProviderError as error:
         await http.close()
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
-    _log.info("remote runtime enabled", url=url, image=kind.image, runtimes=len(runtimes))
-    return BoxRuntime(RemoteProvider(http, api, kind), herd, settings.sandbox_nats_url)
+    _log.info("remote runtime enabled", url=url, image=options.image, runtimes=len(runtimes))
+    return BoxRuntime(RemoteProvider(http, api, options), herd, settings.sandbox_nats_url)
 
 
 def _connection_settings(settings: Settings, herd: str) -> tuple[str, str, RemoteRuntimeOptions]:
@@ -43,7 +43,7 @@ def _connection_settings(settings: Settings, herd: str) -> tuple[str, str, Remot
     if not (settings.remote_keep_alive or settings.remote_pause_on_close):
         message = "undelivered events of a sandbox would be lost: set SANDBOX_KEEP_RUNTIME_ALIVE"
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime remote: {message} or SANDBOX_PAUSE_CLOSED_RUNTIMES")
-    kind = RemoteRuntimeOptions(
+    options = RemoteRuntimeOptions(
         image=image,
         command=settings.remote_command,
         factor=settings.remote_resource_factor,
@@ -52,6 +52,6 @@ def _connection_settings(settings: Settings, herd: str) -> tuple[str, str, Remot
         keep_alive=settings.remote_keep_alive,
         init_timeout=settings.remote_init_timeout,
         herd=herd,
-        patience=PATIENCE,
+        retries=RETRIES,
     )
-    return url, key, kind
+    return url, key, options

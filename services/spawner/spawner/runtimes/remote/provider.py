@@ -1,7 +1,7 @@
 """OpenHands' Runtime API as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`.
 
-The API starts an agent server in an image, and has no labels, programs or files: a box's labels and its program's state
-are stored in the box, and its herd is part of its session's name, so that it is found even if the box's data is lost.
+The API starts an agent server in an image, and has no labels, programs or files. So a box's labels and the state of its
+program are stored in the box. The herd is part of the session's name, so that a box is found even if its data is lost.
 """
 
 import asyncio
@@ -30,11 +30,12 @@ from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.scripts import RUN, ProgramState
 from spawner.runtimes.remote.transfers import command_outcome, fetch, upload_files
 
-_AT_ONCE: Final = 8
-"""The maximum number of concurrent requests to agent servers."""
-_TICKS: Final = 20
+_MAX_CONCURRENT_READS: Final = 8
+"""The maximum number of agent servers whose state is read concurrently."""
+_TICKS_PER_SECOND: Final = 20
 """The ticks of box.sh per second."""
-_LONGER: Final = 15.0
+_MARGIN_SECONDS: Final = 15.0
+"""Additional time to wait for a script that itself has a timeout."""
 
 
 class RemoteProvider:
@@ -44,26 +45,26 @@ class RemoteProvider:
     abilities = Abilities(pause=True, memory_limit=False, process_limit=False, cpu_limit=False, ports=True)
     """Memory is limited in steps, possibly above the requested limit; processes and cores are not limited."""
 
-    def __init__(self, http: HttpSession, api: RuntimeApi, kind: RemoteRuntimeOptions) -> None:
+    def __init__(self, http: HttpSession, api: RuntimeApi, options: RemoteRuntimeOptions) -> None:
         self._http = http
         self._api = api
-        self._kind = kind
+        self._options = options
         self._sessions: dict[str, str] = {}
         self._creations: KeyedLocks[str] = KeyedLocks()
         self._unresponsive_since: dict[str, float] = {}
-        self._concurrent_reads = asyncio.Semaphore(_AT_ONCE)
+        self._concurrent_reads = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     async def create(self, spec: BoxSpec) -> Box:
         """Create the runtime, with its agent server, files and program; existing parts are not changed."""
         session = replies.session(spec.labels.get(HERD, ""), spec.name)
         self._sessions[spec.name] = session
         async with self._creations.hold(spec.name):
-            found = await self._api.of_session(session)
-            if found is None:
+            existing = await self._api.of_session(session)
+            if existing is None:
                 await self._start_runtime(spec, session)
-            elif found.status == "paused":
-                return self._box(found, None)
-            runtime = await wait_ready(self._api, self._http, session, self._kind)
+            elif existing.status == "paused":
+                return self._box(existing, None)
+            runtime = await wait_ready(self._api, self._http, session, self._options)
             server = self._server(runtime)
             program = await self._read_program_state(server)
             if not program.runs:
@@ -72,38 +73,38 @@ class RemoteProvider:
             return self._box(runtime, program)
 
     async def get(self, name: str) -> Box | None:
-        """The box with this name, even if it does not respond: otherwise it could not be stopped."""
+        """The box with this name, also if it does not respond, because it could not be stopped otherwise."""
         runtime = await self._runtime(name)
         return None if runtime is None else await self._as_box(runtime)
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All boxes with these labels. If an agent server does not respond, only the box's herd is known."""
-        runtimes = [one for one in await self._api.all() if replies.is_of(one, labels.get(HERD))]
+        runtimes = [runtime for runtime in await self._api.list_runtimes() if replies.is_of(runtime, labels.get(HERD))]
         boxes = await asyncio.gather(*(self._as_box(runtime) for runtime in runtimes))
         for runtime, box in zip(runtimes, boxes, strict=True):
             self._sessions[box.name] = runtime.session_id
         return [box for box in boxes if all(box.labels.get(name, value) == value for name, value in labels.items())]
 
     async def start(self, name: str) -> None:
-        """Start the box's program again; a paused runtime is resumed first."""
-        runtime = await self._awake(await self._existing(name))
+        """Start the box's program again. A paused runtime is resumed first."""
+        runtime = await self._wake(await self._existing(name))
         await self._server(runtime).control(scripts.command_line("launch", "again"))
 
     async def stop(self, name: str, grace: float) -> None:
-        """Request the program to end, then end every process of the box but the agent server's own.
+        """Request the program to end, then end every process of the box except those of the agent server.
 
-        If the agent server does not respond, or refuses, for as long as its start may take, the runtime is stopped and
-        its data is lost: the agent may have replaced the agent server.
+        If the agent server fails for as long as its start may take, the runtime is stopped, and its data is lost. This
+        is necessary because the agent may have replaced the agent server.
         """
         runtime = await self._runtime(name)
-        if runtime is None or runtime.fallen or runtime.status == "paused":
+        if runtime is None or runtime.has_failed or runtime.status == "paused":
             return
         try:
-            line = scripts.command_line("stop", str(round(max(0.0, grace) * _TICKS)))
-            await self._server(replies.require_ready(runtime)).control(line, grace + _LONGER)
+            line = scripts.command_line("stop", str(round(max(0.0, grace) * _TICKS_PER_SECOND)))
+            await self._server(replies.require_ready(runtime)).control(line, grace + _MARGIN_SECONDS)
         except ProviderError:
             since = self._unresponsive_since.setdefault(name, time.monotonic())
-            if time.monotonic() - since < self._kind.init_timeout:
+            if time.monotonic() - since < self._options.init_timeout:
                 raise
             await self._api.change_state(runtime, "stop")
         self._unresponsive_since.pop(name, None)
@@ -117,49 +118,49 @@ class RemoteProvider:
         await self._server(await self._existing(name)).control(scripts.command_line("thaw"))
 
     async def remove(self, name: str) -> None:
-        """Stop every runtime of the box's session; the Runtime API deletes stopped runtimes."""
+        """Stop every runtime of the box's session. The Runtime API deletes stopped runtimes."""
         session = await self._session(name)
         if session is None:
             return
-        found = [await self._api.of_session(session), *await self._api.all()]
-        for runtime in {one.id: one for one in found if one and one.session_id == session}.values():
+        candidates = [await self._api.of_session(session), *await self._api.list_runtimes()]
+        for runtime in {one.id: one for one in candidates if one and one.session_id == session}.values():
             await self._api.change_state(runtime, "stop")
         self._sessions.pop(name, None)
 
     async def mark_quarantined(self, name: str) -> None:
-        """Write the mark into the box. Pause it as well, unless `keep_alive` is set.
+        """Write the mark into the box. Pause the box as well, unless `keep_alive` is set.
 
-        A runtime that has failed or lost its files contains no useful data: it is stopped.
+        A runtime that has failed or lost its files is stopped, because it contains no useful data.
         """
         runtime = await self._runtime(name)
-        if runtime is None or (runtime.status == "paused" and not self._kind.keep_alive):
+        if runtime is None or (runtime.status == "paused" and not self._options.keep_alive):
             return
-        runtime = runtime if runtime.fallen else await self._awake(runtime)
+        runtime = runtime if runtime.has_failed else await self._wake(runtime)
         server = self._server(runtime)
-        if runtime.fallen or not (await self._read_program_state(server)).runs:
+        if runtime.has_failed or not (await self._read_program_state(server)).runs:
             await self._api.change_state(runtime, "stop")
             return
         await server.control(scripts.command_line("mark"))
-        if not self._kind.keep_alive:
+        if not self._options.keep_alive:
             await self._api.change_state(runtime, "pause")
 
     async def unmark_quarantined(self, name: str) -> None:
         """Remove the mark, after resuming the runtime if necessary."""
         runtime = await self._runtime(name)
         if runtime is not None:
-            await self._server(await self._awake(runtime)).control(scripts.command_line("unmark"))
+            await self._server(await self._wake(runtime)).control(scripts.command_line("unmark"))
 
     async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command as the box's user."""
         server = self._server(await self._existing(name))
         folder, began = f"{RUN}/ran-{uuid4().hex}", time.monotonic()
-        ended = await server.bash(scripts.running(command, folder), command.seconds + _LONGER)
-        took = time.monotonic() - began
-        if ended.exit_code not in {0, -1}:
-            message = f"remote: {name}: {replies.error_message(ended.stderr) or 'the command could not be run'}"
+        reply = await server.bash(scripts.run_command(command, folder), command.seconds + _MARGIN_SECONDS)
+        elapsed = time.monotonic() - began
+        if reply.exit_code not in {0, -1}:
+            message = f"remote: {name}: {replies.error_message(reply.stderr) or 'the command could not be run'}"
             raise ProviderError(ProviderFault.REFUSED, message)
-        outcome = await command_outcome(server, folder, ended.stdout if ended.exit_code == 0 else None, command)
-        return outcome.ran(command, took)
+        outcome = await command_outcome(server, folder, reply.stdout if reply.exit_code == 0 else None, command)
+        return outcome.result(command, elapsed)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
         """Write files below `ROOT`."""
@@ -170,7 +171,7 @@ class RemoteProvider:
         return await fetch(self._server(await self._existing(name)), path, limit)
 
     async def address(self, name: str, port: int) -> Address:
-        """The address that the Runtime API reports for a port; most ports are not exposed."""
+        """The address that the Runtime API reports for a port. It exposes only a few ports."""
         return replies.address(await self._existing(name), name, port)
 
     async def changes(self) -> AsyncIterator[str]:
@@ -178,15 +179,15 @@ class RemoteProvider:
         known: dict[str, tuple[object, ...]] = {}
         while True:
             now: dict[str, tuple[object, ...]] = {}
-            for runtime in await self._api.all():
-                if replies.is_of(runtime, self._kind.herd):
+            for runtime in await self._api.list_runtimes():
+                if replies.is_of(runtime, self._options.herd):
                     box = await self._as_box(runtime)
                     now[box.name] = (box.id, box.alive, box.state, box.runs, box.quarantined)
             for name in sorted(known.keys() | now.keys()):
                 if known.get(name) != now.get(name):
                     yield name
             known = now
-            await asyncio.sleep(self._kind.poll)
+            await asyncio.sleep(self._options.poll)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -195,20 +196,20 @@ class RemoteProvider:
     # --- one runtime -------------------------------------------------------------------------------------------
 
     async def _start_runtime(self, spec: BoxSpec, session: str) -> None:
-        wanted = start_request(spec, session, self._kind)
-        if not await self._api.has_image(wanted["image"]):
-            text = f"remote: the Runtime API has no image {wanted['image']}; use one that it may pull"
+        parameters = start_request(spec, session, self._options)
+        if not await self._api.has_image(parameters["image"]):
+            text = f"remote: the Runtime API has no image {parameters['image']}; use one that it may pull"
             raise ProviderError(ProviderFault.REFUSED, text)
-        await self._api.start(wanted, self._kind.init_timeout)
+        await self._api.start(parameters, self._options.init_timeout)
 
     async def _session(self, name: str) -> str | None:
-        """The session name of a box: derived from the herd, or found in the list of runtimes."""
-        if name not in self._sessions and self._kind.herd:
-            self._sessions[name] = replies.session(self._kind.herd, name)
+        """The session name of a box: derived from the herd if it is known, or from the list of runtimes."""
+        if name not in self._sessions and self._options.herd:
+            self._sessions[name] = replies.session(self._options.herd, name)
         if name not in self._sessions:
-            for runtime in await self._api.all():
-                if (found := replies.name_of(runtime.session_id)) is not None:
-                    self._sessions[found[1]] = runtime.session_id
+            for runtime in await self._api.list_runtimes():
+                if (herd_and_name := replies.name_of(runtime.session_id)) is not None:
+                    self._sessions[herd_and_name[1]] = runtime.session_id
         return self._sessions.get(name)
 
     async def _runtime(self, name: str) -> RemoteRuntimeState | None:
@@ -221,10 +222,10 @@ class RemoteProvider:
             raise ProviderError(ProviderFault.NOT_FOUND, f"remote: box {name} does not exist")
         return runtime
 
-    async def _awake(self, runtime: RemoteRuntimeState) -> RemoteRuntimeState:
+    async def _wake(self, runtime: RemoteRuntimeState) -> RemoteRuntimeState:
         if runtime.status == "paused":
             await self._api.change_state(runtime, "resume")
-        return await wait_ready(self._api, self._http, runtime.session_id, self._kind)
+        return await wait_ready(self._api, self._http, runtime.session_id, self._options)
 
     async def _program_state(self, runtime: RemoteRuntimeState) -> ProgramState | None:
         return await self._read_program_state(self._server(runtime)) if runtime.ready else None
@@ -233,7 +234,7 @@ class RemoteProvider:
         return ProgramState.read(await server.control(scripts.command_line("state")))
 
     async def _as_box(self, runtime: RemoteRuntimeState) -> Box:
-        """The box, without its program's state if it does not respond: that must not prevent listing other boxes."""
+        """The box of a runtime. If it does not respond, the state of its program is unknown, but no error is raised."""
         async with self._concurrent_reads:
             try:
                 return self._box(runtime, await self._program_state(runtime))
@@ -241,7 +242,7 @@ class RemoteProvider:
                 return self._box(runtime, None)
 
     def _box(self, runtime: RemoteRuntimeState, program: ProgramState | None) -> Box:
-        return replies.box(runtime, program, paused_is_aside=not self._kind.keep_alive)
+        return replies.box(runtime, program, paused_is_quarantined=not self._options.keep_alive)
 
     def _server(self, runtime: RemoteRuntimeState) -> AgentServer:
-        return AgentServer(self._http, runtime, self._kind.patience)
+        return AgentServer(self._http, runtime, self._options.retries)

@@ -15,20 +15,20 @@ from spawner.runtimes.boxes.provider import Address, Box, BoxState, ProgramEnd, 
 from spawner.runtimes.remote.scripts import ProgramState
 
 _MIB_PER_GB: Final = 1024
-_REMOVED: Final = frozenset({"stopped"})
-_FALLEN: Final = frozenset({"failed", "crashloopbackoff"})
-_CLASSES: Final = {"sysbox": "sysbox-runc", "gvisor": "gvisor"}
-_NO_IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
-_WORK: Final = {12_000: "work-1", 12_001: "work-2"}
-"""The ports of a runtime that OpenHands' own programs rely on, and the name of each in URLs."""
-_PORTS: Final = range(1024, 65_536)
-_PLAIN: Final = re.compile(r"https?://[^\s@?#/]+(/[^\s@?#]*)?")
+_REMOVED_STATES: Final = frozenset({"stopped"})
+_FAILED_POD_STATES: Final = frozenset({"failed", "crashloopbackoff"})
+_RUNTIME_CLASSES: Final = {"sysbox": "sysbox-runc", "gvisor": "gvisor"}
+_IMAGE_ERRORS: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+_USUAL_PORTS: Final = {12_000: "work-1", 12_001: "work-2"}
+"""The ports that OpenHands' own programs expect in a runtime, each with its name in URLs."""
+_VALID_PORTS: Final = range(1024, 65_536)
+_PLAIN_URL: Final = re.compile(r"https?://[^\s@?#/]+(/[^\s@?#]*)?")
 """A URL that can't contain a secret."""
-_LONGEST: Final = 56
-"""The maximum length of a session's name: it becomes part of host names."""
+_MAX_SESSION_LENGTH: Final = 56
+"""The maximum length of a session's name, which becomes part of host names."""
 
 
-def _lower(value: Any) -> str:
+def _to_lower(value: Any) -> str:
     return str(value or "").lower()
 
 
@@ -36,11 +36,11 @@ def _none_as_empty(value: Any) -> Any:
     return [] if value is None else value
 
 
-def _hosts(value: Any) -> Any:
+def _ports_by_url(value: Any) -> Any:
     return {str(url): port for url, port in value.items() if isinstance(port, int)} if isinstance(value, dict) else None
 
 
-Word = Annotated[str, BeforeValidator(_lower)]
+LowercaseText = Annotated[str, BeforeValidator(_to_lower)]
 
 
 class RemoteRuntimeState(BaseModel):
@@ -52,10 +52,10 @@ class RemoteRuntimeState(BaseModel):
     session_id: str = ""
     url: str | None = None
     key: str | None = Field(None, validation_alias="session_api_key", repr=False)
-    work_hosts: Annotated[dict[str, int] | None, BeforeValidator(_hosts)] = None
+    work_hosts: Annotated[dict[str, int] | None, BeforeValidator(_ports_by_url)] = None
     """URLs of other servers in the runtime, and the port of each; None: not reported."""
-    status: Word = ""
-    pod_status: Word = ""
+    status: LowercaseText = ""
+    pod_status: LowercaseText = ""
     restart_count: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
     restart_reasons: Annotated[list[Any], BeforeValidator(_none_as_empty)] = []
     container_statuses: Annotated[list[Any], BeforeValidator(_none_as_empty)] = []
@@ -63,7 +63,7 @@ class RemoteRuntimeState(BaseModel):
     @property
     def removed(self) -> bool:
         """Whether the runtime no longer exists."""
-        return self.status in _REMOVED
+        return self.status in _REMOVED_STATES
 
     @property
     def ready(self) -> bool:
@@ -72,21 +72,23 @@ class RemoteRuntimeState(BaseModel):
 
     @property
     def ports(self) -> dict[int, str]:
-        """The ports reachable from outside, with their URLs; if not reported, the ports that OpenHands expects."""
+        """The ports that can be reached from outside, with their URLs. If none are reported, `_USUAL_PORTS`."""
         if self.work_hosts is None:
-            return {port: _beside(self.url, self.id, name) for port, name in _WORK.items()} if self.url else {}
-        found = {port: url.rstrip("/") for url, port in self.work_hosts.items() if _PLAIN.fullmatch(url)}
-        return {port: url for port, url in found.items() if port in _PORTS}
+            return (
+                {port: _sibling_url(self.url, self.id, name) for port, name in _USUAL_PORTS.items()} if self.url else {}
+            )
+        urls = {port: url.rstrip("/") for url, port in self.work_hosts.items() if _PLAIN_URL.fullmatch(url)}
+        return {port: url for port, url in urls.items() if port in _VALID_PORTS}
 
     @property
-    def fallen(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the runtime has failed and will not recover by itself."""
-        return self.status == "error" or self.pod_status in _FALLEN
+        return self.status == "error" or self.pod_status in _FAILED_POD_STATES
 
     @property
     def lacks_image(self) -> bool:
         """Whether its image can't be pulled."""
-        return any(word in str(self.container_statuses) for word in _NO_IMAGE)
+        return any(error in str(self.container_statuses) for error in _IMAGE_ERRORS)
 
     @property
     def reasons(self) -> str:
@@ -99,7 +101,7 @@ class RemoteRuntimeState(BaseModel):
         return "oomkill" in self.reasons.replace(" ", "").lower()
 
 
-def _beside(url: str, runtime: str, name: str) -> str:
+def _sibling_url(url: str, runtime: str, name: str) -> str:
     """The URL where OpenHands expects another server of a runtime: a sibling path, or a separate host."""
     parts = urlsplit(url)
     if parts.path.split("/")[1:2] == [runtime]:
@@ -127,23 +129,23 @@ class BashOutput(BaseModel):
 
 def session(herd: str, name: str) -> str:
     """The session name of a box. It contains the herd, because the Runtime API has no labels."""
-    called = f"{herd}-{name}"
-    if len(called) > _LONGEST:
-        message = f"name {name} is too long: with its herd the Runtime API accepts {_LONGEST} characters"
+    session_name = f"{herd}-{name}"
+    if len(session_name) > _MAX_SESSION_LENGTH:
+        message = f"name {name} is too long: with its herd the Runtime API accepts {_MAX_SESSION_LENGTH} characters"
         raise ProviderError(ProviderFault.REFUSED, f"remote: {message}")
-    return called
+    return session_name
 
 
 def name_of(session_id: str) -> tuple[str, str] | None:
     """The herd and name of a box from its session; None if the session is not a box."""
-    herd, found, name = session_id.partition("-")
-    return (herd, name) if found and name.startswith("sbx-") else None
+    herd, separator, name = session_id.partition("-")
+    return (herd, name) if separator and name.startswith("sbx-") else None
 
 
 def is_of(runtime: RemoteRuntimeState, herd: str | None) -> bool:
-    """Whether the runtime is a box of this herd; `herd` None: of any herd."""
-    found = name_of(runtime.session_id)
-    return found is not None and herd in {None, found[0]}
+    """Whether the runtime is a box of this herd, or of any herd if `herd` is None."""
+    herd_and_name = name_of(runtime.session_id)
+    return herd_and_name is not None and herd in {None, herd_and_name[0]}
 
 
 def address(runtime: RemoteRuntimeState, name: str, port: int) -> Address:
@@ -152,14 +154,14 @@ def address(runtime: RemoteRuntimeState, name: str, port: int) -> Address:
         message = f"remote: {name} is {runtime.status}: its ports can't be reached now"
         raise ProviderError(ProviderFault.TRANSIENT, message)
     if port not in runtime.ports:
-        only = ", ".join(map(str, sorted(runtime.ports))) or "none"
-        message = f"remote: port {port} of {name} can't be reached; the Runtime API exposes {only}"
+        exposed = ", ".join(map(str, sorted(runtime.ports))) or "none"
+        message = f"remote: port {port} of {name} can't be reached; the Runtime API exposes {exposed}"
         raise ProviderError(ProviderFault.REFUSED, message)
     return Address(runtime.ports[port])
 
 
-def factor(limits: SandboxLimits, minimum: int, step_gb: float) -> int:
-    """The resource factor a runtime needs. Raises `ProviderError` if no factor is large enough."""
+def resource_factor(limits: SandboxLimits, minimum: int, step_gb: float) -> int:
+    """The resource factor that a runtime needs. Raises `ProviderError` if no factor is large enough."""
     for size in FACTORS:
         if size >= minimum and limits.memory_mb <= size * step_gb * _MIB_PER_GB:
             return size
@@ -170,18 +172,18 @@ def factor(limits: SandboxLimits, minimum: int, step_gb: float) -> int:
 
 def runtime_class(name: str | None) -> dict[str, str]:
     """The runtime class, by the name that the Runtime API uses."""
-    return {"runtime_class": _CLASSES[name]} if name else {}
+    return {"runtime_class": _RUNTIME_CLASSES[name]} if name else {}
 
 
-def box(runtime: RemoteRuntimeState, program: ProgramState | None, *, paused_is_aside: bool) -> Box:
+def box(runtime: RemoteRuntimeState, program: ProgramState | None, *, paused_is_quarantined: bool) -> Box:
     """Convert a runtime, and its program's state if its agent server reports it, to a box.
 
-    The box's agent may have forged the reported state: so the session alone determines its herd and name, and only a
-    box that has ended can be quarantined.
+    The box's agent may have forged the reported state. So the session alone determines the herd and the name, and only
+    a box that has ended counts as quarantined. `paused_is_quarantined`: whether a paused runtime is in quarantine.
     """
     herd, name = name_of(runtime.session_id) or ("", runtime.session_id)
     state = program or ProgramState()
-    lost, unresponsive = _lost(runtime, program), program is None and runtime.ready
+    lost, unresponsive = _unrecorded_end(runtime, program), program is None and runtime.ready
     end = state.end or lost
     return Box(
         name=name,
@@ -192,7 +194,7 @@ def box(runtime: RemoteRuntimeState, program: ProgramState | None, *, paused_is_
         runs=max(state.runs, 1 if lost or unresponsive else 0),
         end=end,
         problem=_problem(runtime, program),
-        quarantined=(state.aside and end is not None) or (runtime.status == "paused" and paused_is_aside),
+        quarantined=(state.aside and end is not None) or (runtime.status == "paused" and paused_is_quarantined),
     )
 
 
@@ -207,7 +209,7 @@ def require_ready(runtime: RemoteRuntimeState) -> RemoteRuntimeState:
 
 
 def _state(runtime: RemoteRuntimeState, state: ProgramState, end: ProgramEnd | None, *, unresponsive: bool) -> BoxState:
-    if runtime.fallen:
+    if runtime.has_failed:
         return BoxState.FAILED
     if end:
         return BoxState.STOPPED
@@ -216,23 +218,23 @@ def _state(runtime: RemoteRuntimeState, state: ProgramState, end: ProgramEnd | N
     return BoxState.RUNNING if state.runs or unresponsive else BoxState.CREATING
 
 
-def _lost(runtime: RemoteRuntimeState, program: ProgramState | None) -> ProgramEnd | None:
+def _unrecorded_end(runtime: RemoteRuntimeState, program: ProgramState | None) -> ProgramEnd | None:
     """The end of a program whose end is not recorded in the box; None if it still runs, as far as is known."""
     if runtime.status == "paused":
         return ProgramEnd(None, reason="its runtime is paused, which ends its processes")
-    if runtime.fallen:
+    if runtime.has_failed:
         return ProgramEnd(None, out_of_memory=runtime.out_of_memory, reason=_problem(runtime, program))
     unsupervised = program is not None and program.runs and not program.supervised
     if program is not None and runtime.restart_count and (unsupervised or not program.runs):
-        because = f"its runtime was restarted: {runtime.reasons or 'no reason given'}"
-        return ProgramEnd(None, out_of_memory=runtime.out_of_memory, reason=because)
+        reason = f"its runtime was restarted: {runtime.reasons or 'no reason given'}"
+        return ProgramEnd(None, out_of_memory=runtime.out_of_memory, reason=reason)
     return ProgramEnd(None, reason="its runtime has lost its processes") if unsupervised else None
 
 
 def _problem(runtime: RemoteRuntimeState, program: ProgramState | None) -> str:
-    if runtime.fallen:
-        why = f": {runtime.reasons}" if runtime.reasons else ""
-        return f"its pod is {runtime.pod_status or runtime.status}{why}"
+    if runtime.has_failed:
+        reasons = f": {runtime.reasons}" if runtime.reasons else ""
+        return f"its pod is {runtime.pod_status or runtime.status}{reasons}"
     return "" if program or runtime.status == "paused" else "its agent server does not respond"
 
 

@@ -21,12 +21,12 @@ SHORT: Final = 256 * 1024
 _SCRIPT: Final = resources(__package__).joinpath("box.sh").read_text()
 _SHELL: Final = 'export SANDHERD_SCRIPT={script}; exec /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control {arguments}'
 LINKED: Final = 3
-"""The exit status of `plain` for a path that contains a symbolic link."""
-_IMAGES: Final = '${SANDHERD_TOOLCHAINS:+"SANDHERD_TOOLCHAINS=$SANDHERD_TOOLCHAINS"}'
-_PLAIN: Final = """[ ! -e "$1" ] || [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\\n.' "$1")" ] || exit 3"""
+"""The exit status of `refuse_link` for a path that contains a symbolic link."""
+_TOOLCHAINS_OF_IMAGE: Final = '${SANDHERD_TOOLCHAINS:+"SANDHERD_TOOLCHAINS=$SANDHERD_TOOLCHAINS"}'
+_REFUSE_LINK: Final = """[ ! -e "$1" ] || [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\\n.' "$1")" ] || exit 3"""
 _DIGITS: Final = 12
-"""More digits than any valid number written in a box; a time with that many would be out of range."""
-_ENDED: Final = frozenset({124, 137, 143})
+"""A number with this many digits was not written by our scripts. As a time, it would be out of range."""
+_TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
 """Exit statuses of `timeout` after it ended the command; a command may use them as well."""
 
 
@@ -35,47 +35,47 @@ def command_line(*arguments: str) -> str:
     return _SHELL.format(script=shlex.quote(_SCRIPT), arguments=shlex.join(arguments))
 
 
-def line(argv: Sequence[str]) -> str:
+def shell_line(argv: Sequence[str]) -> str:
     """The command line that runs these arguments."""
     return shlex.join(argv)
 
 
-def program(argv: Sequence[str], environment: Mapping[str, str]) -> File:
-    """The file that starts the box's program with its variables; it contains no secret.
+def program_file(argv: Sequence[str], environment: Mapping[str, str]) -> File:
+    """The file with the command that starts the box's program with its variables. It contains no secret.
 
-    Two variables come from the image: `PATH`, and `SANDHERD_TOOLCHAINS` (the directory of agent SDKs).
+    Two variables are those of the image: `PATH`, and `SANDHERD_TOOLCHAINS` (the directory of agent SDKs).
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
     arguments = shlex.join([f"HOME={ROOT}/home", "LANG=C.UTF-8", *variables, *_argv(argv)])
-    return File(PROGRAM, f'exec env -i "PATH=$PATH" {_IMAGES} {arguments}\n'.encode())
+    return File(PROGRAM, f'exec env -i "PATH=$PATH" {_TOOLCHAINS_OF_IMAGE} {arguments}\n'.encode())
 
 
-def labels(found: Mapping[str, str]) -> File:
+def labels_file(labels: Mapping[str, str]) -> File:
     """The file with a box's labels, because the Runtime API has none."""
-    return File(LABELS, json.dumps(dict(found)).encode())
+    return File(LABELS, json.dumps(dict(labels)).encode())
 
 
 def move_uploads(folder: str, files: Collection[File]) -> str:
-    """Moves files that were uploaded to a directory to their destinations, each atomically."""
+    """The command line that moves uploaded files from a directory to their destinations, each atomically."""
     arguments = [argument for file in files for argument in (file.path, f"{file.mode:o}")]
     return command_line("place", folder, *arguments)
 
 
-def plain(path: str) -> str:
-    """Fails with `LINKED` for a path that contains a symbolic link, also in a directory."""
-    return shlex.join(["/bin/sh", "-c", _PLAIN, "sh", path])
+def refuse_link(path: str) -> str:
+    """The command line that fails with `LINKED` if a path contains a symbolic link, also in a directory."""
+    return shlex.join(["/bin/sh", "-c", _REFUSE_LINK, "sh", path])
 
 
-def running(command: Command, folder: str) -> str:
-    """Runs a command; its output is in the directory if it is not part of the reply."""
+def run_command(command: Command, folder: str) -> str:
+    """The command line that runs a command. Output that is not part of the reply is written to `folder`."""
     variables = [f"{name}={value}" for name, value in command.environment.items()]
-    where = command.folder or f"{ROOT}/work"
-    bounds = (f"{command.seconds:g}", str(command.max_output + 1), where, folder, str(SHORT))
-    return command_line("command_run", *bounds, *variables, *_argv(command.argv))
+    work_folder = command.folder or f"{ROOT}/work"
+    parameters = (f"{command.seconds:g}", str(command.max_output + 1), work_folder, folder, str(SHORT))
+    return command_line("command_run", *parameters, *variables, *_argv(command.argv))
 
 
 def _argv(argv: Sequence[str]) -> Sequence[str]:
-    """Arguments for `env`, which would treat a command's name with an equals sign as a variable."""
+    """The arguments of a command for `env`, which would take a command name with an equals sign for a variable."""
     return ["/bin/sh", "-c", 'exec "$@"', "sh", *argv] if "=" in argv[0] else argv
 
 
@@ -84,13 +84,15 @@ class CommandOutcome:
     """How a command ended, as reported by box.sh."""
 
     code: int | None
+    """The exit status; None if there is none, because the command timed out."""
     size: int
+    """The size of its output in bytes."""
     out: bytes = b""
     err: bytes = b""
 
     @property
     def is_complete(self) -> bool:
-        """Whether its whole output was part of the reply."""
+        """Whether the whole output was part of the reply."""
         return self.size <= SHORT
 
     @classmethod
@@ -105,12 +107,12 @@ class CommandOutcome:
             message = "remote: the result of a command can't be read: something in its box has overwritten it"
             raise ProviderError(ProviderFault.REFUSED, message) from None
 
-    def ran(self, command: Command, took: float) -> CommandResult:
-        """The result for the caller: output cut to its limit, and whether the command timed out."""
-        late = self.code is None or (self.code in _ENDED and took >= command.seconds)
+    def result(self, command: Command, elapsed: float) -> CommandResult:
+        """The result of the command after `elapsed` seconds, with its output up to the limit."""
+        timed_out = self.code is None or (self.code in _TIMEOUT_STATUSES and elapsed >= command.seconds)
         out, err = self.out[: command.max_output], self.err[: max(0, command.max_output - len(self.out))]
         cut = len(out) + len(err) < len(self.out) + len(self.err)
-        return CommandResult(None if late else self.code, out, err, timed_out=late, cut=cut)
+        return CommandResult(None if timed_out else self.code, out, err, timed_out=timed_out, cut=cut)
 
 
 @dataclass(frozen=True)
@@ -118,49 +120,53 @@ class ProgramState:
     """The state of a box's program, as reported by box.sh."""
 
     made: datetime | None = None
+    """When the box was created."""
     runs: int = 0
+    """How often the program was started."""
     end: ProgramEnd | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     frozen: bool = False
     aside: bool = False
+    """Whether the box is marked as quarantined."""
     supervised: bool = False
     """Whether the process that will record the program's end still runs."""
     output: str = ""
+    """The last line of the program's output."""
 
     @classmethod
     def read(cls, text: str) -> "ProgramState":
-        """Parse the report of box.sh; invalid parts are ignored, because the box's agent may have written anything."""
-        found = {name: value for name, _, value in (line.partition(" ") for line in text.split("\n"))}
+        """Parse the report of box.sh. Invalid parts are ignored, because the box's agent may have written anything."""
+        fields = {name: value for name, _, value in (line.partition(" ") for line in text.split("\n"))}
         return cls(
-            made=_moment(found.get("made")),
-            runs=max(1, _number(found["runs"]) or 1) if "runs" in found else 0,
-            end=_end(found["end"], found.get("output", "")) if "end" in found else None,
-            labels=_labels(found.get("labels", "{}")),
-            frozen="frozen" in found,
-            aside="aside" in found,
-            supervised="supervised" in found,
-            output=found.get("output", ""),
+            made=_parse_time(fields.get("made")),
+            runs=max(1, _number(fields["runs"]) or 1) if "runs" in fields else 0,
+            end=_end(fields["end"], fields.get("output", "")) if "end" in fields else None,
+            labels=_labels(fields.get("labels", "{}")),
+            frozen="frozen" in fields,
+            aside="aside" in fields,
+            supervised="supervised" in fields,
+            output=fields.get("output", ""),
         )
 
 
 def _end(text: str, output: str) -> ProgramEnd:
-    code, _, why = text.partition(" ")
+    code, _, cause = text.partition(" ")
     status = _number(code)
-    return ProgramEnd(status, out_of_memory=why == "memory", reason=output if status != 0 else "")
+    return ProgramEnd(status, out_of_memory=cause == "memory", reason=output if status != 0 else "")
 
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     seconds = _number(text or "")
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _labels(text: str) -> Mapping[str, str]:
     try:
-        found = json.loads(text)
+        labels = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+    return {name: value for name, value in labels.items() if isinstance(value, str)} if isinstance(labels, dict) else {}

@@ -11,7 +11,7 @@ from spawner.runtimes.remote import scripts
 from spawner.runtimes.remote.api_clients import AgentServer
 from spawner.runtimes.remote.scripts import RUN, SHORT, CommandOutcome
 
-_AT_ONCE: Final = 64
+_MAX_FILES_PER_COMMAND: Final = 64
 """The maximum number of files that one command moves to their destinations."""
 
 
@@ -19,30 +19,33 @@ async def upload_files(server: AgentServer, files: Collection[File]) -> None:
     """Upload files to a temporary directory, then move each to its destination when it is complete."""
     for file in files:
         _check(file.path)
-    listed = list(files)
-    for first in range(0, len(listed), _AT_ONCE):
-        some, folder = listed[first : first + _AT_ONCE], f"{RUN}/put-{uuid4().hex}"
-        for number, file in enumerate(some):
+    all_files = list(files)
+    for first in range(0, len(all_files), _MAX_FILES_PER_COMMAND):
+        batch, folder = all_files[first : first + _MAX_FILES_PER_COMMAND], f"{RUN}/put-{uuid4().hex}"
+        for number, file in enumerate(batch):
             await server.upload(f"{folder}/{number}", file.content)
-        await server.control(scripts.move_uploads(folder, some))
+        await server.control(scripts.move_uploads(folder, batch))
 
 
 async def fetch(server: AgentServer, path: str, limit: int) -> bytes:
     """Return a file's content. Links are refused, because the agent server would follow them to any file."""
-    if (await server.bash(scripts.plain(path))).exit_code == scripts.LINKED:
+    if (await server.bash(scripts.refuse_link(path))).exit_code == scripts.LINKED:
         raise ProviderError(ProviderFault.REFUSED, f"{path} contains a symbolic link")
     return await server.download(path, limit)
 
 
 def _check(path: str) -> None:
-    whole = PurePosixPath(path)
-    if not whole.is_relative_to(ROOT) or ".." in whole.parts:
+    absolute = PurePosixPath(path)
+    if not absolute.is_relative_to(ROOT) or ".." in absolute.parts:
         message = f"remote: {path} is not below {ROOT}, the writable directory of a box"
         raise ProviderError(ProviderFault.REFUSED, message)
 
 
 async def command_outcome(server: AgentServer, folder: str, text: str | None, command: Command) -> CommandOutcome:
-    """How a command ended, with its output: from the reply, or downloaded if it is too long for one."""
+    """How a command ended, with its output, which is downloaded if it is too long for a reply.
+
+    `text`: the report of box.sh; None: it is requested.
+    """
     outcome = CommandOutcome.read(text or await server.control(scripts.command_line("result", folder, str(SHORT))))
     if outcome.is_complete:
         return outcome
