@@ -1,6 +1,6 @@
 """The subjects of the JetStream API that a user needs for each use of a stream (ADR-8, ADR-15, ADR-31).
 
-`prefix` is the beginning of each: `$JS.API` in the account of the streams, `$JS.herd.API` in every other account.
+`prefix` is the beginning of each subject: `$JS.API` in the account of the streams, `$JS.herd.API` in all others.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def purging(stream: str) -> Iterator[str]:
 
 
 def watching(stream: str) -> Iterator[str]:
-    """The subjects for nats-py's `keys()` and `watch()` of a bucket: an ordered consumer, which the broker names."""
+    """The subjects for nats-py's `keys()` and `watch()` of a bucket, by an ordered consumer that the broker names."""
     yield f"{API}.CONSUMER.CREATE.{stream}"
     yield f"{API}.CONSUMER.INFO.{stream}.*"
     yield f"{API}.CONSUMER.DELETE.{stream}.*"

@@ -60,10 +60,10 @@ __all__ = [
     "TlsError",
 ]
 
-_NO_RESPONDER_RETRY_SECONDS: Final = 0.05
+_NO_RESPONDER_DELAY_SECONDS: Final = 0.05
 _CHECK_SECONDS: Final = 1.0
 _CONNECT_SECONDS: Final = 6.0
-"""Maximum time to connect to one server, including TLS handshake and the server's reply, in seconds."""
+"""Maximum time to connect to one server, including the TLS handshake and the server's reply."""
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
@@ -75,7 +75,7 @@ class ConnectionCallbacks:
     def __init__(self) -> None:
         self.disconnected: Callable[[], None] = lambda: None
         self.reconnected: Callable[[], None] = lambda: None
-        self.violated: Callable[[str], None] = lambda _what: None
+        self.violated: Callable[[str], None] = lambda _text: None
         self.closed: Callable[[], None] = lambda: None
 
 
@@ -89,7 +89,7 @@ class Bus:
         self.reconnects = self.violations = self._attempt = 0
         self._dropped, self._denied = DroppedMessages(), DeniedSubjects()
         self._closing = True
-        self._watch = watch
+        self._callbacks = watch
         self._waiting = PendingCalls()
         self._window: PublishWindow | None = None
         self._changed = asyncio.Event()
@@ -131,7 +131,7 @@ class Bus:
 
     @cached_property
     def js(self) -> "JetStreamContext":
-        """nats-py's JetStream client. It is created on first use: programs that only send requests don't need it."""
+        """nats-py's JetStream client. It is created on first use, because many programs only send requests."""
         return self.client.jetstream(prefix=self.api, timeout=5)
 
     @property
@@ -167,10 +167,10 @@ class Bus:
     ) -> Acknowledgement:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
-        Raises `PublishFailedError` if none was received (the message may be stored; the broker drops a repetition with
-        this `msg_id`), `ConnectionLostError` if the connection was lost, `LeaderlessError` if the stream has no leader,
-        `StreamFullError` if it is full now, `SubjectFullError` if the subject has its maximum of messages, and
-        `PublishRefusedError` for a message that the broker will never accept.
+        Raises `PublishFailedError` if no acknowledgement was received (the message may be stored; the broker drops a
+        repetition with this `msg_id`), `ConnectionLostError` if the connection was lost, `LeaderlessError` if the
+        stream has no leader, `StreamFullError` if it is full now, `SubjectFullError` if the subject has its maximum
+        number of messages, and `PublishRefusedError` for a message that the broker will never accept.
         """
         timeout = timeout or publish_retries.acknowledgement_timeout(clustered=self.clustered)
         headers = {MESSAGE_ID: msg_id, **(headers or {})}
@@ -197,7 +197,7 @@ class Bus:
         """Publish, and retry until the message is acknowledged; with `while_full` also while the stream is full.
 
         `check` is called before each attempt. Raises its error, `PublishRefusedError`, `SubjectFullError`,
-        `WrongLastSequenceError`, `StreamFullError` without `while_full`, and once closed `BusError`.
+        `WrongLastSequenceError`, `StreamFullError` without `while_full`, and `BusError` if the connection is closed.
         """
         attempt = 0
         while True:
@@ -211,7 +211,7 @@ class Bus:
             except PublishFailedError as error:
                 if self.closed or not publish_retries.is_retried(error, while_full=while_full):
                     raise
-                if attempt % publish_retries.logged_every(error) == 0:
+                if attempt % publish_retries.failures_per_log_line(error) == 0:
                     _log.warning(
                         "message not acknowledged, retrying", subject=subject, attempt=attempt, error=str(error)
                     )
@@ -246,8 +246,8 @@ class Bus:
         try:
             return await self._request_once(subject, payload, timeout, headers)
         except NoResponderError:
-            # About 1 in 45,000 of these replies was wrong, sent just after the responder had subscribed: retry once.
-            await asyncio.sleep(_NO_RESPONDER_RETRY_SECONDS)
+            # Retried once, because 1 in 45,000 of these replies was wrong, just after the responder had subscribed.
+            await asyncio.sleep(_NO_RESPONDER_DELAY_SECONDS)
             return await self._request_once(subject, payload, timeout, headers)
 
     async def _request_once(
@@ -263,8 +263,8 @@ class Bus:
     async def flush(self, *, timeout: int = 2) -> None:
         """Return when the broker has received all messages and subscriptions of this connection.
 
-        Raises `nats.errors.Error` if it is unavailable. It flushes twice: `nats-py` writes a PING ahead of unwritten
-        data, but writes that data before it receives the PONG, and so before the second PING.
+        Raises `nats.errors.Error` if it is unavailable. Flushes twice, because `nats-py` writes a PING ahead of
+        unwritten data, but writes that data before it receives the PONG, and so before the second PING.
         """
         for _ in range(2):
             await self.client.flush(timeout)
@@ -277,14 +277,14 @@ class Bus:
         Raises `RefusedError`, `NoResponderError` or `RequestTimeoutError`.
         """
         payload = request.model_dump_json(exclude_none=True).encode()
-        named = sandbox_request_subject(request.type, project, sandbox) if sandbox else None
-        subject = named or request_subject(request.type, project)
-        answer = await self.request(subject, payload, timeout=timeout, headers={TIMEOUT_HEADER: f"{timeout:g}"})
-        return read_reply(answer, cast("type[AnswerT]", request.Answer))
+        sandbox_subject = sandbox_request_subject(request.type, project, sandbox) if sandbox else None
+        subject = sandbox_subject or request_subject(request.type, project)
+        reply = await self.request(subject, payload, timeout=timeout, headers={TIMEOUT_HEADER: f"{timeout:g}"})
+        return read_reply(reply, cast("type[AnswerT]", request.Answer))
 
     async def _connect(self, url: str, identity: ConnectionIdentity, inbox: str, patience: float | None) -> None:
         deadline = None if patience is None else asyncio.get_running_loop().time() + patience
-        refusal: Exception | None = None  # reported first: later attempts may only see that the broker closes
+        refusal: Exception | None = None  # reported, because later attempts may only see that the broker closes
         while True:
             try:
                 await self._connect_once(url, identity, inbox)
@@ -315,10 +315,10 @@ class Bus:
             raise
         # The first connect has a limit of attempts, so that its failure is logged. Reconnects have none.
         self.client.options["max_reconnect_attempts"] = -1
-        vars(self).pop("js", None)  # the cached one belongs to the previous client
+        vars(self).pop("js", None)  # the cached JetStream client belongs to the previous client
 
     async def _connect_client(self, url: str, identity: ConnectionIdentity, inbox: str) -> None:
-        """Connect within a time limit: nats-py may wait forever after a failed TLS handshake. Raises its last error."""
+        """Connect within a time limit, as nats-py may wait forever after a failed TLS handshake. Raises its errors."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS * len(url.split(","))):
                 await self.client.connect(
@@ -356,14 +356,14 @@ class Bus:
             return
         try:
             self._tls.load(self._tls_context)
-        except BusError as error:  # such as a file that is being replaced: the previous ones may still be valid
+        except BusError as error:  # such as a file that is being replaced; the previous files may still be valid
             _log.warning("certificate files not reloaded", error=str(error))
 
     async def _on_error(self, error: Exception) -> None:
         self._failure = error
         if "permissions violation" in (text := str(error)).lower():
             self.violations += 1
-            self._watch.violated(text)
+            self._callbacks.violated(text)
             self._denied.add(text)
         elif isinstance(error, nats.errors.SlowConsumerError):
             self._dropped.add(error)
@@ -379,14 +379,14 @@ class Bus:
                     await self._changed.wait()
 
     async def _on_disconnected(self) -> None:
-        self._watch.disconnected()
+        self._callbacks.disconnected()
         self._waiting.end_all()
 
     async def _on_reconnected(self) -> None:
         self.reconnects += 1
         self._attempt = 0
         self._changed.set()
-        self._watch.reconnected()
+        self._callbacks.reconnected()
         _log.info("broker connection restored", reconnects=self.reconnects)
 
     async def _on_closed(self) -> None:
@@ -394,4 +394,4 @@ class Bus:
         self._waiting.end_all()
         if not self._closing:
             _log.error("broker connection closed permanently", error=repr(self.client.last_error))
-            self._watch.closed()
+            self._callbacks.closed()

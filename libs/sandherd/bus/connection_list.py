@@ -24,18 +24,18 @@ from sandherd.bus.errors import BusError
 from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
 from sandherd.bus.identity.server_config import MAX_CLOSED_CONNECTIONS
 
-_MAX_OPEN: Final = 20_000
+_MAX_OPEN_CONNECTIONS: Final = 20_000
 _FIRST_PAGE_OF_CLOSED: Final = 16
 """The number of closed connections in the first page. If all of them are new, further pages are read."""
 _PAGE_SIZE: Final = 256
 _CLUSTER_PAGE_SIZE: Final = 80
-"""Maximum connections of each server in one page. A connection may send 32 KB of names (`max_control_line`), which may
-need six times that in JSON, and nats-server closes a requester for which it holds 64 MiB. A page of all servers (up to
-three) is smaller than that."""
+"""Maximum number of connections of each server in one page. A connection may send 32 KB of names (`max_control_line`),
+which may need six times as much in JSON, and nats-server closes a requester for which it holds 64 MiB. A page of all
+servers (up to three) is smaller than 64 MiB."""
 _SMALL_PAGE_SIZE: Final = 32
 """Page size after a failure, because a busy broker or spawner may need seconds for a large page."""
 _LARGE_LIST_BYTES: Final = 24 * 1024 * 1024
-"""If a list of open connections is larger, the next ones are read in pages. Pages of closed connections end there."""
+"""If a list of open connections is larger, the next lists are read in pages. A list of closed ones ends there."""
 _MAX_CONNECTIONS_IN_PAGES: Final = 1024
 """Up to this number of open connections, they are always listed in pages, so that each page arrives in time."""
 _PAGES_AFTER_FAILURE: Final = 60
@@ -44,7 +44,7 @@ _MAX_REMEMBERED: Final = 10_000
 """Maximum number of closed connections that are remembered, so that none is returned twice. A cluster lists fewer."""
 _OPEN, _CLOSED = 0, 1
 """The values of the field `state` in a CONNZ request."""
-_REPLY_SECONDS: Final = 5.0
+_REPLY_TIMEOUT_SECONDS: Final = 5.0
 _OTHER_SERVERS_SECONDS: Final = 0.3
 """How long to wait for the other servers of a cluster after the first reply, in seconds."""
 
@@ -121,20 +121,20 @@ class BrokerConnections:
     async def close(self, connection: BrokerConnection) -> None:
         """Close a connection. Its user may open another one, unless its credential was revoked."""
         body = json.dumps({"cid": connection.number}).encode()
-        # A request, because the server ignores a message without a reply subject.
-        await self._system.client.request(KICK.format(server=connection.server), body, timeout=_REPLY_SECONDS)
+        # This is a request, because the server ignores a message without a reply subject.
+        await self._system.client.request(KICK.format(server=connection.server), body, timeout=_REPLY_TIMEOUT_SECONDS)
 
     async def _read_open(self) -> list[BrokerConnection]:
         """Read the open connections, either all in one reply of each server, or in pages.
 
         Pages cost the server more CPU time. They are used for few connections, and after a list that was too large.
         """
-        size = self._page_size if self._pages else _MAX_OPEN
-        found: dict[Id, BrokerConnection] = {}
+        size = self._page_size if self._pages else _MAX_OPEN_CONNECTIONS
+        connections: dict[Id, BrokerConnection] = {}
         read = offset = 0
-        while offset < _MAX_OPEN:
+        while offset < _MAX_OPEN_CONNECTIONS:
             page = await self._read_page(_OPEN, "cid", offset, size)
-            found |= {row.id: row for row in page.connections}
+            connections |= {row.id: row for row in page.connections}
             read += page.bytes
             offset += size
             if not page.is_full(size, page.ids):
@@ -142,27 +142,27 @@ class BrokerConnections:
         self._pages = (
             _PAGES_AFTER_FAILURE
             if read > _LARGE_LIST_BYTES
-            else max(self._pages - 1, int(len(found) < _MAX_CONNECTIONS_IN_PAGES))
+            else max(self._pages - 1, int(len(connections) < _MAX_CONNECTIONS_IN_PAGES))
         )
-        return list(found.values())
+        return list(connections.values())
 
     async def _read_closed(self) -> list[BrokerConnection]:
         """Read the closed connections in pages, the latest first, until a page has one that was listed before."""
-        found: dict[Id, BrokerConnection] = {}
+        connections: dict[Id, BrokerConnection] = {}
         listed: dict[Id, None] = {}
         read, offset, size = 0, 0, _FIRST_PAGE_OF_CLOSED
         while offset < MAX_CLOSED_CONNECTIONS and read < _LARGE_LIST_BYTES:
             page = await self._read_page(_CLOSED, "stop", offset, size)
             new = [number for number in page.ids if number not in self._listed]
             listed.update(dict.fromkeys(new))
-            found |= {row.id: row for row in page.connections if row.id in listed}
+            connections |= {row.id: row for row in page.connections if row.id in listed}
             if not page.is_full(size, new):
                 break
             read += page.bytes
             offset += size
             size = self._page_size
         self._listed = dict(islice((self._listed | listed).items(), max(0, self._excess(len(listed))), None))
-        return list(found.values())
+        return list(connections.values())
 
     def _excess(self, added: int) -> int:
         return len(self._listed) + added - _MAX_REMEMBERED
@@ -172,10 +172,10 @@ class BrokerConnections:
         replies = await self._request_all(json.dumps(options).encode())
         listed = [_listing(reply) for reply in replies]
         rows = [(server, row) for server, of_server in listed for row in of_server]
-        found = (_connection(server, row, is_open=state == _OPEN) for server, row in rows)
+        connections = (_connection(server, row, is_open=state == _OPEN) for server, row in rows)
         return _Page(
             ids=tuple((server, row["cid"]) for server, row in rows),
-            connections=tuple(connection for connection in found if connection is not None),
+            connections=tuple(connection for connection in connections if connection is not None),
             bytes=sum(map(len, replies)),
         )
 
@@ -186,7 +186,7 @@ class BrokerConnections:
         return _CLUSTER_PAGE_SIZE if self._system.clustered else _PAGE_SIZE
 
     async def _request_all(self, request: bytes) -> list[bytes]:
-        """The replies of all servers. The reply of a slow server is dropped: the next call requests it again."""
+        """The replies of all servers, without that of a slow server, which the next call requests again."""
         replies: asyncio.Queue[bytes] = asyncio.Queue()
 
         async def receive(msg: Msg) -> None:
@@ -196,15 +196,15 @@ class BrokerConnections:
         subscription = await self._system.client.subscribe(inbox, cb=receive)
         try:
             await self._system.client.publish(CONNECTIONS, request, reply=inbox)
-            async with asyncio.timeout(_REPLY_SECONDS):
-                found = [await replies.get()]
+            async with asyncio.timeout(_REPLY_TIMEOUT_SECONDS):
+                documents = [await replies.get()]
             if self._system.clustered:
                 await asyncio.sleep(_OTHER_SERVERS_SECONDS)
             while not replies.empty():
-                found.append(replies.get_nowait())
+                documents.append(replies.get_nowait())
         finally:
             await subscription.unsubscribe()
-        return found
+        return documents
 
 
 def _listing(reply: bytes) -> tuple[str, list[dict[str, Any]]]:

@@ -31,7 +31,8 @@ class ConnectionUser:
 def user_of(row: Mapping[str, Any], *, is_open: bool) -> ConnectionUser | None:
     """The user of a connection in the broker's list. None if it was refused, or is not a user of this herd.
 
-    Also None if the broker is about to close the connection because of a second CONNECT. It is then listed as closed.
+    Also None if the broker is about to close the connection because of a second CONNECT. The connection is then listed
+    as closed.
     """
     tags: Sequence[str] = row.get("tags") or ()
     try:
@@ -47,7 +48,7 @@ def user_of(row: Mapping[str, Any], *, is_open: bool) -> ConnectionUser | None:
 def _user_of_token(token: str, issuer: str) -> tuple[ConnectionUser, tuple[str, ...]]:
     """The user of a token, and its tags.
 
-    Raises `ValueError` or `KeyError` if it is not a valid token of a herd; exceptions are not cached.
+    Raises `ValueError` or `KeyError` if it is not a valid token of a herd. Exceptions are not cached.
     """
     claims = read_verified_claims(token, issuer)
     tags = tuple(claims["nats"].get("tags") or ())
@@ -63,5 +64,5 @@ def _user_of_tags(tags: Sequence[str], name: str) -> ConnectionUser | None:
 
 
 def _principal_and_project(tags: Sequence[str]) -> tuple[Principal, str]:
-    named = dict(tag.split(":", 1) for tag in tags)
-    return Principal(named["principal"]), named.get("project", "")
+    values_by_name = dict(tag.split(":", 1) for tag in tags)
+    return Principal(values_by_name["principal"]), values_by_name.get("project", "")

@@ -1,4 +1,4 @@
-"""Logs permission errors of the broker, with a limit: a requester can cause any number of them in a service.
+"""Logs permission errors of the broker, with a limit, because a requester can cause any number of them in a service.
 
 The broker refuses a reply with an error if it is too late, or if the requester chose a reply subject that is not
 permitted.
@@ -13,7 +13,7 @@ from sandherd.telemetry.line_limit import LineLimit
 
 _SUBJECT: Final = re.compile(r'"([^"]*)"')
 _REPLY: Final = re.compile(r"(_R_|_INBOX[^.]*|\$JS\.ACK)\.", re.IGNORECASE)
-"""The beginning of a reply subject. Each reply subject is used once, so all with one beginning count as one."""
+"""The beginning of a reply subject. Each reply subject is used once, so all with the same beginning count as one."""
 _log: Final = logs.get("bus")
 
 
@@ -31,8 +31,8 @@ class DeniedSubjects:
 
 def source_of(error: str) -> str:
     """The key by which errors are counted: the operation with the subject, or with the beginning of a reply subject."""
-    found = _SUBJECT.search(error)
-    if found is None:
+    match = _SUBJECT.search(error)
+    if match is None:
         return error
-    reply = _REPLY.match(found[1])
-    return error[: found.start()] + (reply[0].lower() if reply else found[1])
+    reply = _REPLY.match(match[1])
+    return error[: match.start()] + (reply[0].lower() if reply else match[1])

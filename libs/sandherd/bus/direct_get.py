@@ -1,4 +1,4 @@
-"""Reads many messages of a stream with one request and without a consumer: batched direct get of nats-server 2.11."""
+"""Reads many messages of a stream with one request and without a consumer, by nats-server's batched direct get."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from sandherd.bus.connection import Bus
 from sandherd.contracts.headers import SEQUENCE_HEADER, STORED_AT, STORED_SUBJECT
 
-_TIMEOUT: Final = 2.0
+_TIMEOUT_SECONDS: Final = 2.0
 _NO_MESSAGE: Final = "404"
 _END_OF_BATCH: Final = "204"
 _NO_RESPONDERS: Final = "503"
@@ -33,7 +33,7 @@ async def read_batch(
 ) -> list[StoredMessage]:
     """Up to `limit` messages of a subject from sequence `first` on, in order, and up to `max_bytes` in total.
 
-    The first message is returned whatever its size.
+    The first message is always returned, even if it is larger than `max_bytes`.
 
     Raises nats-py's errors, and `TimeoutError` if the next message does not arrive within 2 s.
     """
@@ -48,8 +48,8 @@ async def first_since(bus: Bus, stream: str, subject: str, at: datetime) -> int 
     Raises as `read_batch` does.
     """
     start = at.astimezone(UTC).isoformat()
-    found = await _request_batch(bus, stream, {"start_time": start, "next_by_subj": subject, "batch": 1})
-    return found[0].sequence if found else None
+    messages = await _request_batch(bus, stream, {"start_time": start, "next_by_subj": subject, "batch": 1})
+    return messages[0].sequence if messages else None
 
 
 async def _request_batch(bus: Bus, stream: str, request: dict[str, Any]) -> list[StoredMessage]:
@@ -64,18 +64,18 @@ async def _request_batch(bus: Bus, stream: str, request: dict[str, Any]) -> list
 
 
 async def _collect(subscription: Any) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     while True:
-        msg: Msg = await subscription.next_msg(timeout=_TIMEOUT)
+        msg: Msg = await subscription.next_msg(timeout=_TIMEOUT_SECONDS)
         headers = msg.headers or {}
         status = headers.get("Status") if SEQUENCE_HEADER not in headers else None
         if status in {_NO_MESSAGE, _END_OF_BATCH}:
-            return found
+            return messages
         if status == _NO_RESPONDERS:
             raise nats.errors.NoRespondersError
         if status is not None:
             raise nats.errors.Error(f"{status} {headers.get('Description', '')}")
-        found.append(read_stored(headers, msg.data))
+        messages.append(read_stored(headers, msg.data))
 
 
 def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
@@ -94,6 +94,6 @@ def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
 
 def _to_microseconds(stamp: str) -> str:
     """A time of the broker (RFC 3339, UTC), with six digits of the second's fraction instead of up to nine."""
-    whole, _, rest = stamp.partition(".")
-    digits = rest.rstrip("Z")
-    return f"{whole.rstrip('Z')}.{digits[:6]:0<6}+00:00"
+    seconds, _, fraction = stamp.partition(".")
+    digits = fraction.rstrip("Z")
+    return f"{seconds.rstrip('Z')}.{digits[:6]:0<6}+00:00"

@@ -6,7 +6,7 @@ import nats.errors
 
 from sandherd.telemetry import logs
 
-_FACTOR: Final = 10
+_LOG_FACTOR: Final = 10
 _log: Final = logs.get("bus")
 
 
@@ -18,8 +18,8 @@ class DroppedMessages:
         self._logged_at = 1
 
     def add(self, error: nats.errors.SlowConsumerError) -> None:
-        """Count one message. Only the 1st, the 10th, the 100th and so on is logged: a flood must not fill the log."""
+        """Count one message. To limit the log, only the 1st, the 10th, the 100th and so on is logged."""
         self.count += 1
         if self.count == self._logged_at:
-            self._logged_at *= _FACTOR
+            self._logged_at *= _LOG_FACTOR
             _log.warning("received messages dropped, queue full", subject=error.subject, dropped=self.count)

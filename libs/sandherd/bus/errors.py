@@ -35,11 +35,11 @@ class LeaderlessError(PublishFailedError):
 
 
 class StreamFullError(PublishFailedError):
-    """The stream is full now. Publishing works again when space is freed, so it is retried without limit."""
+    """The stream is full now. It accepts messages again when space is freed, so publishes are retried without limit."""
 
 
 class SubjectFullError(BusError):
-    """The subject has its maximum of stored messages. The publisher gets this error; other subjects are unaffected."""
+    """The subject has its maximum number of stored messages. Other subjects are not affected."""
 
 
 class WrongLastSequenceError(PublishFailedError):
@@ -51,7 +51,7 @@ class PublishRefusedError(BusError):
 
 
 class NoResponderError(BusError):
-    """No one is subscribed to the subject of the request."""
+    """The subject of the request has no subscriber."""
 
 
 class RequestTimeoutError(BusError):

@@ -32,14 +32,14 @@ class Health:
 
     def warnings(self) -> dict[str, str]:
         """The warnings, by the name of their part; empty if there are none."""
-        found = {name: check() for name, check in list(self._warnings.items())}
-        return {name: text for name, text in found.items() if text}
+        texts = {name: check() for name, check in list(self._warnings.items())}
+        return {name: text for name, text in texts.items() if text}
 
     def problems(self) -> dict[str, str]:
         """The problems, by the name of their part; empty if all parts are healthy."""
         # `list` copies the items, because the metrics exporter calls this from its own thread.
-        found = {name: check() for name, check in list(self._checks.items())}
-        return {name: problem for name, problem in found.items() if problem}
+        results = {name: check() for name, check in list(self._checks.items())}
+        return {name: problem for name, problem in results.items() if problem}
 
     def parts(self) -> dict[str, str]:
         """Every part that readiness depends on, with `ok` or its problem."""

@@ -1,7 +1,8 @@
 """A lease: the right of one replica at a time to do something, with a time to live and a fencing token.
 
-The holder renews its key in the bucket `leases` by compare-and-set, each time with a new time to live (`Nats-TTL`; a
-plain update would drop it, and the lock would never expire). The broker removes a key that is not renewed.
+The holder renews its key in the bucket `leases` by compare-and-set, each time with a new time to live (`Nats-TTL`).
+After a plain update, the key would have none, and the lease would never expire. The broker removes a key that is not
+renewed.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _BUCKET: Final = "leases"
 _SAFETY_MARGIN: Final = 1.0
 """Seconds before the removal by the broker at which the holder stops using a lease."""
 _DELETE_OPERATIONS: Final = ("DEL", "PURGE")
-_TTL: Final = "Nats-TTL"
+_TTL_HEADER: Final = "Nats-TTL"
 _MAX_UNHELD_TTLS: Final = 3.0
 """If a lease has no holder for this multiple of its time to live, readiness reports a problem."""
 _log: Final = logs.get("lease")
@@ -43,7 +44,7 @@ class Lease:
         self._ttl = ttl
         self._revision = 0
         self._held_until = 0.0
-        self._taken = asyncio.Event()
+        self._acquired = asyncio.Event()
         self._seen_at = time.monotonic()
         self._seen_revision = 0
         self.key = key
@@ -70,8 +71,8 @@ class Lease:
     async def wait_held(self) -> None:
         """Return as soon as the lease is held."""
         while not self.held:
-            self._taken.clear()
-            await self._taken.wait()
+            self._acquired.clear()
+            await self._acquired.wait()
 
     async def run_with(self, *work: Awaitable[object]) -> None:
         """Hold the lease and run this work until one of them ends or fails. Then release the lease.
@@ -100,13 +101,10 @@ class Lease:
             if revision is not None:
                 await self._write(revision, acquired=not was_held)
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
-            self._lose(error)
+            self._handle_failure(error)
 
     async def _free_revision(self) -> int | None:
-        """The revision of the key, to overwrite it, if no replica holds the lease.
-
-        None while another replica holds it.
-        """
+        """The revision of the key, which is needed to overwrite it. None while another replica holds the lease."""
         try:
             last = await self._bus.js.get_last_msg(f"KV_{_BUCKET}", self._subject)
         except nats.js.errors.NotFoundError:
@@ -115,16 +113,13 @@ class Lease:
         # The bucket of version 0.1 has markers of expired keys.
         deleted = headers.get("KV-Operation") in _DELETE_OPERATIONS or "Nats-Marker-Reason" in headers
         # A key without a time to live is not a valid lease: it would never expire.
-        if deleted or _TTL not in headers:
+        if deleted or _TTL_HEADER not in headers:
             return last.seq
-        self._set_revision(last.seq or 0)
+        self._note_revision(last.seq or 0)
         return None
 
-    def _set_revision(self, revision: int) -> None:
-        """Note the revision of the key. It changes at each renewal.
-
-        If it stays the same, no replica renews the lease.
-        """
+    def _note_revision(self, revision: int) -> None:
+        """Note the revision of the key, which changes at each renewal."""
         if revision != self._seen_revision:
             self._seen_revision = revision
             self._seen_at = time.monotonic()
@@ -133,11 +128,11 @@ class Lease:
         sent = time.monotonic()
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(revision),
-            _TTL: f"{max(1, round(self._ttl))}s",
+            _TTL_HEADER: f"{max(1, round(self._ttl))}s",
         }
         ack = await self._bus.js.publish(self._subject, self._holder.encode(), timeout=self._ttl / 3, headers=headers)
         self._revision = ack.seq
-        self._set_revision(ack.seq)
+        self._note_revision(ack.seq)
         # If the lease expired before the reply was received, it counts as acquired again and gets a new fencing token.
         acquired = acquired or not self.held
         # The time is measured from before the write, less a margin, so that it ends here before it ends at the broker.
@@ -145,9 +140,9 @@ class Lease:
         if acquired:
             self.fence = ack.seq
             _log.info("lease acquired", lease=self.key, fence=self.fence)
-        self._taken.set()
+        self._acquired.set()
 
-    def _lose(self, error: Exception) -> None:
+    def _handle_failure(self, error: Exception) -> None:
         if not isinstance(error, nats.js.errors.Error):
             # Without a reply from the broker, the lease is held until `_held_until`.
             return

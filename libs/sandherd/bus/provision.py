@@ -49,14 +49,14 @@ _STREAM_FIELDS: Final = (
 )
 _REPLICAS: Final = "num_replicas"
 _UNLIMITED: Final = -1
-_NOT_YET: Final = NO_LEADER | {10005, 10039}
+_NOT_READY_CODES: Final = NO_LEADER | {10005, 10039}
 """Errors of servers that have just started: no leader, `JSClusterNoPeersErrF` and `JSNotEnabledForAccountErr`."""
 STORE_BACKOFF: Final = Backoff(base=0.2, cap=1.6, jitter=0)
 STORE_RETRIES: Final = 4
 _STORE_FAILED: Final = "error creating store for stream"
-"""Part of nats-server's error 10049, which it returns while a cluster forms, and if the disk is full: retried."""
-_OTHER_VERSION: Final = "another version may have created it: install that version again, or create a new herd"
-_SPACE: Final = "free space on the broker's disk, or enlarge it; nothing of the herd has to be deleted"
+"""Part of nats-server's error 10049, which it returns while a cluster forms, and if the disk is full. It is retried."""
+_VERSION_REMEDY: Final = "another version may have created it: install that version again, or create a new herd"
+_SPACE_REMEDY: Final = "free space on the broker's disk, or enlarge it; nothing of the herd has to be deleted"
 _CONSUMER_FIELDS: Final = (
     "filter_subjects",
     "ack_policy",
@@ -70,7 +70,7 @@ _REMEDIES: Final = {
     "stream": "run `sandherd provision`, or `sandherd up`",
     "consumer": "restart the spawner, which creates it, or run `sandherd up`",
 }
-_CHANGE: Final = "run `sandherd provision --identity DIR`, or `sandherd up`"
+_CHANGE_REMEDY: Final = "run `sandherd provision --identity DIR`, or `sandherd up`"
 _CHANGES_REFUSED: Final = (
     "{}: differs from the declaration, and this credential may only create; run `sandherd provision --identity DIR` "
     "with DIR the folder of the herd's keys"
@@ -78,7 +78,7 @@ _CHANGES_REFUSED: Final = (
 
 
 class ProvisionError(Exception):
-    """The broker refused a declaration; the message names it and contains the remedy."""
+    """The broker refused a declaration. The message names the declaration, and contains the remedy."""
 
 
 @dataclass(frozen=True)
@@ -107,36 +107,36 @@ async def provision(js: JetStreamContext, replicas: int | None = None) -> list[P
     ones have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also if a cluster is not ready.
     """
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
-    done = [
+    provisioned = [
         Provisioned(f"stream {name}", await _ensure_stream(js, name, config, fields))
         for name, config in declared_streams(replicas or 1).items()
     ]
-    return done + [Provisioned(consumer.label, await _ensure_consumer(js, consumer)) for consumer in CONSUMERS]
+    return provisioned + [Provisioned(consumer.label, await _ensure_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
 async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
     """Create missing streams, for a credential that may only create. Raises as `provision` does.
 
-    If a stream or consumer differs from its declaration, raises `ProvisionError` after all missing streams are created:
-    changing it requires another credential. Missing consumers are created by the spawner.
+    If a stream or consumer differs from its declaration, raises `ProvisionError` after all missing streams are created,
+    because a change requires another credential. The spawner creates missing consumers.
     """
     fields = (*_STREAM_FIELDS, _REPLICAS) if replicas else _STREAM_FIELDS
-    done, different = [], []
+    provisioned, different = [], []
     for name, config in declared_streams(replicas or 1).items():
-        thing, found = f"stream {name}", await _read_stream(js, name)
-        if found is None:
+        thing, current = f"stream {name}", await _read_stream(js, name)
+        if current is None:
             await _create_stream(js, config)
-        elif differing := differs(config, found, fields):
+        elif differing := differing_fields(config, current, fields):
             different.append(f"{thing} ({', '.join(differing)})")
-        done.append(Provisioned(thing, SetupOutcome.UNCHANGED if found else SetupOutcome.CREATED))
+        provisioned.append(Provisioned(thing, SetupOutcome.UNCHANGED if current else SetupOutcome.CREATED))
     for consumer in CONSUMERS:
         existing = await _read_consumer(js, consumer)
-        if existing and (differing := differs(consumer_config(consumer), existing, _CONSUMER_FIELDS)):
+        if existing and (differing := differing_fields(consumer_config(consumer), existing, _CONSUMER_FIELDS)):
             different.append(f"{consumer.label} ({', '.join(differing)})")
-        done.append(Provisioned(consumer.label, SetupOutcome.UNCHANGED if existing else SetupOutcome.PENDING))
+        provisioned.append(Provisioned(consumer.label, SetupOutcome.UNCHANGED if existing else SetupOutcome.PENDING))
     if different:
         raise ProvisionError(_CHANGES_REFUSED.format("; ".join(different)))
-    return done
+    return provisioned
 
 
 async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
@@ -159,26 +159,26 @@ async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
 
 
 async def _ensure_stream(js: JetStreamContext, name: str, config: StreamConfig, names: tuple[str, ...]) -> SetupOutcome:
-    found = await _read_stream(js, name)
-    if found is None:
+    current = await _read_stream(js, name)
+    if current is None:
         await _create_stream(js, config)
         return SetupOutcome.CREATED
-    if not differs(config, found, names):
+    if not differing_fields(config, current, names):
         return SetupOutcome.UNCHANGED
     if _REPLICAS not in names:
-        config = config.evolve(num_replicas=found.num_replicas)
-    await _try(f"stream {name}", js.update_stream(config), _OTHER_VERSION)
+        config = config.evolve(num_replicas=current.num_replicas)
+    await _request_change(f"stream {name}", js.update_stream(config), _VERSION_REMEDY)
     return SetupOutcome.CHANGED
 
 
 async def _ensure_consumer(js: JetStreamContext, consumer: Consumer) -> SetupOutcome:
-    wanted = consumer_config(consumer)
-    found = await _read_consumer(js, consumer)
-    if found is not None and not differs(wanted, found, _CONSUMER_FIELDS):
+    declared = consumer_config(consumer)
+    current = await _read_consumer(js, consumer)
+    if current is not None and not differing_fields(declared, current, _CONSUMER_FIELDS):
         return SetupOutcome.UNCHANGED
     # Creating an existing consumer changes it, if permitted; its position in the stream stays.
-    await _try(consumer.label, js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
-    return SetupOutcome.CREATED if found is None else SetupOutcome.CHANGED
+    await _request_change(consumer.label, js.add_consumer(consumer.stream, declared), _VERSION_REMEDY)
+    return SetupOutcome.CREATED if current is None else SetupOutcome.CHANGED
 
 
 async def _read_stream(js: JetStreamContext, name: str) -> StreamConfig | None:
@@ -202,13 +202,13 @@ async def _create_stream(js: JetStreamContext, config: StreamConfig) -> None:
 
 async def _read_consumer(js: JetStreamContext, consumer: Consumer) -> ConsumerConfig | None:
     try:
-        found: ConsumerConfig = (await js.consumer_info(consumer.stream, consumer.name)).config
+        config: ConsumerConfig = (await js.consumer_info(consumer.stream, consumer.name)).config
     except NotFoundError:
         return None
-    return found
+    return config
 
 
-async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
+async def _request_change(thing: str, call: Awaitable[Any], remedy: str) -> None:
     try:
         await call
     except APIError as error:
@@ -216,35 +216,35 @@ async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
 
 
 def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
-    if error.err_code in _NOT_YET:
+    if error.err_code in _NOT_READY_CODES:
         raise error
-    fix = _SPACE if cause_of(error.description or "") is Cause.DISK_BYTES else remedy
+    fix = _SPACE_REMEDY if cause_of(error.description or "") is Cause.DISK_BYTES else remedy
     raise ProvisionError(f"{thing}: the broker refuses the declaration ({error.description}); {fix}") from error
 
 
-async def _drift_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
+async def _drift_of(thing: str, request: Awaitable[Any], declared: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
     try:
-        found = (await request).config
+        current = (await request).config
     except NotFoundError:
         return [ConfigDrift(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
     return [
-        ConfigDrift(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE}")
-        for name, (want, actual) in differs(wanted, found, names).items()
+        ConfigDrift(thing, f"{name} is {actual!r}, but {declared_value!r} is declared; {_CHANGE_REMEDY}")
+        for name, (declared_value, actual) in differing_fields(declared, current, names).items()
     ]
 
 
-def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
-    """The fields `names` in which two configurations differ: name → (wanted, found)."""
-    pairs = {name: (_normalise(getattr(wanted, name)), _normalise(getattr(found, name))) for name in names}
+def differing_fields(declared: Any, current: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
+    """The fields `names` in which two configurations differ: name → (declared, current)."""
+    pairs = {name: (_normalise(getattr(declared, name)), _normalise(getattr(current, name))) for name in names}
     if "filter_subjects" in pairs:
         # The broker may return a single filter in the singular field.
-        single = getattr(found, "filter_subject", None)
-        want, actual = pairs["filter_subjects"]
-        pairs["filter_subjects"] = (want, actual or ([single] if single else actual))
+        single = getattr(current, "filter_subject", None)
+        declared_value, actual = pairs["filter_subjects"]
+        pairs["filter_subjects"] = (declared_value, actual or ([single] if single else actual))
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _normalise(value: Any) -> Any:
     """Replace 0, False and -1 (unlimited) by None: they count as equal, because the broker omits such fields."""
-    found = sorted(value, key=str) if isinstance(value, list | tuple) else value
-    return None if found == _UNLIMITED else found or None
+    normalised = sorted(value, key=str) if isinstance(value, list | tuple) else value
+    return None if normalised == _UNLIMITED else normalised or None

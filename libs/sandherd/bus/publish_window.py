@@ -16,28 +16,31 @@ from sandherd.bus.tls_client import TlsClient
 
 PublishReply = asyncio.Future[Acknowledgement]
 _NO_RESPONDER: Final = b"NATS/1.0 503"
-_CHECKS: Final = 5
-"""Within the time limit of an acknowledgement, how often it is checked whether the message is written."""
+"""How the headers of a reply begin if the subject has no subscriber."""
+_CHECKS_PER_TIMEOUT: Final = 5
+"""How often it is checked, within the time limit of an acknowledgement, whether the message was written."""
 
 
 class _Unacknowledged(NamedTuple):
+    """A message whose acknowledgement was not received yet."""
+
     subject: str
     deadline: float
-    """By the event loop's clock."""
+    """A time of the event loop's clock."""
     end: int
-    """Number of bytes that the window has published up to its end."""
+    """The number of bytes that the window has published including this message."""
     reply: PublishReply
 
 
 class PublishWindow:
-    """Publishes the messages of one connection, and has those that are not acknowledged yet."""
+    """Publishes the messages of one connection, and waits for their acknowledgements."""
 
     def __init__(self, client: TlsClient, inbox: str) -> None:
         self._client = client
         self._inbox: Final = f"{inbox}."
         self._last_number = self._published_bytes = 0
         self._unacknowledged: dict[int, _Unacknowledged] = {}
-        """By the number in the reply subject, in the order of publication; their futures may be cancelled."""
+        """Messages by the number in the reply subject, in the order of publication. Their futures may be cancelled."""
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -64,7 +67,7 @@ class PublishWindow:
         timeout = acknowledgement_timeout(clustered=self._client.is_clustered)
         self._unacknowledged[number] = _Unacknowledged(subject, loop.time() + timeout, self._published_bytes, reply)
         if self._timer is None:
-            self._timer = loop.call_later(timeout / _CHECKS, self._expire)
+            self._timer = loop.call_later(timeout / _CHECKS_PER_TIMEOUT, self._expire)
         return reply
 
     def fail_all(self) -> None:
@@ -93,14 +96,15 @@ class PublishWindow:
     def _expire(self) -> None:
         """End the waits that have timed out, and set the timer for the next check.
 
-        The time begins when a message is written. Otherwise a message on a slow connection would be repeated forever.
+        The time limit begins when a message is written. Otherwise a message on a slow connection would be repeated
+        forever.
         """
         now, self._timer = asyncio.get_running_loop().time(), None
         timeout = acknowledgement_timeout(clustered=self._client.is_clustered)
         self._postpone(now + timeout)
         for number, waiting in list(self._unacknowledged.items()):
             if waiting.deadline > now:
-                check = min(waiting.deadline, now + timeout / _CHECKS)
+                check = min(waiting.deadline, now + timeout / _CHECKS_PER_TIMEOUT)
                 self._timer = waiting.reply.get_loop().call_at(check, self._expire)
                 return
             del self._unacknowledged[number]

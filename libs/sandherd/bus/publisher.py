@@ -18,7 +18,7 @@ from sandherd.telemetry.traces import current_traceparent
 class EventPublisher:
     """Publishes the events of one source, each after the broker has acknowledged the previous one.
 
-    So if its process is killed, the numbers of the source have no gap: only its last event can be missing.
+    So if its process is killed, the numbers of the source have no gap, and only its last event can be missing.
     """
 
     def __init__(self, bus: Bus, service: str, instance: str | None = None) -> None:
@@ -64,19 +64,19 @@ class EventPublisher:
     ) -> Envelope[EventData] | None:
         """Publish an event, unless one was published under this name within the stream's duplicate window.
 
-        Returns the event. Returns None if the stream already has an event of this name, which has to be read then: it
-        is another one, or this one from an attempt that was not acknowledged. No other principal may know the name (see
-        `DerivedIds`). `about` are further arguments of `publish`. Raises as `publish` does.
+        Returns the event, or None if the stream already has an event of this name. Then the caller has to read it: it
+        may be another one, or this one from an attempt that was not acknowledged. No other principal may know the name
+        (see `DerivedIds`). `about` are further arguments of `publish`. Raises as `publish` does.
         """
-        event, stored = await self._publish(data, project, entity, str(name), **about)
-        return None if stored.duplicate else event
+        event, ack = await self._publish(data, project, entity, str(name), **about)
+        return None if ack.duplicate else event
 
     async def _publish(
         self, data: EventData, project: str, entity: str, name: str | None, **about: Any
     ) -> tuple[Envelope[EventData], Acknowledgement]:
         numbers, lease = self._numbers, self._lease
         time, traceparent = about.pop("time", None), about.pop("traceparent", None)
-        async with numbers.turn:
+        async with numbers.lock:
             event = wrap(
                 data,
                 data.type,
@@ -89,14 +89,14 @@ class EventPublisher:
                 **about,
             )
             try:
-                stored = await self._bus.publish_event(event, msg_id=name, check=lease.check if lease else None)
-            except LeaseLostError:  # an attempt may be stored, so its number must not be used again
+                ack = await self._bus.publish_event(event, msg_id=name, check=lease.check if lease else None)
+            except LeaseLostError:  # an earlier attempt may be stored, so its number must not be used again
                 numbers.begin(str(new_uuid()))
                 raise
             numbers.sequence += 1
-            if name is not None and stored.duplicate:  # it is unknown whether this number is stored: begin a new source
+            if name is not None and ack.duplicate:  # it is unknown whether this number is stored: begin a new source
                 numbers.begin(str(new_uuid()))
-            return event, stored
+            return event, ack
 
 
 class _Numbers:
@@ -104,7 +104,7 @@ class _Numbers:
 
     def __init__(self, service: str, instance: str) -> None:
         self._service = service
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.begin(instance)
 
     def begin(self, instance: str) -> None:

@@ -34,7 +34,7 @@ class PendingCalls:
     def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
         self.on_lost: Callable[[], None] = lambda: None
-        """Called when the connection is lost. `PublishWindow` ends its own waiting calls with it."""
+        """A function that is called when the connection is lost. `PublishWindow` ends its own waiting calls by it."""
 
     async def unless_lost(self, work: Awaitable[T]) -> T:
         """Return the result of `work`. Raises `CallLostError` as soon as the connection is lost."""

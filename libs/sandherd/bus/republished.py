@@ -15,5 +15,5 @@ def is_republished(message: Msg, pattern: str) -> bool:
     The broker sets a header on republished messages. Acknowledgements and replies of services don't have it. A message
     that is pulled from a consumer may have it, because its publisher chose the headers, but has a reply subject, too.
     """
-    stored = SEQUENCE_HEADER in (message.headers or {})
-    return stored and not message.reply and covers(pattern, message.subject)
+    has_sequence_header = SEQUENCE_HEADER in (message.headers or {})
+    return has_sequence_header and not message.reply and covers(pattern, message.subject)

@@ -1,4 +1,4 @@
-"""Closes a broker connection reliably, also if the connection is lost meanwhile: nats-py's close would not end then."""
+"""Closes a broker connection reliably, also if it is lost meanwhile, when nats-py's close would not end."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -57,9 +57,9 @@ async def _is_done(task: "asyncio.Task[None]") -> bool:
     return bool(done)
 
 
-async def _logging_errors(ending: Coroutine[Any, Any, None]) -> None:
+async def _logging_errors(work: Coroutine[Any, Any, None]) -> None:
     try:
-        await ending
+        await work
     except (TimeoutError, nats.errors.Error, OSError) as error:  # the connection was lost meanwhile
         _log.info("connection lost during close", error=repr(error))
 

@@ -27,11 +27,11 @@ _START_SECONDS: Final = 15.0
 _CHECK_SECONDS: Final = 0.5
 _RETRY_SECONDS: Final = 0.05
 _NO_PEERS: Final = 10005
-"""The broker's error code for a stream that no servers can hold; see nats-server's errors.json."""
+"""The broker's error code for a stream that no servers can store; see nats-server's errors.json."""
 
 
 class SnapshotFailedError(Exception):
-    """The broker failed to save or to restore a stream; the message names it and the reason."""
+    """The broker failed to save or to restore a stream. The message names the stream and the reason."""
 
 
 class NoSpaceError(SnapshotFailedError):
@@ -45,13 +45,13 @@ async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
     """
     chunks: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = bus.client.new_inbox()
-    listening = await bus.client.subscribe(inbox, cb=chunks.put)
+    subscription = await bus.client.subscribe(inbox, cb=chunks.put)
     try:
         request = {"deliver_subject": inbox, "no_consumers": False, "chunk_size": CHUNK_BYTES}
         reply = await _request(bus, f"{API}.STREAM.SNAPSHOT.{stream}", stream, request)
         digest = await _write_chunks(bus, stream, chunks, path)
     finally:
-        await listening.unsubscribe()
+        await subscription.unsubscribe()
     return {"config": reply["config"], "state": reply["state"], "sha256": digest}
 
 
@@ -60,7 +60,7 @@ async def _write_chunks(bus: Bus, stream: str, chunks: "asyncio.Queue[Msg]", pat
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE), "wb") as file:
         os.fchmod(file.fileno(), FILE)
         while True:
-            chunk = await _next(stream, chunks)
+            chunk = await _next_chunk(stream, chunks)
             status = (chunk.headers or {}).get("Status")
             if status not in _SUCCESS:
                 raise SnapshotFailedError(f"stream {stream}: the broker ended its snapshot with status {status}")
@@ -68,8 +68,8 @@ async def _write_chunks(bus: Bus, stream: str, chunks: "asyncio.Queue[Msg]", pat
                 return digest.hexdigest()
             file.write(chunk.data)
             digest.update(chunk.data)
-            # Flow control: the broker sends a chunk after the previous one was acknowledged. The last has no reply
-            # subject.
+            # Flow control: the broker sends a chunk after the previous one was acknowledged. The last chunk has no
+            # reply subject.
             if chunk.reply:
                 await bus.client.publish(chunk.reply, b"")
 
@@ -79,8 +79,8 @@ async def restore(bus: Bus, stream: str, path: Path, saved: Mapping[str, Any]) -
 
     Raises `NoSpaceError`, `SnapshotFailedError`, `OSError`, and nats-py's errors.
     """
-    opening = {"config": saved["config"], "state": saved["state"]}
-    reply = await _request(bus, f"{API}.STREAM.RESTORE.{stream}", stream, opening)
+    request = {"config": saved["config"], "state": saved["state"]}
+    reply = await _request(bus, f"{API}.STREAM.RESTORE.{stream}", stream, request)
     subject = reply["deliver_subject"]
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -117,7 +117,7 @@ def _checked_reply(stream: str, document: bytes) -> dict[str, Any]:
     return reply
 
 
-async def _next(stream: str, chunks: "asyncio.Queue[Msg]") -> Msg:
+async def _next_chunk(stream: str, chunks: "asyncio.Queue[Msg]") -> Msg:
     try:
         async with asyncio.timeout(CHUNK_TIMEOUT):
             return await chunks.get()

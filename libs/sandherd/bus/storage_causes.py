@@ -63,7 +63,7 @@ class Descriptors:
 
 
 _PATTERNS: Final = (
-    # First: Postgres's error for a full /dev/shm, which is memory, also has the text of a full disk.
+    # This is the first row, because Postgres's error for a full /dev/shm (memory) also has the text of a full disk.
     ("shared memory segment", Cause.MEMORY),
     ("no space left on device", Cause.DISK_BYTES),
     ("disk full", Cause.DISK_BYTES),
@@ -84,10 +84,10 @@ def cause_of(text: str, space: Space | None = None) -> Cause | None:
     A stream that has reached its own limit ("maximum bytes exceeded") is not an exhausted resource.
     """
     lower = text.lower()
-    found = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)
-    if found is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
+    cause_in_text = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)
+    if cause_in_text is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
         return Cause.DISK_INODES
-    return found
+    return cause_in_text
 
 
 def shortage(space: Space, descriptors: Descriptors | None = None) -> Cause | None:
@@ -101,10 +101,10 @@ def describe(cause: Cause, part: str, space: Space, descriptors: Descriptors | N
     """One line for an operator: what is exhausted, in which part, how much is left, and what to free."""
     if cause in {Cause.DISK_BYTES, Cause.DISK_INODES}:
         inodes = "" if space.free_inodes is None else f", {space.free_inodes} inodes"
-        what = "disk full" if cause is Cause.DISK_BYTES else "out of inodes"
+        problem = "disk full" if cause is Cause.DISK_BYTES else "out of inodes"
         remedy = "free space" if cause is Cause.DISK_BYTES else "remove some of the many small files"
         free = f"{space.free_bytes / _MIB:.1f} MiB{inodes} free"
-        return f"{what} under {part}: {space.path} has {free}; {remedy} on that file system, or enlarge it"
+        return f"{problem} under {part}: {space.path} has {free}; {remedy} on that file system, or enlarge it"
     if cause is Cause.DESCRIPTORS:
         used = f" ({descriptors.used} of {descriptors.limit} open)" if descriptors else ""
         return f"{part} is out of file descriptors{used}; close connections, or raise its limit (`ulimit -n`)"
@@ -118,39 +118,39 @@ _DATA_FOLDERS: Final = {
     "database": ("postgres",),
     "sandboxes": ("sandboxes", "sandboxes-disks"),
 }
-"""By part of a local stack: the folders of its files, in the home of the stack."""
+"""The folders of each part of a local stack, in the home of the stack."""
 
 
 def measure_space(folder: Path) -> Space:
     """The file system of this folder, as an unprivileged user sees it. Raises `OSError`."""
-    found = os.statvfs(folder)
+    status = os.statvfs(folder)
     return Space(
         path=str(folder),
-        free_bytes=found.f_bavail * found.f_frsize,
-        total_bytes=found.f_blocks * found.f_frsize,
-        free_inodes=found.f_favail if found.f_files else None,
+        free_bytes=status.f_bavail * status.f_frsize,
+        total_bytes=status.f_blocks * status.f_frsize,
+        free_inodes=status.f_favail if status.f_files else None,
     )
 
 
 def measure_home(home: Path) -> dict[str, Space]:
     """The file systems of a home by part: `home`, and the parts of a local stack in it. Missing folders are omitted."""
     folders = {"home": [home]} | {part: [home / name for name in names] for part, names in _DATA_FOLDERS.items()}
-    found: dict[str, Space] = {}
-    for part, places in folders.items():
-        spaces = [measure_space(place) for place in places if place.is_dir()]
+    space_by_part: dict[str, Space] = {}
+    for part, paths in folders.items():
+        spaces = [measure_space(place) for place in paths if place.is_dir()]
         if spaces:
-            found[part] = min(spaces, key=lambda space: (space.cause is None, space.free_bytes))
-    return found
+            space_by_part[part] = min(spaces, key=lambda space: (space.cause is None, space.free_bytes))
+    return space_by_part
 
 
 def shortages(spaces: Mapping[str, Space]) -> list[str]:
     """One line for each full file system. If several parts share it, the line names all of them."""
-    short = {part: space for part, space in spaces.items() if space.cause}
+    full = {part: space for part, space in spaces.items() if space.cause}
     shared: dict[tuple[int, int, int | None], list[str]] = {}
-    for part, space in short.items():
+    for part, space in full.items():
         shared.setdefault((space.total_bytes, space.free_bytes, space.free_inodes), []).append(part)
     return [
-        describe(cause, ", ".join(parts), short[parts[-1]])
+        describe(cause, ", ".join(parts), full[parts[-1]])
         for parts in shared.values()
-        if (cause := short[parts[0]].cause)
+        if (cause := full[parts[0]].cause)
     ]

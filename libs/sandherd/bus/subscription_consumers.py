@@ -1,4 +1,4 @@
-"""Consumers of subscriptions. Each is a durable consumer, named by one of the numbered places of its project. Pure."""
+"""Consumers of subscriptions. Each is a durable consumer, named after one of its project's numbered places. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,14 @@ TYPES: Final = "sandherd-types"
 ENTITIES: Final = "sandherd-entities"
 """Keys of the consumer's metadata: the subscription's name, and its event types and entities, separated by commas."""
 MAX_FILTERS: Final = 256
-"""Maximum of a consumer's filter subjects."""
+"""Maximum number of a consumer's filter subjects."""
 MAX_UNACKNOWLEDGED: Final = 1000
+"""Maximum number of a subscription's events that are delivered and not acknowledged."""
 MAX_WAITING: Final = 16
-"""Maximum waiting pull requests of a subscription; the broker sends idle heartbeats for each."""
+"""Maximum number of waiting pull requests of a subscription. The broker sends idle heartbeats for each."""
 MIN_SECONDS: Final = 0.1
 MAX_SECONDS: Final[Mapping[str, float]] = {"ack_wait_seconds": 86_400, "idle_seconds": 366 * 86_400}
-"""The minimum and the maximum of a subscription's times, in seconds: the broker has a timer for each of them."""
+"""The minimum and the maximum of a subscription's times, because the broker has a timer for each of them."""
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -38,7 +39,7 @@ class SubscriptionTerms:
 
 
 def check_project(project: str) -> None:
-    """Raise `ContractError` for `fleet`, which means all projects: a consumer has only the events of one project."""
+    """Raise `ContractError` for `fleet`, which means all projects, because a consumer is for one project."""
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a subscription is for one project", field="project", remedy="name one project"
@@ -71,7 +72,7 @@ def filters(project: str, types: Sequence[str], entities: Sequence[str] = ()) ->
     return [f"{PREFIX}.event.{project}.{entity}.{ending}" for entity in entities or ["*"] for ending in endings]
 
 
-def slots_for(name: str) -> list[int]:
+def places_for(name: str) -> list[int]:
     """All places, in the order in which they are tried for a subscription of this name.
 
     A recreated subscription gets its former place if that is free. So it seldom gets the place of another subscription
@@ -81,7 +82,7 @@ def slots_for(name: str) -> list[int]:
     return [*PLACES[first:], *PLACES[:first]]
 
 
-def free_slot(name: str, taken: Collection[int], terms: SubscriptionTerms) -> int:
+def free_place(name: str, taken: Collection[int], terms: SubscriptionTerms) -> int:
     """The place for a new subscription. Raises `ContractError` (`refused`) if the project has the maximum."""
     if len(taken) >= min(terms.limit, len(PLACES)):
         raise ContractError(
@@ -89,7 +90,7 @@ def free_slot(name: str, taken: Collection[int], terms: SubscriptionTerms) -> in
             f"the project has {len(taken)} subscriptions, which is the maximum",
             remedy="delete one that is not needed",
         )
-    return next(place for place in slots_for(name) if place not in taken)
+    return next(place for place in places_for(name) if place not in taken)
 
 
 def creation(request: Subscribe, project: str, place: int, terms: SubscriptionTerms) -> dict[str, Any]:

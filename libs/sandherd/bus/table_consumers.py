@@ -1,4 +1,4 @@
-"""Creates the durable consumers of the stream table: the spawner does it when it starts.
+"""Creates the durable consumers of the stream table, when the spawner starts.
 
 The provisioner does not create them. The request that creates a consumer can also change an existing one, and its body
 can name a subject to deliver to, so the provisioner's credential would allow reading streams and deleting consumers.
@@ -17,10 +17,10 @@ from sandherd.bus.stream_configs import consumer_config
 from sandherd.contracts.streams import CONSUMERS, Consumer
 from sandherd.telemetry import logs
 
-_EXISTS: Final = 10148
+_CONSUMER_EXISTS: Final = 10148
 """The broker's code for a consumer that exists with another configuration."""
 _RETRY_SECONDS: Final = 0.5
-_LOG_EVERY: Final = 20
+_ATTEMPTS_PER_LOG_LINE: Final = 20
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("table_consumers")
 
@@ -28,8 +28,8 @@ _log: Final = logs.get("table_consumers")
 async def create_consumers(bus: Bus) -> None:
     """Create every missing durable consumer, and retry until all exist. Existing ones are not changed."""
     attempt = 0
-    while problems := [found for found in await asyncio.gather(*(_create(bus, row) for row in CONSUMERS)) if found]:
-        if attempt % _LOG_EVERY == 0:
+    while problems := list(filter(None, await asyncio.gather(*(_create(bus, row) for row in CONSUMERS)))):
+        if attempt % _ATTEMPTS_PER_LOG_LINE == 0:
             _log.error("consumers not created, retrying", error="; ".join(problems))
         attempt += 1
         await asyncio.sleep(_RETRY_SECONDS)
@@ -53,7 +53,7 @@ async def _request_creation(bus: Bus, consumer: Consumer) -> str | None:
         refusal = json.loads(await bus.request(subject, json.dumps(body).encode())).get("error")
     except _BROKER_ERRORS as error:
         return _problem(consumer, type(error).__name__)
-    if refusal and refusal.get("err_code") != _EXISTS:
+    if refusal and refusal.get("err_code") != _CONSUMER_EXISTS:
         return _problem(consumer, str(refusal.get("description")))
     return None
 

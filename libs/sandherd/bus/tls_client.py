@@ -1,8 +1,8 @@
 """nats-py's client with three corrections.
 
 It never sends plain text if TLS is required. It continues to read where nats-py would stop: after a late PONG of a
-flush, and after messages whose subject or headers are invalid, which a sandbox may publish. And it leaves a server that
-does not read any more.
+flush, and after messages whose subject or headers are invalid, which a sandbox may publish. And it disconnects from a
+server that does not read any more.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
 _ARGUMENTS: Final = rb"[ \t]+([^ \t\r\n]+)[ \t]+(\d+)[ \t]+(([^ \t\r\n]+)[ \t]+)?"
 parser.MSG_RE = re.compile(rb"\AMSG" + _ARGUMENTS + rb"(\d+)\r\n")
 _SEPARATORS: Final = re.compile(r"[ \t\r\n]")
-"""None of them may be in a subject or an id: what follows would be read as another command."""
+"""Characters that may not be in a subject or an id, because the server would read another command after them."""
 parser.HMSG_RE = re.compile(rb"\AHMSG" + _ARGUMENTS + rb"(\d+)[ \t]+(\d+)\r\n")
 
 
@@ -68,7 +68,7 @@ class TlsClient(Client):
     def take_replies(self, subscription: Subscription, take: Callable[[bytes, bytes, bytes], None]) -> None:
         """Pass subject, data and headers of a subscription's messages to `take`, as they are read from the connection.
 
-        `take` must not raise: nothing more would be read.
+        `take` must not raise, because nothing more would be read.
         """
         self._reply_takers[subscription._id] = take  # noqa: SLF001  # as above
 
@@ -84,7 +84,7 @@ class TlsClient(Client):
 
     @property
     def unsent_bytes(self) -> int:
-        """Number of bytes of published messages that the kernel has not taken yet, as the server reads them slowly."""
+        """Number of bytes of published messages that the kernel has not taken yet, because the server reads slowly."""
         writer = getattr(self._transport, "_io_writer", None)  # not over a WebSocket
         return self._pending_data_size + (0 if writer is None else int(writer.transport.get_write_buffer_size()))
 
@@ -115,7 +115,7 @@ class TlsClient(Client):
         if not subject or _SEPARATORS.search(subject) or _SEPARATORS.search(msg_id):
             raise nats.errors.BadSubjectError
         headers = f"NATS/1.0\r\n{MESSAGE_ID}: {msg_id}\r\n\r\n".encode()
-        if len(headers) + len(payload) > self._max_payload:  # nats-py omits the headers; the server closes for them
+        if len(headers) + len(payload) > self._max_payload:  # nats-py would not count the headers, and the server close
             raise nats.errors.MaxPayloadError
         command = hpub_cmd(subject, reply, headers, payload)
         self.stats["out_msgs"] += 1
@@ -137,7 +137,7 @@ class TlsClient(Client):
                 if self._transport is not None:
                     self._transport.close()  # type: ignore[no-untyped-call]  # nats-py carries no types there
                 raise PlainTextError
-            info["tls_required"] = True  # a server that also accepts plain text only says that TLS is available
+            info["tls_required"] = True  # a server that also accepts plain text only reports that TLS is available
         await super()._process_info(info, initial_connection)
 
     async def _process_op_err(self, e: Exception) -> None:
@@ -173,10 +173,10 @@ class TlsClient(Client):
     ) -> Msg:
         """Called for each message. nats-py would stop reading at a subject that is not UTF-8."""
         try:
-            found: Msg = super()._build_message(sid, subject, reply, data, headers)
+            message: Msg = super()._build_message(sid, subject, reply, data, headers)
         except UnicodeDecodeError:
-            found = super()._build_message(sid, _readable(subject), _readable(reply), data, headers)
-        return found
+            message = super()._build_message(sid, _readable(subject), _readable(reply), data, headers)
+        return message
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         """Called for each message. nats-py would stop reading at headers that are malformed."""

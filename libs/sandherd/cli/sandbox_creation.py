@@ -86,13 +86,13 @@ def refuse_lifetime(error: InvalidFieldError, ttl: str) -> Work:
     """The work of refusing a lifetime above the contract's maximum. The error names the herd's lower maximum."""
 
     async def work(herd: Herd) -> int:
-        from sandherd.client.tasks.preflight import too_long  # only needed for an error
+        from sandherd.client.tasks.preflight import lifetime_error  # only needed for an error
 
         try:
             maximum = (await herd.catalogue()).max_ttl_seconds
         except HerdError:
             raise error from None
-        raise too_long(seconds(ttl, "--ttl"), maximum, "spec.ttl_seconds", "--ttl")
+        raise lifetime_error(seconds(ttl, "--ttl"), maximum, "spec.ttl_seconds", "--ttl")
 
     return work
 

@@ -12,7 +12,7 @@ from sandherd.cli.render.comparison import VERSIONS_HEADER, version_row
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
-from sandherd.client.replay import ReplayFrame, cast_lines, pauses, replay_frames, without_repetitions
+from sandherd.client.replay import ReplayFrame, cast_lines, replay_frames, with_pauses, without_repetitions
 from sandherd.client.terminal_text import visible, write_output, write_text
 from sandherd.contracts.errors import Code
 
@@ -51,7 +51,7 @@ async def _frames(herd: Herd, sandbox: str) -> list[ReplayFrame]:
 
 async def _play(frames: list[ReplayFrame], speed: float) -> None:
     colours = console.Paint.for_screen().on
-    for pause, frame in pauses(without_repetitions(frames), speed=speed):
+    for pause, frame in with_pauses(without_repetitions(frames), speed=speed):
         await asyncio.sleep(pause)
         if frame.kind == "output":
             write_output(frame.text, colours=colours)

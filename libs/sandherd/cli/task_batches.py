@@ -18,7 +18,7 @@ from sandherd.client.repositories.local import LocalRepository
 from sandherd.client.tasks import batch
 from sandherd.client.tasks.batch import BatchTask
 from sandherd.client.tasks.named_checks import check_each
-from sandherd.client.tasks.progress import REJECTED, UNKNOWN, TaskOutcome, TaskProgress, all_completed
+from sandherd.client.tasks.progress import REJECTED, SUBMITTED, TaskOutcome, TaskProgress, all_completed
 from sandherd.client.tasks.resume import resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.commands import TaskSpec
@@ -35,7 +35,7 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
 
     Raises `HerdError` for an invalid file, before any connection is made.
     """
-    tasks = batch.labelled(batch.read(file), labels)
+    tasks = batch.with_labels(batch.read(file), labels)
     repositories = examine_local({task.task: task.repository for task in tasks})
 
     async def work(herd: Herd) -> int:
@@ -102,7 +102,7 @@ def _task_of(row: Sequence[object]) -> str:
 def _report_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     """Report the tasks that were rejected or not accepted in time. Returns 1 if a task was rejected, else 0."""
     rejected = [outcome for outcome in outcomes if outcome.state == REJECTED]
-    not_accepted = sum(outcome.state == UNKNOWN for outcome in outcomes)
+    not_accepted = sum(outcome.state == SUBMITTED for outcome in outcomes)
     for outcome in rejected:
         print_error(f"{outcome.task} was rejected: {outcome.error}")
     if not_accepted:

@@ -16,7 +16,7 @@ from sandherd.cli.stderr import print_error
 from sandherd.cli.task_dependencies import require_dependencies
 from sandherd.cli.wait_notices import WaitNotices
 from sandherd.client.commands import is_in_use
-from sandherd.client.errors import NAME_REMEDY, HerdError, refused
+from sandherd.client.errors import NAME_REMEDY, HerdError, refused_task_error
 from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
@@ -161,7 +161,7 @@ def _exit_status(name: str, last_event: Event | None, sandboxes: Sequence[str]) 
     if last_event is not None and last_event.type == _COMPLETED_TYPE:
         return 0
     if last_event is not None and last_event.type in TASK_REFUSED:
-        raise refused(last_event)
+        raise refused_task_error(last_event)
     where = f"sandherd trajectory {sandboxes[-1]}" if sandboxes else f"sandherd events {name}"
     state = last_event.type.removeprefix("task.") if last_event is not None else "ended with unknown outcome"
     print_error(f"{name} {state}; see `{where}`")

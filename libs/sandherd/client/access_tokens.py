@@ -1,4 +1,4 @@
-"""Access tokens of the HTTP API, and sign-in codes for browsers. The herd gets the hash of a text, never the text."""
+"""Access tokens of the HTTP API, and sign-in codes for browsers. Only hashes of their texts are sent to the herd."""
 
 import hashlib
 import secrets

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.commands import AnswerApproval
 
 ANSWER_SECONDS: Final = 30.0
+"""The default time to wait until the agent has an answer."""
 
 
 class ApprovalOperations:
@@ -44,10 +45,10 @@ class ApprovalOperations:
         by: str | None = None,
         timeout: float = ANSWER_SECONDS,
     ) -> "MessageOutcome":
-        """Grant an approval request; returns when the agent has the answer.
+        """Grant an approval request. Returns when the agent has the answer.
 
-        Raises `HerdError`: `not_found` without such a request, `conflict` if it was answered or has expired,
-        `refused` if the sandbox has ended or the worker refused the answer; and `unavailable` after `timeout` seconds,
+        Raises `HerdError`: `not_found` if there is no such request, `conflict` if it was answered or has expired,
+        `refused` if the sandbox has ended or the worker refused the answer, and `unavailable` after `timeout` seconds,
         when the answer remains stored until the worker is available.
         """
         return await send_answer(
@@ -85,7 +86,7 @@ def answer(sandbox: str, approval_id: str, *, granted: bool, reason: str | None,
 
 
 async def send_answer(connection: Connection, command: "AnswerApproval", timeout: float) -> "MessageOutcome":
-    """Send an answer, and wait until the agent has it. Raises `HerdError` if it was rejected or came too late."""
+    """Send an answer, and wait until the agent has it. Raises `HerdError` if it was rejected or has expired."""
     from sandherd.client import messages
 
     delivery = await messages.deliver(connection, command, timeout)
@@ -101,5 +102,5 @@ async def send_answer(connection: Connection, command: "AnswerApproval", timeout
 
 
 def _code_of(delivery: "MessageOutcome") -> Code:
-    known = next((code for code in Code if code == delivery.code), None)
-    return known or (Code.CONFLICT if delivery.state is MessageState.EXPIRED else Code.REFUSED)
+    contract_code = next((code for code in Code if code == delivery.code), None)
+    return contract_code or (Code.CONFLICT if delivery.state is MessageState.EXPIRED else Code.REFUSED)

@@ -17,10 +17,10 @@ from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import created_at
 from sandherd.contracts.requests import ListEvents, StoredEvent
 
-PAGE: Final = 500
+_PAGE_SIZE: Final = 500
 _SEARCH_BEFORE: Final = timedelta(hours=1)
 _SEARCH_AFTER: Final = timedelta(days=1)
-"""An event about an artifact may be created so long before or after it: clocks differ, and an upload takes time."""
+"""How long before or after an artifact an event about it may be created: clocks differ, and an upload takes time."""
 
 
 class EventArtifact(Model):
@@ -34,7 +34,8 @@ class EventArtifact(Model):
     event: str
     """The type of the event."""
     field: str
-    """The field of the event's data that refers to it; in `artifacts` the path of the value that was too large."""
+    """The field of the event's data that refers to it; for a reference in `artifacts`, the path of the value that was
+    too large for the event."""
     entity: str
     """The task or sandbox that the event is about."""
     time: Moment
@@ -55,17 +56,19 @@ class ArtifactScope:
 
 async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[EventArtifact]:
     """The artifacts that stored events refer to, without repetitions, oldest first. Raises `HerdError`."""
-    wanted = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
-    question = validated(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
+    filters = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
+    request = validated(
+        ListEvents, limit=_PAGE_SIZE, **{name: value for name, value in filters.items() if value is not None}
+    )
     seen: set[str] = set()
-    async for page in queries.pages(send, question):
-        for found in _referred_artifacts(page.events):
-            if found.reference.subject not in seen:
-                seen.add(found.reference.subject)
-                yield found
+    async for page in queries.pages(send, request):
+        for artifact in _referred_artifacts(page.events):
+            if artifact.reference.subject not in seen:
+                seen.add(artifact.reference.subject)
+                yield artifact
 
 
-async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> EventArtifact:
+async def find_artifact(send: SendRequest, name: str, scope: ArtifactScope) -> EventArtifact:
     """The artifact of this name. Raises `HerdError`: `not_found` if no event of the scope refers to it.
 
     If the scope is the whole project and the name was generated, only events near the time in the name are searched.
@@ -73,9 +76,9 @@ async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> 
     at = created_at(name)
     if scope == ArtifactScope() and at is not None:
         scope = ArtifactScope(since=at - _SEARCH_BEFORE, until=at + _SEARCH_AFTER)
-    async for found in artifacts(send, scope):
-        if found.name == name:
-            return found
+    async for artifact in artifacts(send, scope):
+        if artifact.name == name:
+            return artifact
     raise HerdError.of(
         Code.NOT_FOUND,
         f"no event refers to an artifact {name}",
@@ -85,9 +88,9 @@ async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> 
 
 
 def _referred_artifacts(events: list[StoredEvent]) -> Iterator[EventArtifact]:
-    for stored in events:
+    for stored_event in events:
         try:
-            event = decoder.from_history(stored)
+            event = decoder.from_history(stored_event)
         except ContractError:
             continue  # an event of another version: this version can't read its references
         for field, reference in artifact_references(event.data):

@@ -1,4 +1,4 @@
-"""Waits until a branch is in a wanted state: requests it after each event, and regularly in case events are missed."""
+"""Waits until a branch has a wanted state: requests it after each event, and regularly because events may be missed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,7 @@ from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.contracts.requests import BranchView
 
 POLL_SECONDS: Final = 2.0
+"""The interval between requests if no event is received."""
 
 
 async def until(
@@ -29,9 +30,9 @@ async def until(
             feed.clear_stale()
             feed.take()
             view = await find()
-            left = deadline - loop.time()
-            if is_wanted(view) or left <= 0:
+            remaining = deadline - loop.time()
+            if is_wanted(view) or remaining <= 0:
                 return view
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, POLL_SECONDS)):
+                async with asyncio.timeout(min(remaining, POLL_SECONDS)):
                     await feed.wait()

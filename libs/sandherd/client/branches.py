@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 else:  # on first use: most programs fetch no branches
     branch_fetch = LazyModule("sandherd.client.repositories.branch_fetch")
 
-_ID: Final = re.compile(r"br-[0-9a-f]{20}")
-_TASK: Final = re.compile(SAFE_NAME_PATTERN)
-_MAX_NAMES: Final = 5
+_BRANCH_ID: Final = re.compile(r"br-[0-9a-f]{20}")
+_TASK_NAME: Final = re.compile(SAFE_NAME_PATTERN)
+_MAX_BRANCHES_SHOWN: Final = 5
 _SEE: Final = "see `sandherd branches list`"
 
 
@@ -42,16 +42,16 @@ class BranchOperations(TaskFiles):
         task: str | None = None,
         states: "Sequence[BranchState]" = (),
     ) -> "requests.BranchList":
-        """A page of the project's branches, the last changed first: all, or those of this name, task and states."""
-        wanted = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
-        return await self.connection.request(validated(requests.ListBranches, **wanted))
+        """A page of the project's branches, the last changed first: all, or those with this name, task and states."""
+        filters = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
+        return await self.connection.request(validated(requests.ListBranches, **filters))
 
     async def branch(self, name: str) -> "requests.BranchView":
-        """One branch. If several have the name, the live one, else the one that changed last.
+        """One branch. If several branches have the name, the live one, or else the one that changed last.
 
-        Raises if several are live.
+        Raises `HerdError` if several are live.
         """
-        return await find(self.connection.request, name)
+        return await find_branch(self.connection.request, name)
 
     async def push_branch(
         self, name: str, *, approved_commit: str | None = None, by: str | None = None
@@ -61,8 +61,8 @@ class BranchOperations(TaskFiles):
         `approved_commit` is the commit whose changes to protected paths are approved. Raises `HerdError` (`conflict`)
         if it is no longer the commit of the branch.
         """
-        found = await self.branch(name)
-        request = validated(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
+        view = await self.branch(name)
+        request = validated(requests.PushBranch, branch=view.id, approved_commit=approved_commit, requested_by=by)
         return await self.connection.request(request)
 
     async def open_pull_request(
@@ -72,9 +72,9 @@ class BranchOperations(TaskFiles):
 
         `branch.pull_request_opened`, `branch.pull_request_updated` or `branch.pull_request_refused` follows.
         """
-        found = await self.branch(name)
+        view = await self.branch(name)
         return await self.connection.request(
-            validated(requests.OpenPullRequest, branch=found.id, ready=ready, requested_by=by)
+            validated(requests.OpenPullRequest, branch=view.id, ready=ready, requested_by=by)
         )
 
     async def merge_branch(
@@ -84,18 +84,18 @@ class BranchOperations(TaskFiles):
 
         Raises `HerdError` (`conflict`) if `commit` is given and is no longer the commit of the branch.
         """
-        found = await self.branch(name)
+        view = await self.branch(name)
         return await self.connection.request(
-            validated(requests.MergeBranch, branch=found.id, commit=commit, requested_by=by)
+            validated(requests.MergeBranch, branch=view.id, commit=commit, requested_by=by)
         )
 
     async def delete_branch(
         self, name: str, *, where: 'Literal["everywhere", "here"]' = "everywhere", by: str | None = None
     ) -> "requests.BranchView":
         """Delete a branch in the herd and, if it was pushed, in its repository. With `here`, only in the herd."""
-        found = await self.branch(name)
+        view = await self.branch(name)
         return await self.connection.request(
-            validated(requests.DeleteBranch, branch=found.id, where=where, requested_by=by)
+            validated(requests.DeleteBranch, branch=view.id, where=where, requested_by=by)
         )
 
     async def fetch_branch(
@@ -107,10 +107,10 @@ class BranchOperations(TaskFiles):
         nothing of the branch is executed. Raises `HerdError`: `conflict` if the local branch is checked out or has
         other commits, or if the repository does not have the base; `refused` if the bundle has unexpected contents.
         """
-        found = await self.branch(name)
-        reference = found.bundle
+        view = await self.branch(name)
+        reference = view.bundle
         if reference is None:
-            raise _nothing_saved(found)
+            raise _nothing_saved_error(view)
 
         async def download(out: IO[bytes]) -> None:
             try:
@@ -118,37 +118,37 @@ class BranchOperations(TaskFiles):
             except HerdError as error:
                 if error.problem.code is not Code.NOT_FOUND:
                     raise
-                raise _expired_error(found) from None
+                raise _expired_error(view) from None
 
-        return await branch_fetch.fetch(found.branch, found.commit, Path(into), download)
+        return await branch_fetch.fetch(view.branch, view.commit, Path(into), download)
 
     async def branch_diff(self, name: str, out: IO[bytes]) -> None:
         """Write the diff between the base commit and the branch into an empty file, in the format of `git apply`.
 
         Raises `HerdError` (`too_large`) if it is too large to be stored.
         """
-        found = await self.branch(name)
-        if found.diff is not None:
-            await self.artifact(found.diff, out)
-        elif found.files_changed:
+        view = await self.branch(name)
+        if view.diff is not None:
+            await self.artifact(view.diff, out)
+        elif view.files_changed:
             raise HerdError.of(
                 Code.TOO_LARGE,
-                f"the diff of {found.branch} is too large to be stored",
+                f"the diff of {view.branch} is too large to be stored",
                 field="diff",
-                remedy=f"fetch the branch with `sandherd branches fetch {found.id}`, and compare it with git",
+                remedy=f"fetch the branch with `sandherd branches fetch {view.id}`, and compare it with git",
             )
 
 
-async def find(send: SendRequest, name: str) -> "requests.BranchView":
-    """The branch of this name or id, or of this task. Raises `HerdError`."""
-    kinds: list[Literal["branch", "task"]] = ["branch"] if not _TASK.fullmatch(name) else ["branch", "task"]
+async def find_branch(send: SendRequest, name: str) -> "requests.BranchView":
+    """The branch with this name or id, or of this task. Raises `HerdError`."""
+    kinds: list[Literal["branch", "task"]] = ["branch"] if not _TASK_NAME.fullmatch(name) else ["branch", "task"]
     if name.startswith(TASK_PREFIX):
         kinds.reverse()
-    if _ID.fullmatch(name):
+    if _BRANCH_ID.fullmatch(name):
         kinds = ["branch"]
     for kind in kinds:
-        if found := await _branches_of(send, kind, name):
-            return _select_branch(found, name)
+        if branches := await _branches_of(send, kind, name):
+            return _select_branch(branches, name)
     raise HerdError.of(
         Code.NOT_FOUND,
         f"there is no branch {name[:200]}, and no task of that name with a branch",
@@ -158,9 +158,9 @@ async def find(send: SendRequest, name: str) -> "requests.BranchView":
 
 
 async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> "list[requests.BranchView]":
-    wanted = {kind: name}
+    filters = {kind: name}
     try:
-        page: requests.BranchList = await send(validated(requests.ListBranches, **wanted))
+        page: requests.BranchList = await send(validated(requests.ListBranches, **filters))
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:
             raise
@@ -172,10 +172,10 @@ def _select_branch(branches: "Sequence[requests.BranchView]", name: str) -> "req
     """The live branch, else the branch that changed last. Raises `HerdError` if several are live."""
     live = [view for view in branches if view.state is BranchState.LIVE]
     if len(live) > 1:
-        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_NAMES])
+        branch_list = ", ".join(f"{view.id} of {view.repository}" for view in live[:_MAX_BRANCHES_SHOWN])
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"several repositories have a branch {name}: {shown}",
+            f"several repositories have a branch {name}: {branch_list}",
             field="branch",
             remedy="name it by its id",
         )
@@ -194,11 +194,11 @@ def _expired_error(view: "requests.BranchView") -> HerdError:
     )
 
 
-def _nothing_saved(view: "requests.BranchView") -> HerdError:
-    why = view.problem or "its tasks have saved no commits"
+def _nothing_saved_error(view: "requests.BranchView") -> HerdError:
+    reason = view.problem or "its tasks have saved no commits"
     return HerdError.of(
         Code.CONFLICT,
-        f"there is nothing to fetch of {view.branch}: {why}",
+        f"there is nothing to fetch of {view.branch}: {reason}",
         field="branch",
         remedy=f"see `sandherd branches show {view.id}`",
     )

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceUnavailableError, refused_of
+from sandherd.client.errors import HerdError, ServiceUnavailableError, refused_command_error
 from sandherd.client.events import decoder
 from sandherd.client.events.follower import EventFollower
 from sandherd.client.events.sequencer import Event
@@ -28,7 +28,9 @@ from sandherd.contracts.requests import ListEvents, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING, TASK_ENDED, SandboxState
 
 POLL_SECONDS: Final = 1.0
+"""The interval between requests for the target's state."""
 _CLOCK_DIFFERENCE: Final = timedelta(seconds=5)
+"""Maximum difference between the clocks of this machine and of the spawner."""
 
 ViewT = TypeVar("ViewT", SandboxView, TaskView)
 
@@ -36,10 +38,10 @@ ViewT = TypeVar("ViewT", SandboxView, TaskView)
 async def send_and_wait(
     connection: Connection, command: SandboxCommand, is_wanted: Callable[[SandboxView], bool], timeout: float
 ) -> SandboxView:
-    """Send a command about an existing sandbox, and wait until `is_wanted` is true for it. Returns the sandbox.
+    """Send a command about an existing sandbox, and wait until `is_wanted` is true for the sandbox's view. Returns it.
 
-    Raises `HerdError`: the spawner's refusal, `conflict` if the sandbox ends, or `unavailable` after `timeout` seconds;
-    the command may still take effect then.
+    Raises `HerdError`: the spawner's refusal, `conflict` if the sandbox ends, or `unavailable` after `timeout` seconds,
+    when the command may still take effect.
     """
 
     def reached(view: SandboxView) -> bool:
@@ -56,15 +58,15 @@ async def send_and_wait(
 async def extend_and_wait(
     connection: Connection, command: ExtendSandbox, before: SandboxView, timeout: float
 ) -> SandboxView:
-    """Extend a sandbox, and wait until its record shows it. `before` is its view before the command."""
-    wanted = datetime.now(UTC) + timedelta(seconds=command.seconds)
+    """Extend a sandbox, and wait until its record has the new expiry. `before` is its view before the command."""
+    new_expiry = datetime.now(UTC) + timedelta(seconds=command.seconds)
 
     def is_wanted(view: SandboxView) -> bool:
         if view.expires_at is None or view.state in SANDBOX_ENDING:
             return False
         # Clocks differ, and a sandbox with a later expiry is not changed.
-        moved = before.expires_at is None or view.expires_at > before.expires_at
-        return moved or view.expires_at >= wanted - _CLOCK_DIFFERENCE
+        is_extended = before.expires_at is None or view.expires_at > before.expires_at
+        return is_extended or view.expires_at >= new_expiry - _CLOCK_DIFFERENCE
 
     return await send_and_wait(connection, command, is_wanted, timeout)
 
@@ -86,41 +88,38 @@ async def retry_and_wait(connection: Connection, command: RetryTask, before: Tas
     return await _CommandOutcome(connection, command, command_target).run(timeout)
 
 
-_NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
-"""The codes of a request for a target that a command may still create, or whose service is unavailable."""
+_UNKNOWN_STATE_CODES: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+"""The codes of errors after which a target may exist: a command may still create it, or its service is unavailable."""
 
 
 async def is_in_use(view: Awaitable[TaskView]) -> bool:
-    """Whether a task of this name exists. `view` requests it.
-
-    A new task would be confused with the events of the old one.
-    """
-    return await _if_known(view) is not None
+    """Whether a task exists, whose events would be confused with those of a new task. `view` requests it."""
+    return await _view_or_none(view) is not None
 
 
 async def refuse_ended(view: Awaitable[ViewT], action: str) -> None:
-    """Raise `HerdError` (`conflict`) if the target of a command has ended. `action` is such as `cancelled`.
+    """Raise `HerdError` (`conflict`) if the target of a command has ended. `action` is, for example, `cancelled`.
 
-    An unknown target is not refused: a command that is not handled yet may create it.
+    An unknown target is not refused, because a command that is not handled yet may create it.
     """
-    if (found := await _if_known(view)) is None:
+    if (current := await _view_or_none(view)) is None:
         return
-    kind, name = ("task", found.task) if isinstance(found, TaskView) else ("sandbox", found.sandbox)
-    if found.state in TASK_ENDED or found.state in SANDBOX_ENDED:
+    kind, name = ("task", current.task) if isinstance(current, TaskView) else ("sandbox", current.sandbox)
+    if current.state in TASK_ENDED or current.state in SANDBOX_ENDED:
         raise HerdError.of(
             Code.CONFLICT,
-            f"{name} is {found.state}: a {kind} that has ended can't be {action}",
+            f"{name} is {current.state}: a {kind} that has ended can't be {action}",
             field=kind,
             remedy=f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {name}`",
         )
 
 
-async def _if_known(view: Awaitable[ViewT]) -> ViewT | None:
+async def _view_or_none(view: Awaitable[ViewT]) -> ViewT | None:
     """The view of a target. None if the target is unknown, or its services are unavailable."""
     try:
         return await view
     except HerdError as error:
-        if error.problem.code in _NOT_KNOWN:
+        if error.problem.code in _UNKNOWN_STATE_CODES:
             return None
         raise
 
@@ -135,7 +134,7 @@ class _CommandTarget(Generic[ViewT]):
 
 
 class _CommandOutcome(Generic[ViewT]):
-    """Waits for the outcome of one command: requests the target after each live event, and regularly in between."""
+    """Waits for the outcome of one command: requests its target after each live event, and at regular intervals."""
 
     def __init__(self, connection: Connection, command: Command, command_target: _CommandTarget[ViewT]) -> None:
         self._connection = connection
@@ -170,10 +169,10 @@ class _CommandOutcome(Generic[ViewT]):
             view = await self._current_view(envelope)
             if view is not None and self._target.is_wanted(view):
                 return view
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
+            remaining = deadline - asyncio.get_running_loop().time()
+            if remaining <= 0:
                 raise _timeout_error(self._target.name, f"not done within {timeout:g} s; the command was sent")
-            await self._wait_for_event(min(left, POLL_SECONDS))
+            await self._wait_for_event(min(remaining, POLL_SECONDS))
 
     async def _wait_for_event(self, seconds: float) -> None:
         try:
@@ -186,7 +185,7 @@ class _CommandOutcome(Generic[ViewT]):
         """The current view; None if the services are unavailable. Raises `HerdError` if the command was refused."""
         for event in [*self._refusals, *await self._stored_refusals(envelope)]:
             if self._refuses(event, envelope):
-                raise refused_of(event, envelope.type)
+                raise refused_command_error(event, envelope.type)
         try:
             return await self._target.get_view()
         except ServiceUnavailableError:
@@ -195,18 +194,18 @@ class _CommandOutcome(Generic[ViewT]):
     def _refuses(self, event: Event, envelope: Envelope[Any]) -> bool:
         """Whether the event refuses this command: either at once, or later because the runtime failed to execute it."""
         record = SPAWNER_SOURCE + self._target.name
-        later = event.source == record and getattr(event.data, "command", None) == envelope.type
-        named = getattr(event.data, "command_id", None) == str(envelope.id)
-        return later or named or event.source == f"{record}/{envelope.id.hex}"
+        failed_later = event.source == record and getattr(event.data, "command", None) == envelope.type
+        names_command = getattr(event.data, "command_id", None) == str(envelope.id)
+        return failed_later or names_command or event.source == f"{record}/{envelope.id.hex}"
 
     async def _stored_refusals(self, envelope: Envelope[Any]) -> list[Event]:
-        """The refusal from the history, if the live subscription missed it."""
+        """The refusal in the history, which is needed if the live subscription has missed it."""
         source = f"{SPAWNER_SOURCE}{self._target.name}/{envelope.id.hex}"
         try:
-            found = await self._connection.request(ListEvents(source=source))
+            reply = await self._connection.request(ListEvents(source=source))
         except HerdError:
             return []
-        return [decoder.from_history(stored) for stored in found.events]
+        return [decoder.from_history(stored) for stored in reply.events]
 
 
 async def create_and_wait(connection: Connection, command: CreateSandbox, timeout: float) -> SandboxView:
@@ -222,19 +221,19 @@ async def create_and_wait(connection: Connection, command: CreateSandbox, timeou
                     return await _running_view(connection, command.sandbox)
     except TimeoutError:
         raise _timeout_error(command.sandbox, f"not running after {timeout:g} s") from None
-    raise _not_created(command.sandbox, last)
+    raise _creation_error(command.sandbox, last)
 
 
 async def _running_view(connection: Connection, sandbox: str) -> SandboxView:
-    """The view, with the state running even if the spawner's reply does not show it yet: its event was received."""
+    """The view with the state `running`, whose event was received, even if the spawner's reply does not have it yet."""
     view = await queries.sandbox(connection.request, sandbox)
-    early = view.state in {SandboxState.REQUESTED, SandboxState.SPAWNING}
-    return view.model_copy(update={"state": SandboxState.RUNNING}) if early else view
+    is_outdated = view.state in {SandboxState.REQUESTED, SandboxState.SPAWNING}
+    return view.model_copy(update={"state": SandboxState.RUNNING}) if is_outdated else view
 
 
-def _not_created(sandbox: str, last: Event | None) -> HerdError:
+def _creation_error(sandbox: str, last: Event | None) -> HerdError:
     if last is not None and last.type == SANDBOX_REFUSED:
-        return refused_of(last, CreateSandbox.type)
+        return refused_command_error(last, CreateSandbox.type)
     ended = last is not None and last.type in SANDBOX_ENDS
     why = (getattr(last.data, "error", None) or getattr(last.data, "reason", "")) if last is not None and ended else ""
     return HerdError.of(
@@ -244,7 +243,7 @@ def _not_created(sandbox: str, last: Event | None) -> HerdError:
     )
 
 
-def _timeout_error(name: str, what: str) -> HerdError:
+def _timeout_error(name: str, problem: str) -> HerdError:
     return HerdError.of(
-        Code.UNAVAILABLE, f"{name}: {what}, and may still take effect", remedy=f"see `sandherd events {name}`"
+        Code.UNAVAILABLE, f"{name}: {problem}, and may still take effect", remedy=f"see `sandherd events {name}`"
     )

@@ -24,7 +24,7 @@ from sandherd.bus.connection import (
 )
 from sandherd.client import queries
 from sandherd.client.command_traceparent import command_traceparent
-from sandherd.client.connection_failures import not_reached
+from sandherd.client.connection_failures import connection_error
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import (
     HerdError,
@@ -32,7 +32,7 @@ from sandherd.client.errors import (
     ServiceUnavailableError,
     busy_wait,
     checked_name,
-    closed,
+    closed_error,
     from_contract_error,
 )
 from sandherd.client.pending_creations import PendingCreations
@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     from sandherd.contracts.commands import Command
 
 COMMAND_SECONDS: Final = 10.0
+"""Maximum time for the broker to acknowledge a command."""
 FLUSH_SECONDS: Final = 2
-_ANONYMOUS_INBOX: Final = "_INBOX_client"
+"""Maximum time for the broker to process everything that was sent."""
+_ANONYMOUS_INBOX_PREFIX: Final = "_INBOX_client"
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 T = TypeVar("T")
@@ -60,56 +62,56 @@ T = TypeVar("T")
 class Connection:
     """Sends requests and commands, and subscribes, in one project. Use `Connection.open`."""
 
-    def __init__(self, bus: Bus, project: str, watch: ConnectionCallbacks) -> None:
+    def __init__(self, bus: Bus, project: str, callbacks: ConnectionCallbacks) -> None:
         self.project = project
         self._bus = bus
-        self._ended = False
+        self._is_closed = False
         self.creations = PendingCreations()
         self._source = f"/sandherd/client/{new_uuid()}"
         self._sequence = 0
-        self._first: UUID | None = None
+        self._first_command_id: UUID | None = None
         self._change_callbacks: set[Callable[[bool], None]] = set()
         self._command_callbacks: set[Callable[[Envelope[Any]], None]] = set()
         self._refusals: dict[asyncio.Future[str], str] = {}
-        watch.reconnected = lambda: self._notify(connected=True)
-        watch.closed = lambda: self._notify(connected=False)
-        watch.violated = self._on_violation
+        callbacks.reconnected = lambda: self._notify(connected=True)
+        callbacks.closed = lambda: self._notify(connected=False)
+        callbacks.violated = self._on_permissions_violation
 
     @classmethod
     @asynccontextmanager
     async def open(cls, context: Context, *, patience: float = 5.0) -> AsyncIterator["Connection"]:
         """Connect within `patience` seconds. Raises `NotReachedError`, or `HerdError` for a broken credential."""
-        watch = ConnectionCallbacks()
+        callbacks = ConnectionCallbacks()
         identity, inbox, project = _identity(context)
-        options: dict[str, Any] = {"identity": identity, "inbox": inbox, "watch": watch, "patience": patience}
+        options: dict[str, Any] = {"identity": identity, "inbox": inbox, "watch": callbacks, "patience": patience}
         tls = None if context.ca is None else replace(TlsFiles.of(), ca=context.ca)
         opening = Bus.open(context.nats_url, name="sandherd-client", tls=tls, **options)
         try:
             bus = await opening.__aenter__()
         except BusError as error:
-            raise not_reached(context, error) from error
-        connection = cls(bus, project, watch)
+            raise connection_error(context, error) from error
+        connection = cls(bus, project, callbacks)
         try:
             yield connection
         finally:
             await opening.__aexit__(None, None, None)
-            connection._ended = True
+            connection._is_closed = True
 
     @classmethod
     def over(cls, bus: Bus, project: str, *, issuer: str, first: UUID | None = None) -> "Connection":
         """A connection that uses the bus of a service, for the operations of one caller. The bus stays open.
 
-        `issuer` is the source of its commands. `first` is the id of the first command, so that a retry repeats that id.
+        `issuer` is the source of its commands. `first` is the id of the first command, so that a retry has the same id.
         """
         connection = cls(bus, project, ConnectionCallbacks())
-        connection._source, connection._first = issuer, first
+        connection._source, connection._first_command_id = issuer, first
         return connection
 
     @property
     def bus(self) -> Bus:
         """The connection to the broker. Raises `HerdError` if the context manager of `open` has ended."""
-        if self._ended:
-            raise closed()
+        if self._is_closed:
+            raise closed_error()
         return self._bus
 
     @property
@@ -118,9 +120,9 @@ class Connection:
         return self._bus.connected
 
     async def request(self, request: Request[AnswerT], *, timeout: float = 5.0) -> AnswerT:
-        """Send a request to a service and return its reply within `timeout` seconds; retries while it is busy.
+        """Send a request to a service, and return its reply. Retries while the service is busy.
 
-        Raises `HerdError`; `ServiceUnavailableError` without a reply.
+        Raises `HerdError`; it is a `ServiceUnavailableError` if there is no reply within `timeout` seconds.
         """
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
@@ -154,13 +156,13 @@ class Connection:
         """The state of a task or a sandbox. Raises `HerdError`: `not_found` if it does not exist."""
         return await queries.entity_status(self.request, target)
 
-    async def command(self, command: "Command", about: str) -> "Envelope[Command]":
-        """Publish a command about an entity; the broker has stored it when this returns. Raises `HerdError`."""
+    async def command(self, command: "Command", entity: str) -> "Envelope[Command]":
+        """Publish a command about an entity. The broker has stored it when this returns. Raises `HerdError`."""
         if self.project == FLEET:
             raise HerdError.of(
                 Code.REFUSED, "a command needs one project", field="project", remedy="name it with --project"
             )
-        bus, envelope = self.bus, self._envelope(command, about)
+        bus, envelope = self.bus, self._envelope(command, entity)
         subject = command_subject(command.type, self.project)
         for callback in list(self._command_callbacks):
             callback(envelope)
@@ -181,8 +183,8 @@ class Connection:
     async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> "LiveSubscription":
         """Subscribe to the events or the output on a subject; the subscription is active after the next `flush`.
 
-        Messages that the broker has not republished are ignored: any user of the account can have a reply to its own
-        request delivered to this subject.
+        Messages that the broker has not republished are ignored, because any user of the account can have a reply to
+        its own request delivered to this subject.
         """
         from sandherd.bus.republished import is_republished
 
@@ -195,8 +197,8 @@ class Connection:
     async def flush(self) -> None:
         """Wait until the broker has processed everything sent before, and its earlier messages are received.
 
-        Errors of an unavailable broker are ignored: after a reconnect nats-py subscribes again, and followers request
-        the events that they have missed.
+        Errors of an unavailable broker are ignored, because nats-py subscribes again after a reconnect, and followers
+        then request the events that they have missed.
         """
         import nats.errors  # not before `sandherd.bus`, which loads nats-py without aiohttp
 
@@ -204,7 +206,10 @@ class Connection:
             await self.bus.flush(timeout=FLUSH_SECONDS)
 
     def on_change(self, callback: Callable[[bool], None]) -> Callable[[], None]:
-        """Call `callback` with True at each reconnect, with False at the end. Returns a function that removes it."""
+        """Call `callback` with True at each reconnect, and with False when the connection is closed permanently.
+
+        Returns a function that removes the callback.
+        """
         self._change_callbacks.add(callback)
         return lambda: self._change_callbacks.discard(callback)
 
@@ -217,7 +222,7 @@ class Connection:
         for callback in list(self._change_callbacks):
             callback(connected)
 
-    def _envelope(self, command: "Command", about: str) -> "Envelope[Command]":
+    def _envelope(self, command: "Command", entity: str) -> "Envelope[Command]":
         self._sequence += 1
         try:
             envelope = wrap(
@@ -226,9 +231,9 @@ class Connection:
                 source=self._source,
                 sequence=self._sequence,
                 project=checked_name(self.project, "project"),
-                subject=about,
+                subject=entity,
                 time=datetime.now(UTC),
-                id=self._first if self._sequence == 1 else None,
+                id=self._first_command_id if self._sequence == 1 else None,
                 traceparent=command_traceparent(),
             )
             envelope.to_json()
@@ -239,7 +244,7 @@ class Connection:
     async def _unless_refused(self, subject: str, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`. Raises `HerdError` (`refused`) when the broker reports a permissions violation.
 
-        The broker reports it asynchronously, and only once.
+        The broker reports a violation asynchronously, and only once.
         """
         refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._refusals[refusal] = subject
@@ -258,7 +263,7 @@ class Connection:
             task.cancel()
             del self._refusals[refusal]
 
-    def _on_violation(self, text: str) -> None:
+    def _on_permissions_violation(self, text: str) -> None:
         for refusal, subject in self._refusals.items():
             if subject in text and not refusal.done():
                 refusal.set_result(text)
@@ -267,11 +272,11 @@ class Connection:
 def _identity(context: Context) -> tuple[ConnectionIdentity, str, str]:
     """The identity to connect with, the prefix of its reply subjects, and the project."""
     if context.credentials is None:
-        return ConnectionIdentity.anonymous(), _ANONYMOUS_INBOX, context.project
-    who = holder(context.credentials)
-    chosen = context.sources.get("project", "default") != "default"
+        return ConnectionIdentity.anonymous(), _ANONYMOUS_INBOX_PREFIX, context.project
+    bearer = holder(context.credentials)
+    is_named = context.sources.get("project", "default") != "default"
     return (
         ConnectionIdentity.file(context.credentials),
-        who.inbox,
-        context.project if chosen else who.project or context.project,
+        bearer.inbox,
+        context.project if is_named else bearer.project or context.project,
     )

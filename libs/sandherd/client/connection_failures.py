@@ -1,4 +1,4 @@
-"""Why a broker could not be connected to, with a remedy."""
+"""The error for a failed connection to a broker, with a remedy."""
 
 import shlex
 from datetime import UTC, datetime
@@ -11,18 +11,18 @@ from sandherd.settings.loader import SettingSource
 
 
 def _credential_remedy(context: Context) -> str:
-    """A remedy for a refused credential, which may be revoked or of another herd: the broker's error is the same."""
+    """A remedy for a refused credential. It may be revoked or of another herd: the broker's error is the same."""
     if context.credentials is None:
         return "name a .creds file with SANDHERD_CREDENTIALS"
-    who = holder(context.credentials)
+    bearer = holder(context.credentials)
     return (
         "if it was revoked (event `credential.revoked`) create another one, where the herd's keys are: "
-        f"`sandherd credentials create --role {who.principal} --replace --file {context.credentials}`; "
+        f"`sandherd credentials create --role {bearer.principal} --replace --file {context.credentials}`; "
         "else check with `sandherd doctor`"
     )
 
 
-def not_reached(context: Context, error: BusError) -> HerdError:
+def connection_error(context: Context, error: BusError) -> HerdError:
     """The error for a failed connection attempt."""
     until = holder(context.credentials).expires_at if context.credentials else None
     if until is not None and until <= datetime.now(UTC):
@@ -32,13 +32,15 @@ def not_reached(context: Context, error: BusError) -> HerdError:
             remedy="get a new .creds file from the operator of the herd",
         )
     if isinstance(error, TlsError):
-        own = f"the file `ca` of the context {context.name}, and " if context.ca else ""
-        return NotReachedError.of(Code.UNAVAILABLE, str(error), remedy=f"check {own}NATS_CA, NATS_CERT and NATS_KEY")
-    who = f" with {context.credentials}" if context.credentials else " without a credential"
+        context_file = f"the file `ca` of the context {context.name}, and " if context.ca else ""
+        return NotReachedError.of(
+            Code.UNAVAILABLE, str(error), remedy=f"check {context_file}NATS_CA, NATS_CERT and NATS_KEY"
+        )
+    credential_text = f" with {context.credentials}" if context.credentials else " without a credential"
     if "authorization" in str(error).lower():
         return NotReachedError.of(
             Code.REFUSED,
-            f"the broker at {context.nats_url} refused the connection{who}",
+            f"the broker at {context.nats_url} refused the connection{credential_text}",
             remedy=_credential_remedy(context),
         )
     if context.sources.get("nats_url") == SettingSource.PARAMETER:
@@ -61,6 +63,6 @@ def not_reached(context: Context, error: BusError) -> HerdError:
 
 
 def _home_without_stack(context: Context) -> bool:
-    """Whether the home was named on the command line and has no stack: the address of the broker is the default."""
-    named = context.sources.get("home") == SettingSource.PARAMETER
-    return named and context.sources.get("nats_url") == SettingSource.DEFAULT
+    """Whether the home was named on the command line and has no stack, so that the broker's address is the default."""
+    is_named = context.sources.get("home") == SettingSource.PARAMETER
+    return is_named and context.sources.get("nats_url") == SettingSource.DEFAULT

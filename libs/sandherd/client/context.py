@@ -1,6 +1,6 @@
-"""Location, credential and project, from parameters, environment, settings file, a named context, the stack, defaults.
+"""Where to connect, from parameters, environment, settings file, a named context, the stack and defaults.
 
-The settings file is the one that is named, else the one that the stack of this home was started with.
+The settings file is the one that is named, or else the one with which the stack of this home was started.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
-from sandherd.client.credential_errors import unusable
+from sandherd.client.credential_errors import credential_error
 from sandherd.client.errors import HerdError, from_contract_error
 from sandherd.client.named_contexts import SelectedContext, select
 from sandherd.contracts.errors import Code, ContractError
@@ -37,13 +37,13 @@ class Context:
     project: str
     home: Path
     name: str | None = None
-    """The name of a context that the user has added (`client.named_contexts`); None without one."""
+    """The name of a context that the user has added (`client.named_contexts`); None if none is used."""
     ca: Path | None = None
     """A file with the certificate authorities of the broker, in place of NATS_CA."""
     toolchains: Path | None = None
     """The directory of the agent SDKs, on a machine with a spawner."""
     services: Mapping[str, str] = field(default_factory=dict)
-    """The HTTP addresses of services, by service, as far as they are known."""
+    """The known HTTP addresses of services, by service."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The source of each value, by name."""
 
@@ -60,37 +60,39 @@ class Context:
         config: Path | None = None,
         context: str | None = None,
     ) -> Self:
-        """Resolve every value. `context` names a context that the user has added, or is `local` for the home's stack.
+        """Resolve every value. `context` names a context that the user has added; `local` is the stack of the home.
 
         Raises `HerdError` for an invalid value, a broken file, or an unknown `context`.
         """
         arguments = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
         environ = os.environ if environ is None else environ
         variables = {name: environ[name] for name in _VARIABLES if name in environ}
-        found = find_settings(arguments, variables, config, client=True)
-        if named_context := select(context, environ, found.loaded.sources["home"], found.weaker):
-            return cls._from_named_context(named_context, found.loaded)
-        loaded, known = found.loaded, found.stack
+        setting_sources = find_settings(arguments, variables, config, client=True)
+        if named_context := select(
+            context, environ, setting_sources.loaded.sources["home"], setting_sources.overridden_sources
+        ):
+            return cls._from_named_context(named_context, setting_sources.loaded)
+        loaded, stack_facts = setting_sources.loaded, setting_sources.stack
         stack = {
-            "nats_url": known.get("nats_url"),
-            "credentials": _stack_credentials(known, role, loaded.settings.project),
+            "nats_url": stack_facts.get("nats_url"),
+            "credentials": _stack_credentials(stack_facts, role, loaded.settings.project),
         }
-        values, sources = _replace_weaker(loaded, stack, found.weaker)
+        values, sources = _replace_overridden(loaded, stack, setting_sources.overridden_sources)
         return cls(
             nats_url=values["nats_url"],
             credentials=Path(values["credentials"]) if values["credentials"] else None,
             project=loaded.settings.project,
             home=loaded.settings.home,
             toolchains=loaded.settings.toolchain_dir,
-            services=_addresses(known),
+            services=_service_addresses(stack_facts),
             sources=sources,
         )
 
     @classmethod
     def _from_named_context(cls, named_context: SelectedContext, loaded: LoadedSettings[ClientSettings]) -> Self:
         """The context for a named context of the user. Nothing of the local stack is used."""
-        values, sources = _replace_weaker(
-            loaded, named_context.settings, named_context.weaker, f"{FROM_CONTEXT} {named_context.name}"
+        values, sources = _replace_overridden(
+            loaded, named_context.settings, named_context.overridden_sources, f"{FROM_CONTEXT} {named_context.name}"
         )
         return cls(
             nats_url=values["nats_url"],
@@ -104,31 +106,31 @@ class Context:
         )
 
 
-def _replace_weaker(
+def _replace_overridden(
     loaded: LoadedSettings[ClientSettings],
     replacements: Mapping[str, Any],
-    weaker: Container[SettingSource],
+    overridden_sources: Container[SettingSource],
     source: str = FROM_CONTEXT,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of the settings, and their sources. `replacements` replace values whose source is in `weaker`."""
+    """The values of the settings, and their sources. `replacements` replace values from `overridden_sources`."""
     names = ("nats_url", "credentials", "project", "home")
     values = {name: getattr(loaded.settings, name) for name in names}
     sources = {name: str(loaded.sources[name]) for name in names}
     for name, value in replacements.items():
-        if value and loaded.sources[name] in weaker:
+        if value and loaded.sources[name] in overridden_sources:
             values[name], sources[name] = value, source
     return values, sources
 
 
-def _stack_credentials(known: Mapping[str, Any], role: Role, project: str) -> str | None:
-    """A credential of the stack: for a client, that of the project's client if there is one; else the operator's."""
-    creds = known.get("creds") or {}
-    own = None if role == "operator" else creds.get(f"client-{project}")
-    return own or creds.get("operator")
+def _stack_credentials(stack_facts: Mapping[str, Any], role: Role, project: str) -> str | None:
+    """A credential of the stack: for the role `client` that of the project's client, if any; else the operator's."""
+    creds = stack_facts.get("creds") or {}
+    project_credential = None if role == "operator" else creds.get(f"client-{project}")
+    return project_credential or creds.get("operator")
 
 
-def _addresses(known: Mapping[str, Any]) -> dict[str, str]:
-    services = known.get("services") or {}
+def _service_addresses(stack_facts: Mapping[str, Any]) -> dict[str, str]:
+    services = stack_facts.get("services") or {}
     return {name: facts["http"] for name, facts in services.items() if isinstance(facts, dict) and facts.get("http")}
 
 
@@ -137,7 +139,7 @@ def holder(credentials: Path) -> Bearer:
     try:
         return bearer(credentials.read_text())
     except (OSError, ValueError) as error:
-        raise unusable(credentials, error) from None
+        raise credential_error(credentials, error) from None
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,8 @@ class SettingSources:
     config_source: str = str(SettingSource.DEFAULT)
 
     @property
-    def weaker(self) -> frozenset[SettingSource]:
-        """Sources that the stack's context file overrides: defaults, and the settings file that it names."""
+    def overridden_sources(self) -> frozenset[SettingSource]:
+        """The sources whose values the stack's context file overrides: defaults, and a settings file that it names."""
         return frozenset(
             {SettingSource.DEFAULT} | ({SettingSource.YAML} if self.config_source == FROM_CONTEXT else set())
         )
@@ -171,29 +173,29 @@ def find_settings(
     loaded = _load(read, arguments, environ, config)
     _check_encoding(loaded.settings.home)
     stack = _read_context(loaded.settings.home / CONTEXT_FILE)
-    named_context, noted = config or environ.get(CONFIG_VARIABLE), stack.get("config")
+    named_context, recorded_config = config or environ.get(CONFIG_VARIABLE), stack.get("config")
     if named_context:
         source = SettingSource.PARAMETER if config else SettingSource.ENVIRONMENT
         return SettingSources(loaded, stack, Path(named_context), str(source))
-    if not isinstance(noted, str) or not noted:
+    if not isinstance(recorded_config, str) or not recorded_config:
         return SettingSources(loaded, stack)
     try:
-        again = _load(read, arguments, environ, Path(noted))
+        settings_with_file = _load(read, arguments, environ, Path(recorded_config))
     except HerdError as error:
         if client:
             return SettingSources(loaded, stack)
         remedy = "fix the file that the stack was started with, or name another one with --config"
         raise HerdError(error.problem.model_copy(update={"remedy": remedy})) from None
-    return SettingSources(_with_home_of(loaded, again), stack, Path(noted), FROM_CONTEXT)
+    return SettingSources(_with_home_of(loaded, settings_with_file), stack, Path(recorded_config), FROM_CONTEXT)
 
 
 def _with_home_of(
-    first: LoadedSettings[ClientSettings], again: LoadedSettings[ClientSettings]
+    first: LoadedSettings[ClientSettings], settings_with_file: LoadedSettings[ClientSettings]
 ) -> LoadedSettings[ClientSettings]:
-    """The settings `again`, with the home of `first`: the settings file was found there, even if it names another."""
-    settings = again.settings.model_copy(update={"home": first.settings.home})
-    sources = {**again.sources, "home": first.sources["home"]}
-    return LoadedSettings(settings, sources, {**again.variables, **first.variables})
+    """The settings `settings_with_file`, with the home of `first`, where that file was found."""
+    settings = settings_with_file.settings.model_copy(update={"home": first.settings.home})
+    sources = {**settings_with_file.sources, "home": first.sources["home"]}
+    return LoadedSettings(settings, sources, {**settings_with_file.variables, **first.variables})
 
 
 _Load = Callable[[Mapping[str, Any], Mapping[str, str], Path | None], LoadedSettings[ClientSettings]]
@@ -211,13 +213,13 @@ def _load(
 def home_of(home: Path | None, config: Path | None) -> Path:
     """The home of the local stack. Its context file is not read. Raises `HerdError` for an invalid setting."""
     environ = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-    found = _load(load_client, {"home": home}, environ, config).settings.home
-    _check_encoding(found)
-    return found
+    resolved_home = _load(load_client, {"home": home}, environ, config).settings.home
+    _check_encoding(resolved_home)
+    return resolved_home
 
 
 def _check_encoding(home: Path) -> None:
-    """Raise `HerdError` for a home whose path is not UTF-8: records and configurations could not contain it."""
+    """Raise `HerdError` for a home whose path is not UTF-8, because records and configurations could not contain it."""
     try:
         str(home).encode()
     except UnicodeEncodeError:
@@ -231,7 +233,7 @@ def _check_encoding(home: Path) -> None:
 
 def _read_context(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        document = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -245,4 +247,4 @@ def _read_context(path: Path) -> dict[str, Any]:
         raise HerdError.of(
             Code.INVALID_JSON, f"{path} can't be read: {error}", remedy="write it again with `sandherd up`"
         ) from None
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -1,4 +1,4 @@
-"""Why a credentials file can't be used, with a remedy."""
+"""The error for a credentials file that can't be used, with a remedy."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
 
-def unusable(credentials: Path, error: OSError | ValueError) -> HerdError:
+def credential_error(credentials: Path, error: OSError | ValueError) -> HerdError:
     """The error for a file that does not exist, can't be read, or is not a credential of a herd."""
     if isinstance(error, OSError):
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror

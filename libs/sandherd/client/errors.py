@@ -32,6 +32,7 @@ _REMEDIES: Final = {
 """The remedy for an invalid name, by field. For tasks and sandboxes it is `NAME_REMEDY`."""
 
 _BUSY_SECONDS: Final = 0.5
+"""The time to wait if a busy service does not suggest one."""
 _REFUSED_REMEDIES: Final = {
     "spec.runtime": "use another --runtime, listed by `sandherd runtimes`",
     "spec.harness": "name a program after `--`, or a kind of agent with --harness",
@@ -48,10 +49,11 @@ _REFUSED_REMEDIES: Final = {
     "task": "submit it under another name",
     "project": "name one with --project",
 }
+"""The remedy for a refusal, by the field of the command that was refused."""
 
 
 _CREATE_COMMAND: Final = "spawner.create_sandbox"
-"""The type of `contracts.commands.CreateSandbox`: after its refusal there is no sandbox to inspect."""
+"""The type of `contracts.commands.CreateSandbox`. After its refusal there is no sandbox to inspect."""
 _NO_SANDBOX_REMEDY: Final = "see `sandherd sandboxes list`"
 _NOT_CREATED_REMEDIES: Final = {
     "conflict": "use another name; see `sandherd sandboxes list`",
@@ -73,7 +75,7 @@ class HerdError(Exception):
 
     @property
     def line(self) -> str:
-        """Message and remedy in one line, with the command for the remedy, as the CLI shows them."""
+        """The message and the remedy in one line, with the command for the remedy, as the CLI shows them."""
         message = " ".join(self.problem.message.split()).removesuffix(".")
         return f"{message}; {with_command(self.problem.remedy)}" if self.problem.remedy else message
 
@@ -84,9 +86,9 @@ class ServiceUnavailableError(HerdError):
     service: str = ""
 
     @classmethod
-    def named(cls, service: str, what: str) -> Self:
+    def named(cls, service: str, problem: str) -> Self:
         """The error for one service."""
-        error = cls.of(Code.UNAVAILABLE, f"{service} {what}", remedy=STATUS_REMEDY)
+        error = cls.of(Code.UNAVAILABLE, f"{service} {problem}", remedy=STATUS_REMEDY)
         error.service = service
         return error
 
@@ -103,16 +105,18 @@ class InvalidFieldError(HerdError):
 
         violation, problem = violation_of(error, model), ContractError.from_validation(error).problem
         text = sentence(violation)
-        found = cls(problem if text is None else problem.model_copy(update={"message": f"{problem.field}: it {text}"}))
-        found.violation = violation
-        return found
+        invalid_field = cls(
+            problem if text is None else problem.model_copy(update={"message": f"{problem.field}: it {text}"})
+        )
+        invalid_field.violation = violation
+        return invalid_field
 
 
 class NotReachedError(HerdError):
     """The broker could not be reached, or refused the connection."""
 
 
-def closed() -> HerdError:
+def closed_error() -> HerdError:
     """The error for an operation on a connection whose context has ended."""
     return HerdError.of(Code.UNAVAILABLE, "the connection is closed", remedy="connect again")
 
@@ -122,8 +126,8 @@ def from_contract_error(error: ContractError) -> HerdError:
     return HerdError(error.problem)
 
 
-def refused(event: "Envelope[TaskRejected]") -> HerdError:
-    """The error for a rejected task, from its `task.rejected` event."""
+def refused_task_error(event: "Envelope[TaskRejected]") -> HerdError:
+    """The error for a task that was not accepted, from its event `task.rejected` or `task.refused`."""
     field = event.data.field
     remedy = _REFUSED_REMEDIES.get(field or "", f"change {field or 'it'}, and submit it again")
     return HerdError.of(
@@ -131,17 +135,17 @@ def refused(event: "Envelope[TaskRejected]") -> HerdError:
     )
 
 
-def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", command: str) -> HerdError:
-    """The error for a rejected command, from its `sandbox.refused` or `task.rejected` event."""
+def refused_command_error(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", command: str) -> HerdError:
+    """The error for a refused command, from its event, such as `sandbox.refused` or `task.refused`."""
     field = event.data.field or ""
     verb = command.partition(".")[2].partition("_")[0]
     kind = event.type.partition(".")[0]
-    usual = f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {event.subject}`"
+    default_remedy = f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {event.subject}`"
     if command == _CREATE_COMMAND:
-        usual = _NOT_CREATED_REMEDIES.get(event.data.code or "", _NO_SANDBOX_REMEDY)
+        default_remedy = _NOT_CREATED_REMEDIES.get(event.data.code or "", _NO_SANDBOX_REMEDY)
     elif event.data.code == Code.NOT_FOUND:
-        usual = NAME_REMEDY
-    remedy = usual if field in {"", "task", "sandbox"} else _REFUSED_REMEDIES.get(field, f"change {field}")
+        default_remedy = NAME_REMEDY
+    remedy = default_remedy if field in {"", "task", "sandbox"} else _REFUSED_REMEDIES.get(field, f"change {field}")
     code = Code.INVALID_FIELD if field.startswith(("spec.", "seconds")) else Code.CONFLICT
     message = f"{verb} {event.subject} was refused: {event.data.reason}"
     return HerdError.of(code, message, field=event.data.field, remedy=remedy)
@@ -150,7 +154,7 @@ def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", comma
 def busy_wait(problem: Problem) -> float | None:
     """Seconds to wait before a retry if a service was too busy; None for any other refusal.
 
-    Random, between one and two times the service's `retry_after_seconds`, so that refused clients spread their retries.
+    The time is random, one to two times the service's `retry_after_seconds`, so that clients spread their retries.
     """
     if problem.code is not Code.BUSY:
         return None

@@ -13,12 +13,12 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.model import Model
 from sandherd.contracts.requests import FileVersion
 
-MAX_CONTENT: Final = 8 * 1024 * 1024
-"""Maximum characters of a computed content, and maximum bytes of a diff that is downloaded."""
+MAX_CONTENT_LENGTH: Final = 8 * 1024 * 1024
+"""Maximum number of characters of a computed content, and of bytes of a diff that is downloaded."""
 
 
 class FileContent(Model):
-    """A version of a file. Its texts are what a sandbox wrote: show them as plain text."""
+    """A version of a file. A sandbox wrote its texts, so they may only be shown as plain text."""
 
     version: FileVersion
     diff: str | None = None
@@ -31,6 +31,7 @@ class FileContent(Model):
 
 
 FetchDiff = Callable[[FileVersion], Awaitable[str | None]]
+"""A function that returns the whole diff of a version, or None if it is not available."""
 
 
 @dataclass(frozen=True)
@@ -48,33 +49,34 @@ class FileHistory:
         digest = None if content is None else hashlib.sha256(content.encode()).hexdigest()
         verified = digest is not None and digest == version.content_sha256
         if content is not None and version.content_sha256 is not None and not verified:
-            content = None  # the diffs are of a text with other line ends or characters
+            content = None  # for example, the file has other line ends or characters than the diffs
         return FileContent(version=version, diff=diff, content=content, verified=verified)
 
     def _version(self, number: int | None) -> FileVersion:
-        found = [one for one in self.versions if number in {None, one.number}]
-        if not found:
+        matching = [version for version in self.versions if number in {None, version.number}]
+        if not matching:
             text = "the sandbox has not changed such a file" if number is None else f"there is no version {number}"
             remedy = "see `sandherd files SANDBOX --versions`"
             raise HerdError.of(Code.NOT_FOUND, text, field="number", remedy=remedy)
-        return found[-1]
+        return matching[-1]
 
     async def _content(self, version: FileVersion) -> str | None:
         """The content, computed from the diffs since the last creation of the file. None if it can't be computed."""
-        before = [one for one in self.versions if one.number <= version.number]
-        created = max((at for at, one in enumerate(before) if one.change_type == "created"), default=None)
-        if created is None or version.change_type == "deleted":
+        versions = [each for each in self.versions if each.number <= version.number]
+        creations = [index for index, each in enumerate(versions) if each.change_type == "created"]
+        creation_index = max(creations, default=None)
+        if creation_index is None or version.change_type == "deleted":
             return None
         content = ""
-        for one in before[created:]:
-            diff = None if one.binary or one.change_type == "renamed" else await self.fetch(one)
+        for each in versions[creation_index:]:
+            diff = None if each.binary or each.change_type == "renamed" else await self.fetch(each)
             if diff is None:
                 return None
             try:
                 content = apply_diff(content, diff)
             except DiffMismatchError:
                 return None
-            if len(content) > MAX_CONTENT:
+            if len(content) > MAX_CONTENT_LENGTH:
                 return None
         return content
 
@@ -85,7 +87,7 @@ async def diff_of(version: FileVersion, download: Callable[[ArtifactRef, io.Byte
         return None
     if version.diff_ref is None:
         return version.diff
-    if version.diff_ref.size > MAX_CONTENT:
+    if version.diff_ref.size > MAX_CONTENT_LENGTH:
         return None
     out = io.BytesIO()
     try:

@@ -17,15 +17,15 @@ from sandherd.contracts.errors import Code
 
 
 def ignored_by_git(folder: Path) -> Callable[[str, bool], bool]:
-    """The `skips` for `writer.pack` of this folder: it skips what git ignores, and `.git`. Raises `HerdError`.
+    """The parameter `skips` of `writer.pack` for this folder: skips ignored files, and `.git`. Raises `HerdError`.
 
     If no repository contains the folder, only the `.gitignore` files in it and the user's rules apply.
     """
     real = Path(os.path.realpath(folder))
-    root = next((place for place in (real, *real.parents) if os.path.lexists(place / GIT)), real)
+    root = next((directory for directory in (real, *real.parents) if os.path.lexists(directory / GIT)), real)
     rules = IgnoreRules(confined=False, user=_user_rules(root))
-    inner = "" if root == real else real.relative_to(root).as_posix()
-    return ignored_in(root, with_git=False, folder=inner, rules=rules)
+    folder_in_root = "" if root == real else real.relative_to(root).as_posix()
+    return ignored_in(root, with_git=False, folder=folder_in_root, rules=rules)
 
 
 def _user_rules(root: Path) -> GitignoreRules:
@@ -45,12 +45,12 @@ def _excludes_file(root: Path) -> str | None:
     if git is None:
         return None
     command = [git, "config", "--type=path", "--get", "core.excludesFile"]
-    done = subprocess.run(command, cwd=root, capture_output=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode > 1:
+    result = subprocess.run(command, cwd=root, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    if result.returncode > 1:
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"git can't read its configuration: {os.fsdecode(done.stderr).strip()}",
+            f"git can't read its configuration: {os.fsdecode(result.stderr).strip()}",
             field="dir",
-            remedy="correct git's configuration: it is read to skip the files that git ignores",
+            remedy="correct git's configuration, which is read to skip the files that git ignores",
         )
-    return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None
+    return os.fsdecode(result.stdout).removesuffix("\n") if result.returncode == 0 else None

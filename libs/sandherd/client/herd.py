@@ -14,7 +14,7 @@ from sandherd.client.argument_lists import argument_list
 from sandherd.client.branches import BranchOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
-from sandherd.client.errors import HerdError, checked_name, refused, validated
+from sandherd.client.errors import HerdError, checked_name, refused_task_error, validated
 from sandherd.client.history import HistoryOperations
 from sandherd.client.monitor import MonitorOperations
 from sandherd.client.project_operations import ProjectOperations
@@ -53,7 +53,7 @@ else:  # on first use: a program that only lists tasks needs none of the models 
 
 __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 
-PAGE: Final = 500
+_PAGE_SIZE: Final = 500
 
 
 class Herd(
@@ -89,7 +89,7 @@ class Herd(
         """The project of all operations."""
         return self.connection.project
 
-    # --- commands: stored by the broker when they return -------------------------------------------------------
+    # --- commands: the broker has stored them when the method returns ------------------------------------------
 
     async def submit(
         self,
@@ -132,10 +132,10 @@ class Herd(
 
         `secrets` are new values of variables of its `secret_env`; all of them, if the old ones are no longer stored.
         """
-        before = await self.task(task)
+        view = await self.task(task)
         sealed = await self._sealed_values(secrets) if secrets else None
         command = validated(wire.RetryTask, task=task, requested_by=by, sealed=sealed)
-        return await commands.retry_and_wait(self.connection, command, before, timeout)
+        return await commands.retry_and_wait(self.connection, command, view, timeout)
 
     async def send(
         self,
@@ -160,7 +160,7 @@ class Herd(
     async def session_of(
         self, task: str, *, attempt: int | None = None, fork: bool = False, work: bool = True
     ) -> "Resume":
-        """The session of an earlier task, for `resume` of a new one: of `attempt`, else of the last with a session.
+        """The session of an earlier task, for `resume` of a new task: that of `attempt`, or else the last session.
 
         With `fork` the new task continues in a copy of the session; without `work` it starts with an empty work tree.
         """
@@ -190,7 +190,7 @@ class Herd(
         """A page of sandboxes, like `tasks`; `labels` are those of their tasks."""
         return await queries.sandboxes(self.connection.request, past=past, limit=limit, cursor=cursor, **filters)
 
-    # --- what happened ---------------------------------------------------------------------------------------------
+    # --- events and output -----------------------------------------------------------------------------------------
 
     async def events(
         self,
@@ -205,22 +205,20 @@ class Herd(
 
         If there are no events, raises `HerdError` (`not_found`) for an unknown task or sandbox.
         """
-        wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": PAGE, **more}
-        question = validated(
-            requests.ListEvents, **{name: value for name, value in wanted.items() if value is not None}
-        )
-        found = False
-        async for page in queries.pages(self.connection.request, question):
+        filters = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": _PAGE_SIZE, **more}
+        request = validated(requests.ListEvents, **{key: value for key, value in filters.items() if value is not None})
+        has_events = False
+        async for page in queries.pages(self.connection.request, request):
             for event in page.events:
-                found = True
+                has_events = True
                 yield event
-        if not found:
+        if not has_events:
             await self._check_known(task, sandbox)
 
-    def trajectory(self, sandbox: str, *, limit: int = PAGE) -> "AsyncIterator[requests.Trajectory]":
+    def trajectory(self, sandbox: str, *, limit: int = _PAGE_SIZE) -> "AsyncIterator[requests.Trajectory]":
         """What the agent in a sandbox did, page by page; heartbeats are summarised."""
-        question = validated(requests.GetTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
-        return queries.pages(self.connection.request, question)
+        request = validated(requests.GetTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
+        return queries.pages(self.connection.request, request)
 
     async def audit(self, sandbox: str | None = None) -> "requests.Audit":
         """Whether all events of a sandbox, of a task's sandboxes, or of the project are stored."""
@@ -230,7 +228,7 @@ class Herd(
     def forward_port(
         self, sandbox: str, port: int, *, local: int = 0, report: "Callable[[HerdError], None]" = lambda _error: None
     ) -> "AbstractAsyncContextManager[PortForward]":
-        """Forward connections from the port `local` of this machine's loopback address to `port` of the sandbox's.
+        """Forward connections from the port `local` of this machine's loopback address to `port` in the sandbox.
 
         It ends with the context. If `local` is 0, a free port is used: `PortForward.local`. `report` is called with
         the error that has ended a connection.
@@ -299,7 +297,7 @@ class Herd(
             async for event in events:
                 last = event
         if last is not None and last.type in TASK_REFUSED:
-            raise refused(last)
+            raise refused_task_error(last)
         return await self.task(task)
 
     async def _check_known(self, task: str | None, sandbox: str | None) -> None:
@@ -316,7 +314,7 @@ class Herd(
 
 
 def new_task() -> str:
-    """A new task name, to subscribe before the task is submitted."""
+    """A new task name, with which a client can subscribe before it submits the task."""
     return new_name("task")
 
 

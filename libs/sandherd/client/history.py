@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
 
-SECONDS: Final = 30.0
+HISTORY_TIMEOUT_SECONDS: Final = 30.0
 """The timeout, in seconds, of requests that may read all events of a project."""
-_PAGE: Final = 200
+_PAGE_SIZE: Final = 200
 
 
 class HistoryOperations:
@@ -33,15 +33,15 @@ class HistoryOperations:
 
         Findings of the monitor are in `monitor_report`.
         """
-        question = validated(requests.GetOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
-        return await self.connection.request(question)
+        request = validated(requests.GetOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
+        return await self.connection.request(request)
 
     async def history_status(self) -> "requests.HistoryStatus":
         """The days of the history of all projects: their sizes, when each is dropped, and the holds.
 
         Needs an operator's credential.
         """
-        return await self.connection.request(requests.GetHistoryStatus(), timeout=SECONDS)
+        return await self.connection.request(requests.GetHistoryStatus(), timeout=HISTORY_TIMEOUT_SECONDS)
 
     async def hold_history(
         self, reason: str, *, task: str | None = None, by: str | None = None
@@ -57,7 +57,7 @@ class HistoryOperations:
     async def _check_task(self, task: str) -> None:
         """Raise `HerdError` (`not_found`) if the task is unknown and has no stored events.
 
-        If the task can't be requested, for example as the services are unavailable, it counts as known.
+        If the task can't be requested, for example because the services are unavailable, it counts as known.
         """
         try:
             await queries.task(self.connection.request, task)
@@ -79,22 +79,22 @@ class HistoryOperations:
 
         Needs an operator's credential.
         """
-        question = requests.ListHistoryArchives()
+        request = requests.ListHistoryArchives()
         while True:
-            page = await self.connection.request(question, timeout=SECONDS)
-            for one in page.archives:
-                yield one
+            page = await self.connection.request(request, timeout=HISTORY_TIMEOUT_SECONDS)
+            for archived in page.archives:
+                yield archived
             if page.next_before is None:
                 return
-            question = requests.ListHistoryArchives(before=page.next_before)
+            request = requests.ListHistoryArchives(before=page.next_before)
 
     async def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> "requests.HistoryRestore":
-        """Load a day of the connection's project, or of all, from the archive; it stays for at least `days` days.
+        """Load a day of the connection's project, or of all projects, from the archive, for at least `days` days.
 
         Returns at once: `history_status` shows when it is complete. Needs an operator's credential.
         """
         request = validated(requests.RestoreHistory, day=day, days=days, restored_by=by)
-        return await self.connection.request(request, timeout=SECONDS)
+        return await self.connection.request(request, timeout=HISTORY_TIMEOUT_SECONDS)
 
     async def statistics(
         self,
@@ -106,35 +106,37 @@ class HistoryOperations:
         limit: int = 100,
     ) -> "requests.StatisticsList":
         """Cost, tokens, turns, tool calls and errors, in groups, the most expensive first."""
-        question = validated(requests.GetStatistics, by=by, tasks=list(tasks), since=since, until=until, limit=limit)
-        return await self.connection.request(question, timeout=SECONDS)
+        request = validated(requests.GetStatistics, by=by, tasks=list(tasks), since=since, until=until, limit=limit)
+        return await self.connection.request(request, timeout=HISTORY_TIMEOUT_SECONDS)
 
     async def transcript(
         self, sandbox: str, *, thoughts: bool = True, results: bool = True, newest_first: bool = False
     ) -> "AsyncIterator[requests.TranscriptEntry]":
         """The transcript of a sandbox, over all pages: texts of the agent and of users, calls and their results."""
-        question = validated(
+        request = validated(
             requests.GetTranscript,
             sandbox=checked_name(sandbox, "sandbox"),
             thoughts=thoughts,
             results=results,
             newest_first=newest_first,
-            limit=_PAGE,
+            limit=_PAGE_SIZE,
         )
-        async for page in queries.pages(self.connection.request, question):
+        async for page in queries.pages(self.connection.request, request):
             for entry in page.entries:
                 yield entry
 
     async def compare(self, first: str, second: str) -> "requests.Comparison":
         """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
         names = checked_name(first, "first"), checked_name(second, "second")
-        return await self.connection.request(requests.GetComparison(first=names[0], second=names[1]), timeout=SECONDS)
+        return await self.connection.request(
+            requests.GetComparison(first=names[0], second=names[1]), timeout=HISTORY_TIMEOUT_SECONDS
+        )
 
     async def verify_history(self, sandbox: str | None = None) -> "AsyncIterator[requests.Verification]":
-        """The differences between the tables and the events of the history, page by page; of a sandbox, or of all."""
+        """The differences between the history's tables and its events, page by page, of a sandbox or of all."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
-        question = validated(requests.VerifyHistory, sandbox=name)
-        async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
+        request = validated(requests.VerifyHistory, sandbox=name)
+        async for page in queries.pages(partial(self.connection.request, timeout=HISTORY_TIMEOUT_SECONDS), request):
             yield page
 
     async def search(
@@ -152,7 +154,7 @@ class HistoryOperations:
 
         `"…"` matches words next to each other, `-word` excludes a word, and `or` separates alternatives.
         """
-        question = validated(
+        request = validated(
             requests.SearchEvents,
             text=text,
             kinds=list(kinds),
@@ -162,10 +164,10 @@ class HistoryOperations:
             until=until,
             limit=min(limit, MAX_HITS),
         )
-        left = limit
-        async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
-            for hit in page.hits[:left]:
+        remaining = limit
+        async for page in queries.pages(partial(self.connection.request, timeout=HISTORY_TIMEOUT_SECONDS), request):
+            for hit in page.hits[:remaining]:
                 yield hit
-            left -= len(page.hits)
-            if left <= 0:
+            remaining -= len(page.hits)
+            if remaining <= 0:
                 return

@@ -17,14 +17,15 @@ from sandherd.contracts.requests import ListEvents
 from sandherd.contracts.states import MessageState
 from sandherd.contracts.subjects import BY_NAME
 
-ENDS: Final = frozenset({MessageState.ACKNOWLEDGED, MessageState.REJECTED, MessageState.EXPIRED})
+_FINAL_STATES: Final = frozenset({MessageState.ACKNOWLEDGED, MessageState.REJECTED, MessageState.EXPIRED})
 RELAY_SOURCE: Final = "/sandherd/message-relay/"
 POLL_SECONDS: Final = 2.0
+"""The interval between requests to the history."""
 
 
 @dataclass(frozen=True)
 class MessageOutcome:
-    """The outcome of a message. `delivery_ms` is the time from the command to the receipt of the worker, in ms."""
+    """The outcome of a message. `delivery_ms` is the time from the command to the worker's receipt, in ms."""
 
     message: str
     sandbox: str
@@ -49,8 +50,8 @@ class MessageReceipts:
         self._refusals: list[Event] = []
         self._ended = asyncio.Event()
 
-    def sent(self, command: Envelope[Any]) -> None:
-        """Note the id of the sent command, to recognize its refusal, which may have been received before."""
+    def note_sent(self, command: Envelope[Any]) -> None:
+        """Note the id of the sent command, by which its refusal is recognized, even one that was received before."""
         self._command_id = str(command.id)
         for event in self._refusals:
             self._note_refusal(event)
@@ -65,28 +66,28 @@ class MessageReceipts:
         """Wait for the final state. Raises `HerdError` (`unavailable`) if it is not reached in `timeout` seconds."""
         deadline = asyncio.get_running_loop().time() + timeout
         while not self._ended.is_set():
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                raise self._no_receipt(timeout)
+            remaining = deadline - asyncio.get_running_loop().time()
+            if remaining <= 0:
+                raise self._no_receipt_error(timeout)
             try:
-                async with asyncio.timeout(min(left, POLL_SECONDS)):
+                async with asyncio.timeout(min(remaining, POLL_SECONDS)):
                     await self._ended.wait()
             except TimeoutError:
                 await self._read_history()
         return self.delivery
 
     async def _read_history(self) -> None:
-        kinds = [MessageRejected.type, MessageRefused.type]
+        types = [MessageRejected.type, MessageRefused.type]
         for request in (
             ListEvents(source=RELAY_SOURCE + self.delivery.message),
-            ListEvents(entity=self.delivery.sandbox, types=kinds, newest_first=True),
+            ListEvents(entity=self.delivery.sandbox, types=types, newest_first=True),
         ):
             try:
-                found = await self._connection.request(request)
+                reply = await self._connection.request(request)
             except ServiceUnavailableError:
                 return
-            for stored in found.events:
-                self._note(decoder.from_history(stored))
+            for stored_event in reply.events:
+                self._note(decoder.from_history(stored_event))
 
     def _note(self, event: Event) -> None:
         domain, _, action = event.type.partition(".")
@@ -104,21 +105,21 @@ class MessageReceipts:
             self._set(MessageState.REJECTED, event)
 
     def _set(self, state: MessageState, event: Event) -> None:
-        before = self.delivery
-        if before.state in ENDS:
+        previous = self.delivery
+        if previous.state in _FINAL_STATES:
             return
         self.delivery = MessageOutcome(
-            before.message,
-            before.sandbox,
+            previous.message,
+            previous.sandbox,
             state,
-            getattr(event.data, "delivery_ms", before.delivery_ms),
-            getattr(event.data, "reason", before.reason),
-            getattr(event.data, "code", before.code),
+            getattr(event.data, "delivery_ms", previous.delivery_ms),
+            getattr(event.data, "reason", previous.reason),
+            getattr(event.data, "code", previous.code),
         )
-        if self.delivery.state in ENDS:
+        if self.delivery.state in _FINAL_STATES:
             self._ended.set()
 
-    def _no_receipt(self, timeout: float) -> HerdError:
+    def _no_receipt_error(self, timeout: float) -> HerdError:
         return HerdError.of(
             Code.UNAVAILABLE,
             f"message {self.delivery.message} is {self.delivery.state}; no receipt within {timeout:g} s",
@@ -139,7 +140,7 @@ async def deliver(connection: Connection, command: SendMessage | AnswerApproval,
     subscription = await connection.listen(subject, receipts.receive)
     try:
         await connection.flush()
-        receipts.sent(await connection.command(command, command.sandbox))
+        receipts.note_sent(await connection.command(command, command.sandbox))
         return await receipts.wait(timeout)
     finally:
         await subscription.unsubscribe()

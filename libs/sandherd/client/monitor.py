@@ -1,4 +1,4 @@
-"""Operations on the monitor: what it knows of a sandbox, and muting one of its rules for a sandbox."""
+"""Operations on the monitor: show its view of a sandbox, and mute one of its rules for a sandbox."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from sandherd.contracts.commands import MuteRule, UnmuteRule
 
 MUTE_SECONDS: Final = 30.0
-_POLL: Final = 0.2
+"""The default time to wait until the monitor has muted or unmuted a rule."""
+_POLL_SECONDS: Final = 0.2
 _NO_MONITOR: Final = (
     "start a monitor (`sandherd up`), or try again in some seconds while another replica takes over; "
     "`sandherd status` shows which services run"
@@ -75,17 +76,17 @@ class MonitorOperations:
         deadline = asyncio.get_running_loop().time() + timeout
         while asyncio.get_running_loop().time() < deadline:
             view = await self.monitored(command.sandbox)
-            state = next((one.state for one in view.rules if one.rule == command.rule), None)
+            state = next((rule.state for rule in view.rules if rule.rule == command.rule), None)
             if (state == "muted") == muted:
                 return view
-            await asyncio.sleep(_POLL)
-        text = f"the monitor has not handled the command within {timeout:.3g} s; it will when it reads it"
+            await asyncio.sleep(_POLL_SECONDS)
+        text = f"the monitor has not handled the command within {timeout:.3g} s; it will be handled later"
         raise HerdError.of(Code.UNAVAILABLE, text, remedy=f"see `sandherd monitor show {command.sandbox}`")
 
 
 def check_rule(view: "requests.MonitorView", rule: str) -> None:
     """Raise `HerdError` (`not_found`) unless `rule` is a guardian rule of the monitor."""
-    names = [one.rule for one in view.rules if one.kind == "guardian"]
+    names = [rule_view.rule for rule_view in view.rules if rule_view.kind == "guardian"]
     if rule not in names:
         text = f"there is no guardian rule {rule}; there are {', '.join(names)}"
         raise HerdError.of(Code.NOT_FOUND, text, field="rule", remedy="name one of them")

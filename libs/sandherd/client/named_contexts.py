@@ -20,7 +20,7 @@ from sandherd.settings.loader import SettingSource
 
 CONTEXT_VARIABLE: Final = "SANDHERD_CONTEXT"
 LOCAL: Final = "local"
-"""The name that stands for the stack of the home, in place of a named context."""
+"""The name that selects the stack of the home and no named context."""
 _FILE: Final = "contexts.json"
 _LIST_REMEDY: Final = "`sandherd context list` shows those that exist, and `sandherd context add` adds one"
 
@@ -39,7 +39,7 @@ class NamedContext(BaseModel):
 
 
 class NamedContexts(BaseModel):
-    """All contexts of a user, and the one that is used unless another is named."""
+    """All contexts of a user, and the current one, which is used unless another is named."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -48,18 +48,18 @@ class NamedContexts(BaseModel):
 
     def find(self, name: str) -> NamedContext:
         """The context of this name. Raises `HerdError`."""
-        if (found := self.contexts.get(name)) is None:
+        if (context := self.contexts.get(name)) is None:
             raise HerdError.of(Code.NOT_FOUND, f"there is no context {name}", field="context", remedy=_LIST_REMEDY)
-        return found
+        return context
 
     def use(self, name: str) -> "NamedContexts":
-        """The contexts with `name` as the current one; with `local`, none is. Raises `HerdError` if it is unknown."""
+        """The contexts with `name` as the current one; without a current one for `local`. Raises `HerdError`."""
         if name != LOCAL:
             self.find(name)
         return self.model_copy(update={"current": None if name == LOCAL else name})
 
     def add(self, name: str, context: NamedContext, *, replace: bool) -> "NamedContexts":
-        """The contexts and a new one. Raises `HerdError` (`conflict`) for a name in use, unless `replace` is set."""
+        """The contexts with a new one. Raises `HerdError` (`conflict`) for a name in use, unless `replace` is set."""
         if name == LOCAL:
             raise HerdError.of(
                 Code.INVALID_FIELD, f"{LOCAL} is the stack of this home", field="context", remedy="use another name"
@@ -71,10 +71,10 @@ class NamedContexts(BaseModel):
         return self.model_copy(update={"contexts": {**self.contexts, name: context}})
 
     def remove(self, name: str) -> "NamedContexts":
-        """The contexts without `name`; if it was the current one, none is. Raises `HerdError` if it is unknown."""
+        """The contexts without `name`, which may have been the current one. Raises `HerdError` if it is unknown."""
         self.find(name)
-        left = {each: context for each, context in self.contexts.items() if each != name}
-        return NamedContexts(current=None if self.current == name else self.current, contexts=left)
+        remaining = {each: context for each, context in self.contexts.items() if each != name}
+        return NamedContexts(current=None if self.current == name else self.current, contexts=remaining)
 
 
 def new_context(nats_url: str, credentials: Path, project: str | None, ca: Path | None) -> NamedContext:
@@ -109,11 +109,14 @@ def read_contexts(file: Path) -> NamedContexts:
     except FileNotFoundError:
         return NamedContexts(contexts={})
     except ValidationError as error:
-        why, code = ContractError.from_validation(error).problem.message, Code.INVALID_JSON
+        reason, code = ContractError.from_validation(error).problem.message, Code.INVALID_JSON
     except OSError as error:
-        why, code = str(error.strerror), Code.REFUSED
+        reason, code = str(error.strerror), Code.REFUSED
     raise HerdError.of(
-        code, f"{file} can't be read: {why}", field="context", remedy="repair it, or delete it and add contexts again"
+        code,
+        f"{file} can't be read: {reason}",
+        field="context",
+        remedy="repair it, or delete it and add contexts again",
     )
 
 
@@ -124,11 +127,11 @@ def write_contexts(file: Path, contexts: NamedContexts) -> None:
 
 @dataclass(frozen=True)
 class SelectedContext:
-    """The context that applies, and the sources of values that it overrides."""
+    """The context that applies, and the sources whose values it overrides."""
 
     name: str
     context: NamedContext
-    weaker: Container[SettingSource]
+    overridden_sources: Container[SettingSource]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -137,21 +140,23 @@ class SelectedContext:
 
 
 def select(
-    option: str | None, environ: Mapping[str, str], home: SettingSource, weakest: Container[SettingSource]
+    option: str | None, environ: Mapping[str, str], home: SettingSource, overridden_by_current: Container[SettingSource]
 ) -> SelectedContext | None:
     """The context that applies: that of `option`, else of SANDHERD_CONTEXT, else the current one; None without one.
 
-    The current context overrides only the sources `weakest`. It is not used if a home is named: that is another herd.
-    Raises `HerdError`.
+    The current context overrides only values from the sources in `overridden_by_current`. It is not used if a home is
+    named, because that home is another herd. Raises `HerdError`.
     """
     variable = environ.get(CONTEXT_VARIABLE)
     named_home = home in {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
     if LOCAL in {option, None if option else variable} or (named_home and not (option or variable)):
         return None
-    known = read_contexts(contexts_file(environ))
-    name = option or variable or known.current
+    contexts = read_contexts(contexts_file(environ))
+    name = option or variable or contexts.current
     if name is None:
         return None
-    context = known.find(checked_name(name, "context"))
-    stronger = {SettingSource.PARAMETER} if option else {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
-    return SelectedContext(name, context, frozenset(SettingSource) - stronger if option or variable else weakest)
+    context = contexts.find(checked_name(name, "context"))
+    not_overridden = {SettingSource.PARAMETER} if option else {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
+    return SelectedContext(
+        name, context, frozenset(SettingSource) - not_overridden if option or variable else overridden_by_current
+    )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.specs import SandboxSpec
 
 CHECK_SECONDS: Final = 2.0
+"""The timeout of the request for the existing names."""
 
 
 def checked_secret_name(name: str) -> str:
@@ -34,11 +35,11 @@ class NamedSecrets:
     """The named-secret methods of `Herd`. Every method raises `HerdError`."""
 
     connection: Connection
-    _names: frozenset[str] = frozenset()
+    _known_names: frozenset[str] = frozenset()
     """The names that existed at the last check."""
 
     async def set_secret(self, name: str, value: str, *, by: str | None = None) -> "requests.SecretView":
-        """Store a value under a name; replaces the previous one. It is encrypted for the spawner and never returned."""
+        """Store a value under a name, in place of a previous value. It is encrypted for the spawner, never returned."""
         sealed = await self._sealed_values({secret_member(self.connection.project, name): value})
         return await self.connection.request(validated(requests.SetSecret, name=name, sealed=sealed, updated_by=by))
 
@@ -49,30 +50,30 @@ class NamedSecrets:
     async def delete_secret(self, name: str, *, force: bool = False) -> "requests.SecretDeleted":
         """Delete a named secret and erase its value; with `force` even if unfinished tasks use it.
 
-        Running attempts keep the value that they started with; later ones fail.
+        Running attempts still have the value that they started with; later attempts fail.
         """
         return await self.connection.request(validated(requests.DeleteSecret, name=name, force=force))
 
     async def _sealed_values(self, values: Mapping[str, str]) -> str:
-        """Values of secrets, encrypted for the spawner: they are never sent in plain text."""
+        """Values of secrets, encrypted for the spawner, because they are never sent in plain text."""
         key = (await self.connection.request(requests.ListRuntimes())).secrets_key
         if key is None:
             raise HerdError.of(
                 Code.UNAVAILABLE, "this spawner has no key for secrets", remedy="update the herd's services"
             )
-        return sealed_for(key, values)
+        return encrypt_for_spawner(key, values)
 
     async def _check_named_secrets(self, spec: "SandboxSpec") -> None:
-        """Refuse a spec that names an unknown secret. Without a reply, the decision is left to the spawner."""
-        wanted = set(spec.secrets.values())
-        if wanted <= self._names:
+        """Refuse a spec that names an unknown secret. Without a reply, only the spawner checks the names."""
+        used_names = set(spec.secrets.values())
+        if used_names <= self._known_names:
             return
         try:
-            found = await self.connection.request(requests.ListSecrets(), timeout=CHECK_SECONDS)
+            reply = await self.connection.request(requests.ListSecrets(), timeout=CHECK_SECONDS)
         except ServiceUnavailableError:
             return
-        self._names = frozenset(one.name for one in found.secrets)
-        absent = sorted(wanted - self._names)
+        self._known_names = frozenset(secret.name for secret in reply.secrets)
+        absent = sorted(used_names - self._known_names)
         if absent:
             raise HerdError.of(
                 Code.NOT_FOUND,
@@ -82,7 +83,7 @@ class NamedSecrets:
             )
 
 
-def sealed_for(key: str, values: Mapping[str, str]) -> str:
+def encrypt_for_spawner(key: str, values: Mapping[str, str]) -> str:
     """Values encrypted with the spawner's public key. Raises `HerdError` for an invalid key."""
     try:
         return seal(values, key)

@@ -39,18 +39,18 @@ class ProjectOperations:
         With a connection for all projects, those of all projects and of the herd. Raises `HerdError` (`not_found`) for
         an unknown task.
         """
-        found = await self.connection.request(validated(requests.ListBudgets, task=task))
-        if task is not None and not any(line.used or line.granted for line in found.budgets):
+        reply = await self.connection.request(validated(requests.ListBudgets, task=task))
+        if task is not None and not any(budget.used or budget.granted for budget in reply.budgets):
             await self._state_of(task)
-        return found
+        return reply
 
     async def grant_budget(
         self, task: str, more: "str | Mapping[str, Any]", *, name: str | None = None, by: str | None = None
     ) -> "requests.BudgetList":
-        """Increase the budget of a task by `more`: a text as `cost=2usd,turns=20`, or fields of `BudgetLimits`.
+        """Increase the budget of a task by `more`: a text such as `cost=2usd,turns=20`, or fields of `BudgetLimits`.
 
-        A grant with the same `name` is made once. Raises `HerdError` (`conflict`) if the task is completed, or has no
-        limit of a granted kind. A failed or cancelled task can use the grant after `retry`.
+        Another grant with the same `name` has no effect. Raises `HerdError` (`conflict`) if the task is completed, or
+        has no limit of a granted kind. A failed or cancelled task can use the grant after `retry`.
         """
         if await self._state_of(task) is TaskState.COMPLETED:
             message, remedy = f"{task} is completed: it can use nothing more", f"see `sandherd tasks get {task}`"
@@ -123,7 +123,7 @@ class ProjectOperations:
         unset: "Sequence[ProjectField]" = (),
         by: str | None,
     ) -> "requests.ProjectView":
-        question = validated(
+        request = validated(
             requests.SetProject,
             new=new,
             limits=dict(limits or {}),
@@ -131,4 +131,4 @@ class ProjectOperations:
             unset=list(unset),
             updated_by=by,
         )
-        return await self.connection.request(question)
+        return await self.connection.request(request)

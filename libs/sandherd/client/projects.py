@@ -1,4 +1,4 @@
-"""Finds out whether a project is in use, so that a mistyped name is noticed."""
+"""Checks whether a project is in use, so that a mistyped name is noticed."""
 
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from sandherd.contracts.requests import (
 )
 
 CHECK_SECONDS: Final = 2.0
+"""The timeout of each request."""
 _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (ListLiveTasks(limit=1), "tasks"),
     (ListPastTasks(limit=1), "tasks"),
@@ -31,8 +32,8 @@ _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (ListProjects(), "recorded"),
     (ListSchedules(), "schedules"),
 )
-"""Requests for what a project may have, and the field of the reply."""
-_NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+"""Requests for everything that a project may contain, each with the field of the reply that is not empty then."""
+_NO_REPLY_CODES: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 async def require_project(send: SendRequest, project: str) -> None:
@@ -43,12 +44,12 @@ async def require_project(send: SendRequest, project: str) -> None:
     """
     for request, field in _CONTENTS:
         try:
-            found = await send(request, timeout=CHECK_SECONDS)
+            reply = await send(request, timeout=CHECK_SECONDS)
         except HerdError as error:
-            if error.problem.code in _NOT_KNOWN:
+            if error.problem.code in _NO_REPLY_CODES:
                 return
             raise
-        if getattr(found, field):
+        if getattr(reply, field):
             return
     raise HerdError.of(
         Code.NOT_FOUND,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVa
 
 from pydantic import BaseModel
 
-from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableError, refused, validated
+from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableError, refused_task_error, validated
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.base import Request
@@ -24,10 +24,11 @@ Origin = Literal["live", "history"]
 
 HISTORY_SECONDS: Final = 2.0
 """The timeout, in seconds, of requests for optional parts of a reply."""
-MAX_LISTED: Final = 1000
-"""Maximum of sandboxes that are read from the history to complete a page of live ones, the newest first."""
-_FROM_HISTORY: Final = ("events", "last_event_at", "last_heartbeat_at")
-_TRY_THE_OTHER: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+_MAX_PAST_SANDBOXES: Final = 1000
+"""Maximum number of sandboxes that are read from the history to complete a page of live sandboxes, newest first."""
+_HISTORY_FIELDS: Final = ("events", "last_event_at", "last_heartbeat_at")
+"""The fields of a sandbox that only the history has."""
+_FALLBACK_CODES: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 class SendRequest(Protocol):
@@ -49,42 +50,40 @@ class ListPage(Generic[ViewT]):
 async def task(send: SendRequest, name: str) -> TaskView:
     """One task. Raises `HerdError` (`not_found`), with the reason if it was rejected."""
     try:
-        found: TaskView = await _live_or_past(
+        view: TaskView = await _live_or_past(
             send, ListLiveTasks(task=name, limit=1), lambda: requests.ListPastTasks(task=name, limit=1), name
         )
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:
             raise
         raise await _rejection(send, name) or error from None
-    return found
+    return view
 
 
 async def _rejection(send: SendRequest, name: str) -> HerdError | None:
-    """The error of a task whose submission was rejected; None if it was not, or if the history is unavailable."""
+    """The error of a task whose submission was rejected; None if it was not rejected, or without the history."""
     from sandherd.client.events import decoder  # only needed for an unknown task
     from sandherd.contracts.events.task import TaskRejected
 
-    question = requests.ListEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
+    request = requests.ListEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
     try:
-        found = await send(question, timeout=HISTORY_SECONDS)
+        reply = await send(request, timeout=HISTORY_SECONDS)
     except HerdError:
         return None
-    if not found.events:
+    if not reply.events:
         return None
-    problem = refused(decoder.from_history(found.events[0])).problem
+    problem = refused_task_error(decoder.from_history(reply.events[0])).problem
     return HerdError(problem.model_copy(update={"code": Code.NOT_FOUND}))
 
 
 async def sandbox(send: SendRequest, name: str) -> SandboxView:
     """One sandbox. Raises `HerdError` (`not_found`)."""
     live = ListLiveSandboxes(sandbox=name, limit=1)
-    found: SandboxView = await _live_or_past(
-        send, live, lambda: requests.ListPastSandboxes(sandbox=name, limit=1), name
-    )
-    return found
+    view: SandboxView = await _live_or_past(send, live, lambda: requests.ListPastSandboxes(sandbox=name, limit=1), name)
+    return view
 
 
-async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
+async def sandbox_with_history(send: SendRequest, name: str) -> SandboxView:
     """One sandbox, with the fields that only the history has, if it replies. Raises `HerdError` (`not_found`)."""
     view = await sandbox(send, name)
     try:
@@ -94,17 +93,17 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
     return _add_history(view, past[0] if past else None)
 
 
-async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
+async def tasks(send: SendRequest, *, past: bool, **fields: Any) -> ListPage[TaskView]:
     """A page of tasks."""
-    return await _listing(
-        send, validated(ListLiveTasks, **wanted), lambda: validated(requests.ListPastTasks, **wanted), past=past
+    return await _list_page(
+        send, validated(ListLiveTasks, **fields), lambda: validated(requests.ListPastTasks, **fields), past=past
     )
 
 
-async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:
+async def sandboxes(send: SendRequest, *, past: bool, **fields: Any) -> ListPage[SandboxView]:
     """A page of sandboxes, each with the fields that only the history has, if it replies."""
-    page: ListPage[SandboxView] = await _listing(
-        send, validated(ListLiveSandboxes, **wanted), lambda: validated(requests.ListPastSandboxes, **wanted), past=past
+    page: ListPage[SandboxView] = await _list_page(
+        send, validated(ListLiveSandboxes, **fields), lambda: validated(requests.ListPastSandboxes, **fields), past=past
     )
     if page.origin == "history" or not page.items:
         return page
@@ -113,7 +112,7 @@ async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage
 
 async def _with_history(send: SendRequest, views: list[SandboxView]) -> list[SandboxView]:
     oldest = min(view.requested_at for view in views)
-    request = validated(requests.ListPastSandboxes, since=oldest, limit=MAX_LISTED)
+    request = validated(requests.ListPastSandboxes, since=oldest, limit=_MAX_PAST_SANDBOXES)
     try:
         past = {(view.project, view.sandbox): view for view in _items(await send(request, timeout=HISTORY_SECONDS))}
     except HerdError:
@@ -125,7 +124,7 @@ def _add_history(view: SandboxView, past: SandboxView | None) -> SandboxView:
     """A live view, with the fields that only the history has."""
     if past is None:
         return view
-    return view.model_copy(update={field: getattr(past, field) for field in _FROM_HISTORY})
+    return view.model_copy(update={field: getattr(past, field) for field in _HISTORY_FIELDS})
 
 
 async def entity_status(send: SendRequest, target: "Target") -> "EntityStatus":
@@ -150,12 +149,12 @@ async def pages(send: SendRequest, request: Request[Any]) -> AsyncIterator[Any]:
 
 async def dead_letter(send: SendRequest, number: int) -> "requests.DeadLetter":
     """One dead letter, with its payload. Raises `HerdError` (`not_found`)."""
-    found: requests.DeadLetters = await send(validated(requests.ListDeadLetters, number=number))
-    if not found.letters:
+    reply: requests.DeadLetters = await send(validated(requests.ListDeadLetters, number=number))
+    if not reply.letters:
         raise HerdError.of(
             Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
         )
-    return found.letters[0]
+    return reply.letters[0]
 
 
 async def requeue(
@@ -173,8 +172,8 @@ async def requeue(
             field="number",
             remedy="remove its cause, and publish the message again",
         )
-    answer: requests.RequeueResult = await send(validated(request, number=number, requeued_by=by), timeout=timeout)
-    return answer
+    reply: requests.RequeueResult = await send(validated(request, number=number, requeued_by=by), timeout=timeout)
+    return reply
 
 
 async def _live_or_past(send: SendRequest, live: Request[Any], past: Callable[[], Request[Any]], name: str) -> Any:
@@ -189,7 +188,7 @@ async def _live_or_past(send: SendRequest, live: Request[Any], past: Callable[[]
         try:
             items = _items(await send(past() if is_past else live))
         except HerdError as error:
-            if error.problem.code not in _TRY_THE_OTHER:
+            if error.problem.code not in _FALLBACK_CODES:
                 raise
             failures += [error] if error.problem.code is not Code.NOT_FOUND else []
         else:
@@ -198,29 +197,29 @@ async def _live_or_past(send: SendRequest, live: Request[Any], past: Callable[[]
     raise failures[0] if failures else unknown
 
 
-async def _listing(
+async def _list_page(
     send: SendRequest, live: Request[Any], from_history: Callable[[], Request[Any]], *, past: bool
 ) -> ListPage[Any]:
     if not past:
         try:
-            answer = await send(live)
-            return ListPage(_items(answer), answer.next_cursor, "live")
+            reply = await send(live)
+            return ListPage(_items(reply), reply.next_cursor, "live")
         except ServiceUnavailableError as unavailable:
-            return await _history_instead(send, from_history(), unavailable)
-    answer = await send(from_history())
-    return ListPage(_items(answer), answer.next_cursor, "history")
+            return await _history_page(send, from_history(), unavailable)
+    reply = await send(from_history())
+    return ListPage(_items(reply), reply.next_cursor, "history")
 
 
-async def _history_instead(
+async def _history_page(
     send: SendRequest, from_history: Request[Any], unavailable: ServiceUnavailableError
 ) -> ListPage[Any]:
     """The page from the history, as the spawner is unavailable. Raises `unavailable` if the history fails, too."""
     try:
-        answer = await send(from_history)
+        reply = await send(from_history)
     except HerdError:
         raise unavailable from None
-    return ListPage(_items(answer), answer.next_cursor, "history")
+    return ListPage(_items(reply), reply.next_cursor, "history")
 
 
-def _items(answer: Any) -> list[Any]:
-    return list(answer.tasks if hasattr(answer, "tasks") else answer.sandboxes)
+def _items(reply: Any) -> list[Any]:
+    return list(reply.tasks if hasattr(reply, "tasks") else reply.sandboxes)

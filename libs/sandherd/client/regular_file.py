@@ -12,8 +12,8 @@ from sandherd.contracts.errors import Code
 
 
 @contextmanager
-def opened_regular(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file. Raises `HerdError` for another path: a pipe waits for a writer, and a device has no end."""
+def open_regular_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a regular file. Raises `HerdError` for anything else, because a read from it may wait or never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise HerdError.of(
             Code.INVALID_FIELD,

@@ -1,4 +1,4 @@
-"""The commands for the remedies that services suggest. Services name no command: not only terminals show a reply."""
+"""The commands for the remedies that services suggest. Services name no command, because web pages show them, too."""
 
 import re
 from typing import Final
@@ -34,16 +34,16 @@ REMEDY_COMMANDS: Final = {
     "saved commits on branch NAME": "branches show NAME",
     "terminate sandbox NAME": "sandboxes terminate NAME",
 }
-"""The command for each phrase in remedies of services. `NAME` is the name that the remedy has there; other words in
-capitals are for the user to replace."""
+"""The command for each phrase in remedies of services. `NAME` stands for the name at this place in the remedy. The user
+replaces other words in capitals."""
 
 
 def with_command(remedy: str) -> str:
-    """The remedy, with its command in parentheses after the phrase. Unchanged if it names a command itself. Pure."""
+    """The remedy, with the command for it in parentheses. Unchanged if the remedy names a command itself. Pure."""
     if "`sandherd " in remedy:
         return remedy
     for phrase, command in REMEDY_COMMANDS.items():
-        if found := re.search(rf"\b{phrase.replace('NAME', _NAME)}", remedy):
-            named = command.replace("NAME", found.groups()[0] if found.groups() else "")
-            return f"{remedy[: found.end()]} (`sandherd {named}`){remedy[found.end() :]}"
+        if match := re.search(rf"\b{phrase.replace('NAME', _NAME)}", remedy):
+            full_command = command.replace("NAME", match.groups()[0] if match.groups() else "")
+            return f"{remedy[: match.end()]} (`sandherd {full_command}`){remedy[match.end() :]}"
     return remedy

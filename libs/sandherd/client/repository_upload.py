@@ -27,5 +27,5 @@ async def upload(
 
 def of_bundle(repository: LocalRepository, bundle: ArtifactRef) -> Repository:
     """The field `repository` of a task spec, for a task that begins from this bundle of a local repository."""
-    wanted = repository.source.options() | {"base": repository.base}
-    return validated(Repository, **wanted, bundle=bundle, label=repository.label, push=False)
+    options = repository.source.options() | {"base": repository.base}
+    return validated(Repository, **options, bundle=bundle, label=repository.label, push=False)

@@ -9,46 +9,46 @@ from sandherd.contracts.errors import Code
 
 PATIENCE: Final = 30.0
 """How long requests without a reply are retried, in seconds."""
-REST: Final = 0.2
-ANSWER_SECONDS: Final = 15.0
+RETRY_DELAY_SECONDS: Final = 0.2
+"""The delay before the next request, after a failure or after a reply that does not end the work."""
+REPLY_TIMEOUT_SECONDS: Final = 15.0
 """The timeout of one request. A worker may delay its reply by 5 s, and the spawner waits for it up to 5 s longer."""
 
 
 async def request_with_retries(link: HerdConnection, request: Any, *, patience: float = PATIENCE) -> Any:
-    """The reply; the request is retried while the service is unavailable or busy. Raises `HerdError`."""
+    """The reply. Retries for `patience` seconds while the service is unavailable or busy. Raises `HerdError`."""
     now = asyncio.get_running_loop().time
     deadline = now() + patience
     while True:
         try:
-            return await link.request(request, timeout=ANSWER_SECONDS)
+            return await link.request(request, timeout=REPLY_TIMEOUT_SECONDS)
         except HerdError as error:
             if error.problem.code not in {Code.UNAVAILABLE, Code.BUSY} or now() >= deadline:
                 raise
-        await asyncio.sleep(REST)
+        await asyncio.sleep(RETRY_DELAY_SECONDS)
 
 
 class ProgressCheck:
-    """Limits how long a sandbox may reply without progress: its replies may be forged.
+    """Limits how long a sandbox may reply without progress, because its replies may be forged.
 
-    At least `minimum` units must be reached every `seconds`, and everything within `longest` seconds. Immediate replies
-    are followed by the next request only after `REST` seconds.
+    At least `minimum` units must be added every `seconds`, and everything must be done within `total_seconds`.
     """
 
-    def __init__(self, seconds: float, *, longest: float, minimum: int = 1) -> None:
+    def __init__(self, seconds: float, *, total_seconds: float, minimum: int = 1) -> None:
         self._now = asyncio.get_running_loop().time
         self._seconds, self._minimum = seconds, minimum
         self._reached = 0
-        self._deadline, self._end = self._now() + seconds, self._now() + longest
+        self._deadline, self._end = self._now() + seconds, self._now() + total_seconds
 
     async def report(self, reached: int) -> None:
-        """Report the units reached so far. Raises `HerdError` (`refused`) if there was no progress in time."""
+        """Report the units reached so far, and wait before the next request. Raises `HerdError` as `check` does."""
         if reached >= self._reached + self._minimum:
             self._reached, self._deadline = reached, self._now() + self._seconds
         self.check()
-        await asyncio.sleep(REST)
+        await asyncio.sleep(RETRY_DELAY_SECONDS)
 
     def check(self) -> None:
-        """Raise `HerdError` (`refused`) if the time limit has passed."""
+        """Raise `HerdError` (`refused`) if there was no progress in time."""
         if self._now() >= min(self._deadline, self._end):
             raise HerdError.of(
                 Code.REFUSED,

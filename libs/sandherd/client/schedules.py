@@ -71,8 +71,8 @@ class ScheduleOperations:
 
     async def schedule(self, name: str) -> "requests.ScheduleView":
         """A schedule with its task, its next times and last runs."""
-        found = await self.connection.request(validated(requests.ListSchedules, name=checked_schedule_name(name)))
-        return found.schedules[0]
+        reply = await self.connection.request(validated(requests.ListSchedules, name=checked_schedule_name(name)))
+        return reply.schedules[0]
 
     async def pause_schedule(self, name: str) -> "requests.ScheduleView":
         """Start no more tasks of a schedule until it is resumed. Tasks that run are not affected."""

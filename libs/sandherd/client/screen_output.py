@@ -1,8 +1,8 @@
-"""Filters the output of an interactive program for this terminal: it can move the cursor and set colours, no more.
+"""Filters the output of an interactive program for this terminal, so that it affects only the screen.
 
-A program with a terminal needs control sequences. Sequences that affect more than the screen are left out: strings for
-the terminal itself (title, clipboard, files), window operations (one makes the terminal type its title as input), and
-printing.
+A program with a terminal needs control sequences, for example to move the cursor and set colours. Sequences that affect
+more than the screen are left out: strings for the terminal itself (title, clipboard, files), window operations (one
+makes the terminal type its title as input), and printing.
 """
 
 import re
@@ -10,14 +10,14 @@ from typing import Final
 
 _ESCAPE: Final = "\x1b"
 _STRING_STARTS: Final = "]PX^_"
-"""OSC, DCS, SOS, PM and APC: the text up to their end is for the terminal, not for the screen."""
-_REFUSED_FINALS: Final = "ti"
-"""CSI t: window operations and reports; CSI i: print."""
-_C1: Final = re.compile("[\x80-\x9f]")
+"""The characters after ESC that begin OSC, DCS, SOS, PM and APC: a text for the terminal, not for the screen."""
+_REFUSED_FINAL_CHARACTERS: Final = "ti"
+"""The last characters of CSI t (window operations and reports) and CSI i (print)."""
+_C1_CONTROLS: Final = re.compile("[\x80-\x9f]")
 _CONTROL_SEQUENCE: Final = re.compile(r"\x1b\[[\x30-\x3f]*[\x20-\x2f]*([\x40-\x7e])")
 _PARTIAL_SEQUENCE: Final = re.compile(r"\x1b(\[[\x30-\x3f]{0,256}[\x20-\x2f]{0,16})?")
-_SHORT: Final = re.compile(r"\x1b([\x20-\x2f]{1,4}[\x30-\x7e]|[\x30-\x5a\x5c\x60-\x7e])")
-_PARTIAL_SHORT: Final = re.compile(r"\x1b[\x20-\x2f]{0,4}")
+_SHORT_SEQUENCE: Final = re.compile(r"\x1b([\x20-\x2f]{1,4}[\x30-\x7e]|[\x30-\x5a\x5c\x60-\x7e])")
+_PARTIAL_SHORT_SEQUENCE: Final = re.compile(r"\x1b[\x20-\x2f]{0,4}")
 _STRING_END: Final = re.compile("\x07|\x1b\\\\|\x18|\x1a")
 RESTORE: Final = "\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b(B\x1b[0m"
 """Resets the modes that a program may have set: alternate screen, mouse reports, bracketed paste, application keys,
@@ -32,17 +32,17 @@ class ScreenFilter:
         self._in_string = False
 
     def feed(self, text: str) -> str:
-        """The text to write to the terminal."""
-        rest, shown = self._pending + _C1.sub("", text), []
+        """The part of the text received so far that is to be written to the terminal now."""
+        rest, output = self._pending + _C1_CONTROLS.sub("", text), []
         self._pending = ""
         while rest:
             if self._in_string:
                 rest = self._skip_string(rest)
                 continue
             plain, escape, after = rest.partition(_ESCAPE)
-            shown.append(plain)
-            rest = self._sequence(escape + after, shown) if escape else ""
-        return "".join(shown)
+            output.append(plain)
+            rest = self._sequence(escape + after, output) if escape else ""
+        return "".join(output)
 
     def _skip_string(self, text: str) -> str:
         end = _STRING_END.search(text)
@@ -52,17 +52,17 @@ class ScreenFilter:
         self._in_string = False
         return text[end.end() :]
 
-    def _sequence(self, text: str, shown: list[str]) -> str:
-        """Append the escape sequence at the beginning of `text` to `shown`, if it is allowed. Returns the rest."""
-        if _PARTIAL_SEQUENCE.fullmatch(text) or _PARTIAL_SHORT.fullmatch(text):
+    def _sequence(self, text: str, output: list[str]) -> str:
+        """Append the escape sequence at the beginning of `text` to `output`, if it is allowed. Returns the rest."""
+        if _PARTIAL_SEQUENCE.fullmatch(text) or _PARTIAL_SHORT_SEQUENCE.fullmatch(text):
             self._pending = text
             return ""
         if text[1] in _STRING_STARTS:
             self._in_string = True
             return text[2:]
-        found = _CONTROL_SEQUENCE.match(text) or _SHORT.match(text)
-        if found is None:
+        match = _CONTROL_SEQUENCE.match(text) or _SHORT_SEQUENCE.match(text)
+        if match is None:
             return text[1:]
-        if not (found[0].startswith("\x1b[") and found[0][-1] in _REFUSED_FINALS):
-            shown.append(found[0])
-        return text[found.end() :]
+        if not (match[0].startswith("\x1b[") and match[0][-1] in _REFUSED_FINAL_CHARACTERS):
+            output.append(match[0])
+        return text[match.end() :]

@@ -1,4 +1,4 @@
-"""Checks values of secret variables: a short one can't be kept out of events and outputs."""
+"""Checks the values of secret variables. A short value can't be redacted from events and outputs."""
 
 from collections.abc import Mapping
 

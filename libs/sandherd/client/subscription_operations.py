@@ -30,9 +30,9 @@ class SubscriptionOperations:
 
         `entities` are the tasks and sandboxes whose events are wanted; empty: all. `start` is `new` (events from now
         on), `all` (all that the stream still stores), a stream sequence, or a time. Creating the same subscription
-        again changes nothing; with `update` it gets these types and entities. In both cases it keeps its position.
+        again changes nothing; with `update` it gets these types and entities. In both cases its position stays.
         """
-        question = validated(
+        request = validated(
             requests.Subscribe,
             name=checked_name(name, "name"),
             types=list(types),
@@ -40,7 +40,7 @@ class SubscriptionOperations:
             entities=list(entities),
             update=update,
         )
-        return await self.connection.request(question)
+        return await self.connection.request(request)
 
     async def subscriptions(self) -> "requests.SubscriptionList":
         """All subscriptions of the project."""

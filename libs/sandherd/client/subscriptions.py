@@ -1,6 +1,6 @@
 """Receives the events of a durable subscription.
 
-event-ingest creates the consumers, because clients have no permission for that. Receiving continues after failures of
+event-ingest creates the consumers, because clients have no permission to do so. Receiving continues after failures of
 the broker and restarts of this program.
 """
 
@@ -15,7 +15,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
-from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError, Puller
+from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS, ConsumerUnresponsiveError, Puller
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, NotReachedError, ServiceUnavailableError
 from sandherd.client.events import decoder
@@ -27,7 +27,7 @@ from sandherd.contracts.requests import (
 )
 
 WINDOW: Final = 32
-"""Maximum number of events in flight or not read yet. Each must be acknowledged within `ack_wait_seconds`."""
+"""Maximum number of events that are in flight or not read yet. Each must be acknowledged in `ack_wait_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class ReceivedEvent:
 
     async def ack(self) -> None:
         """Acknowledge the event. If the acknowledgement is lost, the event is redelivered."""
-        with suppress(nats.errors.Error):  # broker unavailable, or acknowledged before: nothing is lost
+        with suppress(nats.errors.Error):  # the broker is unavailable, or the event was acknowledged: nothing is lost
             await self._message.ack()
 
     async def give_back(self) -> None:
         """Request that the event is redelivered at once, to this program or another one."""
-        with suppress(nats.errors.Error):  # as above: it is redelivered later
+        with suppress(nats.errors.Error):  # as above; the event is redelivered later
             await self._message.nak()
 
     async def continue_work(self) -> None:
         """Report that the event is still being handled: it is not redelivered for another `ack_wait_seconds`."""
-        with suppress(nats.errors.Error):  # as above: it may be received twice
+        with suppress(nats.errors.Error):  # as above; the event may be received twice
             await self._message.in_progress()
 
 
@@ -66,7 +66,7 @@ class EventStream:
         self._name = name
         self._consumer: str | None = None
         self._puller: Puller | None = None
-        self._waiting: deque[Msg] = deque()
+        self._unread: deque[Msg] = deque()
         self._subscribed = False
 
     async def __aenter__(self) -> Self:
@@ -84,9 +84,9 @@ class EventStream:
     async def __anext__(self) -> ReceivedEvent:
         """The next event. Raises `HerdError`: `not_found` for an unknown subscription, `refused` without permission."""
         while True:
-            while not self._waiting:
-                self._waiting.extend(await self._next_messages())
-            message = self._waiting.popleft()
+            while not self._unread:
+                self._unread.extend(await self._next_messages())
+            message = self._unread.popleft()
             received = _read_event(message)
             if received is not None:
                 return received
@@ -97,13 +97,13 @@ class EventStream:
         self._subscribed = False
         if self._puller is None:
             return
-        with suppress(nats.errors.Error):  # broker unavailable: it redelivers them by itself
-            for message in [*self._waiting, *await self._puller.unsubscribe()]:
+        with suppress(nats.errors.Error):  # the broker is unavailable; it redelivers the events later
+            for message in [*self._unread, *await self._puller.unsubscribe()]:
                 await message.nak()
-        self._waiting.clear()
+        self._unread.clear()
 
     async def _next_messages(self) -> list[Msg]:
-        """The next messages. After the first bind, it binds again after failures while the subscription exists."""
+        """The next messages. Once it has bound, it binds again after each failure while the subscription exists."""
         first = self._puller is None
         while True:
             try:
@@ -117,16 +117,16 @@ class EventStream:
             self._subscribed = False
             if self._connection.bus.closed:
                 raise _closed_error()
-            await asyncio.sleep(REBIND)
+            await asyncio.sleep(REBIND_DELAY_SECONDS)
 
     async def _bind(self) -> None:
         """Look up the subscription by name, and bind to its consumer, which may have been replaced."""
-        found = await self._find()
-        if self._puller is None or found.consumer != self._consumer:
+        subscription = await self._find()
+        if self._puller is None or subscription.consumer != self._consumer:
             await self.close()
-            self._consumer = found.consumer
+            self._consumer = subscription.consumer
             bus = self._connection.bus
-            self._puller = Puller(bus, found.stream, found.consumer, WINDOW, api=API_FROM_OUTSIDE)
+            self._puller = Puller(bus, subscription.stream, subscription.consumer, WINDOW, api=API_FROM_OUTSIDE)
         violations = self._connection.bus.violations
         try:
             await self._puller.bind()
@@ -137,24 +137,24 @@ class EventStream:
         self._subscribed = True
 
     async def _find(self) -> Subscription:
-        listed = await self._connection.request(ListSubscriptions())
-        found = next((one for one in listed.subscriptions if one.name == self._name), None)
-        if found is None:
+        reply = await self._connection.request(ListSubscriptions())
+        subscription = next((each for each in reply.subscriptions if each.name == self._name), None)
+        if subscription is None:
             raise HerdError.of(
                 Code.NOT_FOUND,
                 f"{self._connection.project} has no subscription {self._name}",
                 field="name",
                 remedy=f"create it with `sandherd subscriptions create {self._name}`",
             )
-        return found
+        return subscription
 
 
 def _read_event(message: Msg) -> ReceivedEvent | None:
     event = decoder.from_live(message.subject, message.data)
     if event is None:
         return None
-    place = message.metadata
-    return ReceivedEvent(event, place.sequence.stream, place.num_delivered or 1, message)
+    metadata = message.metadata
+    return ReceivedEvent(event, metadata.sequence.stream, metadata.num_delivered or 1, message)
 
 
 def _closed_error() -> HerdError:

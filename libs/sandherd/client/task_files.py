@@ -37,8 +37,8 @@ else:  # on first use: most programs transfer no files
     transfer = LazyModule("sandherd.client.sandboxes.transfer")
     resume = LazyModule("sandherd.client.tasks.resume")
 
-VERSIONS: Final = 200
-"""How many versions of files are requested at once."""
+_PAGE_SIZE: Final = 200
+"""Maximum number of versions of files in one reply."""
 
 
 class TaskFiles(SandboxOperations):
@@ -52,7 +52,7 @@ class TaskFiles(SandboxOperations):
         on_progress: "OnTransfer | None" = None,
         left_out: "LeftOut | None" = None,
     ) -> "ArtifactRef":
-        """Upload the files that a task begins with. Returns the `work` of its spec, which is to be submitted next.
+        """Upload the files that a task begins with. Returns the field `work` of the spec, to submit it afterwards.
 
         Links that lead out of the folder are left out: `left_out` is called with each, in another thread.
         """
@@ -68,26 +68,27 @@ class TaskFiles(SandboxOperations):
         *,
         on_progress: "OnTransfer | None" = None,
     ) -> "Repository":
-        """Upload the base branch of a local repository. Returns the `repository` of the spec to be submitted next.
+        """Upload the base branch of a local repository. Returns the field `repository` of the spec.
 
-        Uncommitted changes are not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
+        Uncommitted changes are not uploaded. For a repository with a URL, nothing is uploaded. A `RepositorySource`
         without URL and path is the default repository of the project.
         """
         name = checked_name(task, "task")
         if not isinstance(repository, local.LocalRepository):
-            named = source.source_of(repository)
-            if named.is_default:
-                return named.of_default(await self._default_repository(), self.connection.project)
-            if not named.is_local:
-                return named.of_url()
-            repository = await local.examine(named)
+            repository_source = source.source_of(repository)
+            if repository_source.is_default:
+                return repository_source.of_default(await self._default_repository(), self.connection.project)
+            if not repository_source.is_local:
+                return repository_source.of_url()
+            repository = await local.examine(repository_source)
         limit = await self._max_file_bytes()
         return await repository_upload.upload(self.connection, name, repository, limit, on_progress or transfer.silent)
 
     async def _default_repository(self) -> "ProjectRepository | None":
         """The project's default repository, if it has one."""
-        found = await self.connection.request(requests.ListProjects())
-        return next((one.defaults.repository for one in found.projects if one.project == self.connection.project), None)
+        reply = await self.connection.request(requests.ListProjects())
+        views = [view for view in reply.projects if view.project == self.connection.project]
+        return views[0].defaults.repository if views else None
 
     async def fetch_result(self, task: str, out: IO[bytes], *, on_progress: "OnTransfer | None" = None) -> None:
         """Write the stored work tree of a task, a compressed tar archive, into an empty file."""
@@ -96,9 +97,9 @@ class TaskFiles(SandboxOperations):
         await transfer.fetch(self.connection, sandbox, work, out, on_progress or transfer.silent)
 
     async def fetch_start(self, task: str, out: IO[bytes], *, on_progress: "OnTransfer | None" = None) -> bool:
-        """Write the archive of the files that a task began with into an empty file; returns whether it had any.
+        """Write the archive of the files that a task began with into an empty file. Returns False if it had none.
 
-        They are stored as long as the record of the task; later, raises `HerdError` (`not_found`).
+        The files are stored as long as the record of the task. Later, raises `HerdError` (`not_found`).
         """
         name = checked_name(task, "task")
         work = await resume.submitted_work(self.connection.request, name)
@@ -109,18 +110,19 @@ class TaskFiles(SandboxOperations):
         except HerdError as error:
             if error.problem.code is not Code.NOT_FOUND:
                 raise
-            raise _start_deleted(name) from None
+            raise _start_deleted_error(name) from None
         return True
 
     async def artifact(
         self, reference: "ArtifactRef", out: IO[bytes], *, on_progress: "OnTransfer | None" = None
     ) -> None:
-        """Write an artifact that an event of this project refers to into an empty file; verify its size and SHA-256.
+        """Write an artifact that an event of this project refers to into an empty file. Verifies its size and SHA-256.
 
         `reference` is a value of the event's `artifacts`, or of another field of this type. Raises `HerdError`:
-        `invalid_field` if it is of another project or not of an artifact, `not_found` if it is no longer stored.
+        `invalid_field` if the reference is of another project or not of an artifact, `not_found` if the artifact is no
+        longer stored.
         """
-        owner = _owner(reference, self.connection.project)
+        owner = _artifact_owner(reference, self.connection.project)
         await transfer.fetch(self.connection, owner, reference, out, on_progress or transfer.silent)
 
     async def file_versions(
@@ -128,14 +130,14 @@ class TaskFiles(SandboxOperations):
     ) -> "AsyncIterator[requests.FileVersion]":
         """The versions of files that the agent in a sandbox has changed, or of one file, in order of the changes."""
         name = checked_name(sandbox, "sandbox")
-        question = validated(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
+        question = validated(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=_PAGE_SIZE)
         async for page in queries.pages(self.connection.request, question):
             for version in page.versions:
                 yield version
 
     async def file_version(self, sandbox: str, path: str, number: int | None = None) -> "FileContent":
         """A version of a file, by default the last: its diff, and its content if the sandbox has created it."""
-        versions = [one async for one in self.file_versions(sandbox, path, diffs=True)]
+        versions = [version async for version in self.file_versions(sandbox, path, diffs=True)]
         return await file_history.FileHistory(versions, self._diff_of).at(number)
 
     async def _diff_of(self, version: "requests.FileVersion") -> str | None:
@@ -157,29 +159,29 @@ class TaskFiles(SandboxOperations):
 
     def artifacts(self, *, task: str | None = None, sandbox: str | None = None) -> "AsyncIterator[EventArtifact]":
         """The artifacts that events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""
-        return artifacts.artifacts(self.connection.request, _scope(task, sandbox))
+        return artifacts.artifacts(self.connection.request, _artifact_scope(task, sandbox))
 
     async def find_artifact(self, name: str, *, task: str | None = None, sandbox: str | None = None) -> "EventArtifact":
-        """The artifact of this name. An event of the task or sandbox, or without both of the project, refers to it.
+        """The artifact of this name that an event of the task, of the sandbox, or else of the project refers to.
 
         In a project, only events near the time in a generated name are searched. Raises `HerdError` (`not_found`).
         """
-        return await artifacts.artifact_named(
-            self.connection.request, checked_name(name, "artifact"), _scope(task, sandbox)
+        return await artifacts.find_artifact(
+            self.connection.request, checked_name(name, "artifact"), _artifact_scope(task, sandbox)
         )
 
 
-def _scope(task: str | None, sandbox: str | None) -> "artifacts.ArtifactScope":
+def _artifact_scope(task: str | None, sandbox: str | None) -> "artifacts.ArtifactScope":
     return artifacts.ArtifactScope(
         task=None if task is None else checked_name(task, "task"),
         sandbox=None if sandbox is None else checked_name(sandbox, "sandbox"),
     )
 
 
-def _owner(reference: "ArtifactRef", project: str) -> str:
-    """The sandbox or task that an artifact is stored under.
+def _artifact_owner(reference: "ArtifactRef", project: str) -> str:
+    """The sandbox or task under whose name an artifact is stored.
 
-    Raises `HerdError` for an invalid reference: a sandbox may have written anything into its event.
+    Raises `HerdError` for an invalid reference, because a sandbox may have written anything into its event.
     """
     names = ARTIFACT.match(reference.subject)
     if names is None or names["project"] != project or names["artifact"] != reference.artifact:
@@ -193,10 +195,10 @@ def _owner(reference: "ArtifactRef", project: str) -> str:
     return checked_name(names["sandbox"], "subject")
 
 
-def _start_deleted(task: str) -> HerdError:
+def _start_deleted_error(task: str) -> HerdError:
     return HerdError.of(
         Code.NOT_FOUND,
         f"the files that {task} began with are no longer stored (SANDHERD_KEEP_ENDED)",
         field="task",
-        remedy=f"copy what it has left: `sandherd cp -r {task}:. DST`",
+        remedy=f"copy the files at its end: `sandherd cp -r {task}:. DST`",
     )

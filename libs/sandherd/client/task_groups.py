@@ -1,4 +1,4 @@
-"""Operations on several tasks at once: submit a batch, wait for tasks, cancel those of a label; and what tasks cost."""
+"""Operations on several tasks at once: submit a batch, wait for tasks, cancel those with a label, request costs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,8 +32,9 @@ else:  # on first use, as in `client.herd`
     wire = LazyModule("sandherd.contracts.commands")
 
 ACCEPTANCE_SECONDS: Final = 5.0
-"""How long the spawner may take for the next task of a batch, before it counts as unavailable."""
+"""Maximum time for the spawner to accept the next task of a batch, before it counts as unavailable."""
 USAGE_SECONDS: Final = 30.0
+"""The timeout of a request for costs."""
 LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
 """The states of tasks that have not ended."""
 
@@ -50,23 +51,25 @@ class TaskGroups(TaskFiles):
         timeout: float | None = None,
         on_progress: "OnProgress | None" = None,
     ) -> "list[TaskOutcome]":
-        """Submit tasks by name, in this order. Returns when each is accepted or rejected.
+        """Submit `tasks`, a mapping of names to specs, in this order. Returns when each is accepted or rejected.
 
         With `wait`, returns when each has ended, or after `timeout` seconds. Without `wait`, also returns if the
-        spawner accepts or rejects no further task for 5 s: the others are stored, and their state is `submitted`. Give
-        the tasks one label, such as `sandherd/batch`, to list and cancel them together.
+        spawner accepts or rejects no further task for 5 s. The broker has stored the other tasks, and their state is
+        `submitted`. Give the tasks the same label, such as `sandherd/batch`, to list and cancel them together.
         """
         await named_checks.check_each(self.check, tasks)
         await default_harness.require_harness(self.connection.request, self.connection.project, tasks)
-        found = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
-        async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of_submitted(tasks)) as watch:
+        task_progress = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
+        async with task_watch.TaskWatch(
+            self.connection, task_progress, task_watch.selection_of_submitted(tasks)
+        ) as watch:
             for task, spec in tasks.items():
                 await self._submit(task, spec, by)
             if wait:
-                await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
+                await _within(timeout, watch.until(lambda: task_progress.is_over, on_progress or task_watch.silent))
             else:
-                await _while_accepting(watch, on_progress or task_watch.silent)
-        return found.outcomes
+                await _wait_for_acceptance(watch, on_progress or task_watch.silent)
+        return task_progress.outcomes
 
     async def wait_all(
         self,
@@ -76,7 +79,7 @@ class TaskGroups(TaskFiles):
         timeout: float | None = None,
         on_progress: "OnProgress | None" = None,
     ) -> "list[TaskOutcome]":
-        """Wait until tasks have ended: these tasks, those that have all these labels now, or those of a batch.
+        """Wait until tasks have ended: the named tasks, the tasks that have all these labels, or those of a batch.
 
         Returns the states of the tasks; after `timeout` seconds, some may not have `ended`. Raises `HerdError`
         (`not_found`) if a task is unknown or no task has the labels, when the spawner has read all commands or after
@@ -92,11 +95,11 @@ class TaskGroups(TaskFiles):
             if names
             else task_watch.TaskSelection(labels=_with_batch(labels, batch))
         )
-        found = progress.TaskProgress()
-        async with task_watch.TaskWatch(self.connection, found, chosen) as watch:
+        task_progress = progress.TaskProgress()
+        async with task_watch.TaskWatch(self.connection, task_progress, chosen) as watch:
             await unread_commands.query_until_read(self.connection.request, watch.refresh, watch.change, timeout)
-            await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
-        return found.outcomes
+            await _within(timeout, watch.until(lambda: task_progress.is_over, on_progress or task_watch.silent))
+        return task_progress.outcomes
 
     async def cancel_all(
         self,
@@ -108,12 +111,12 @@ class TaskGroups(TaskFiles):
     ) -> "dict[str, HerdError | None]":
         """Cancel all tasks that have not ended and have all these labels, or are of a batch.
 
-        Returns the tasks by name: for each None, or the error if its command could not be sent.
+        Returns for each task, by name, None, or the error if its command could not be sent.
         """
-        wanted = _with_batch(labels, batch)
-        if not wanted:
+        group_labels = _with_batch(labels, batch)
+        if not group_labels:
             raise HerdError.of(Code.INVALID_FIELD, "labels: empty", field="label", remedy="name a label, or a batch")
-        live = task_watch.live_tasks(self.connection.request, wanted, states=list(LIVE))
+        live = task_watch.live_tasks(self.connection.request, group_labels, states=list(LIVE))
         return {view.task: await self._cancel_one(view.task, reason, by) async for view in live}
 
     async def overview(self) -> "Overview":
@@ -131,7 +134,7 @@ class TaskGroups(TaskFiles):
         until: datetime | None = None,
         limit: int = 100,
     ) -> "requests.UsageList":
-        """Tokens and cost that agents reported, in groups, the most expensive first.
+        """The tokens and costs that agents reported, in groups, the most expensive group first.
 
         `label` is the key whose values are the groups of `by="label"`; `labels` and `batch` select tasks.
         """
@@ -174,13 +177,14 @@ async def _within(timeout: float | None, work: Any) -> None:
         return
 
 
-async def _while_accepting(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
+async def _wait_for_acceptance(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
     """Wait until all tasks are accepted or rejected, or until none is accepted for `ACCEPTANCE_SECONDS`."""
-    found, before = watch.progress, -1
-    while not found.is_accepted and found.accepted > before:
-        before = found.accepted
-        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_has_more_accepted, found, before), on_progress))
+    task_progress, previous_count = watch.progress, -1
+    while not task_progress.is_accepted and task_progress.accepted > previous_count:
+        previous_count = task_progress.accepted
+        has_more_accepted = partial(_has_more_accepted, task_progress, previous_count)
+        await _within(ACCEPTANCE_SECONDS, watch.until(has_more_accepted, on_progress))
 
 
-def _has_more_accepted(task_progress: "progress.TaskProgress", before: int) -> bool:
-    return task_progress.accepted > before
+def _has_more_accepted(task_progress: "progress.TaskProgress", previous_count: int) -> bool:
+    return task_progress.accepted > previous_count

@@ -15,7 +15,7 @@ from sandherd.archives.safe_paths import DEEPEST
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError
 from sandherd.client.git_ignored import ignored_by_git
-from sandherd.client.regular_file import opened_regular
+from sandherd.client.regular_file import open_regular_file
 from sandherd.client.sandboxes import archive, transfer
 from sandherd.client.sandboxes.transfer import OnTransfer, silent
 from sandherd.client.work_source import WorkSource
@@ -23,9 +23,10 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 
 _FIELD: Final = "dir"
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 LeftOut = Callable[[str, str], None]
-"""Called, in another thread, with each link that is left out because it leads out of the folder, and its target."""
+"""A function that is called, in another thread, with each link that is left out because it leads out of the folder, and
+with its target."""
 
 
 async def upload_work(
@@ -37,7 +38,10 @@ async def upload_work(
     on_progress: OnTransfer = silent,
     left_out: LeftOut | None = None,
 ) -> ArtifactRef:
-    """Pack and upload files for a task that is submitted next. Raises `HerdError`, also for more than `limit` bytes."""
+    """Pack and upload the files of a task before it is submitted.
+
+    Raises `HerdError`, also if the archive has more than `limit` bytes.
+    """
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(pack_work, work, file, limit, left_out)
         content = transfer.archive_source(file)
@@ -56,15 +60,15 @@ def pack_work(work: WorkSource, out: IO[bytes], limit: int | None, left_out: Lef
             writer.pack(work.folder, out, limit=limit, skips=_skips_for(work.folder, work.files, left_out), strict=True)
         _add_files(work.files, out, limit)
     except writer.ArchiveTooLargeError:
-        raise archive.too_large(str(work.folder), None, limit or 0) from None
+        raise archive.too_large_error(str(work.folder), None, limit or 0) from None
     except OSError as error:
         raise _pack_error(work, error) from None
     if limit is not None and out.seek(0, os.SEEK_END) > limit:
-        raise archive.too_large("the files of the task", out.tell(), limit)
+        raise archive.too_large_error("the files of the task", out.tell(), limit)
 
 
 def _pack_error(work: WorkSource, error: OSError) -> HerdError:
-    if error.errno in _FULL:
+    if error.errno in _DISK_FULL:
         return HerdError.of(
             Code.UNAVAILABLE,
             f"the archive of the task's files does not fit into {tempfile.gettempdir()}: {error.strerror}",
@@ -75,6 +79,7 @@ def _pack_error(work: WorkSource, error: OSError) -> HerdError:
 
 
 def _check_files(files: Mapping[str, Path]) -> None:
+    """Raise `HerdError` if a file is at a path that is a folder of another file."""
     for name in files:
         for parent in parents(name):
             if parent in files:
@@ -89,7 +94,7 @@ def _not_a_folder(parent: str, name: str) -> HerdError:
 
 def _skips_for(folder: Path, files: Mapping[str, Path], left_out: LeftOut | None) -> Callable[[str, bool], bool]:
     ignored = ignored_by_git(folder)
-    above = {parent: name for name in files for parent in parents(name)}
+    file_below = {parent: name for name in files for parent in parents(name)}
 
     def skips(path: str, directory: bool) -> bool:  # noqa: FBT001  # `writer.pack`'s signature
         if path.count("/") >= DEEPEST:
@@ -106,16 +111,20 @@ def _skips_for(folder: Path, files: Mapping[str, Path], left_out: LeftOut | None
             if left_out is not None:
                 left_out(path, target)
             return True
-        _check_entry(path, files, above, directory=directory)
+        _check_entry(path, files, file_below, directory=directory)
         return False
 
     return skips
 
 
-def _check_entry(path: str, files: Mapping[str, Path], above: Mapping[str, str], *, directory: bool) -> None:
-    """Raise `HerdError` if an entry of the folder conflicts with a single file: it is above it, or a folder there."""
-    if path in above and not directory:
-        raise _not_a_folder(path, above[path])
+def _check_entry(path: str, files: Mapping[str, Path], file_below: Mapping[str, str], *, directory: bool) -> None:
+    """Raise `HerdError` if an entry of the folder conflicts with a single file.
+
+    The entry may be a file where the single file needs a folder, or a folder at the path of the single file.
+    `file_below` maps each folder that a single file needs to that file.
+    """
+    if path in file_below and not directory:
+        raise _not_a_folder(path, file_below[path])
     if path in files:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -131,8 +140,8 @@ def _outside_target(folder: Path, path: str) -> str | None:
         target = str((folder / path).readlink())
     except OSError:
         return None
-    place = os.path.normpath(PurePosixPath(path).parent / target)
-    return target if place.startswith(("/", "../")) or place == ".." else None
+    normalised = os.path.normpath(PurePosixPath(path).parent / target)
+    return target if normalised.startswith(("/", "../")) or normalised == ".." else None
 
 
 def _add_files(files: Mapping[str, Path], out: IO[bytes], limit: int | None) -> None:
@@ -145,10 +154,10 @@ def _add_files(files: Mapping[str, Path], out: IO[bytes], limit: int | None) -> 
         for name, path in files.items():
             for parent in parents(name):
                 writer.add_directory(tar, parent, 0o755)
-            with opened_regular(path) as file:
+            with open_regular_file(path) as file:
                 info = tar.gettarinfo(str(path), name, file)
                 if limit is not None and out.tell() + info.size > limit:
-                    raise archive.too_large("the files of the task", out.tell() + info.size, limit)
+                    raise archive.too_large_error("the files of the task", out.tell() + info.size, limit)
                 info.uid = info.gid = 0
                 info.uname = info.gname = ""
                 tar.addfile(info, file)

@@ -1,7 +1,7 @@
-"""All terminal output: text from other sources cannot control a terminal, nor hide or reorder words.
+"""All terminal output: text from other sources can neither control a terminal, nor hide or reorder words.
 
-Everything is printed by the functions of this module. Neutralised characters stay visible: `␛` for an
-ASCII control character, `<U+202E>` for any other character without a visible shape.
+Everything is printed by the functions of this module. A character that could do so is replaced by a visible text: `␛`
+for an ASCII control character, `<U+202E>` for any other character without a visible shape.
 """
 
 import io
@@ -28,27 +28,27 @@ selectors, halves of surrogate pairs. One selector of text or emoji presentation
 stays."""
 _CONTROL_CHARACTERS: Final = re.compile(rf"\r\n|[\x00-\x08\x0b-\x1f\x7f{_INVISIBLE}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]")
 _MAY_BE_MARKED: Final = re.compile(r"[\u0300-\U0010ffff]{5,}")
-"""A text in which more than four combining marks may follow each other: they begin at U+0300."""
-_MARKS: Final = frozenset({"Mn", "Me", "Mc"})
+"""A text in which more than four combining marks may follow each other: the first combining mark is U+0300."""
+_MARK_CATEGORIES: Final = frozenset({"Mn", "Me", "Mc"})
 _MAX_MARKS: Final = 4
-"""Maximum of marks on one letter; no language has more. More would cover the lines above and below."""
-_IN_JSON: Final = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f{_INVISIBLE}\ufe0e\ufe0f]")
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,32}m")
-_OWN_COLOUR: Final = re.compile(r"\x1b\[(?:0|1|2|3[1-6])m")
+"""Maximum number of marks on one letter; no language needs more. More would cover the lines above and below."""
+_ESCAPED_IN_JSON: Final = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f{_INVISIBLE}\ufe0e\ufe0f]")
+_COLOUR_SEQUENCE: Final = re.compile(r"\x1b\[[0-9;]{0,32}m")
+_PAINT_SEQUENCE: Final = re.compile(r"\x1b\[(?:0|1|2|3[1-6])m")
 """The sequences that `colours.Paint` writes."""
-_HARMLESS: Final = frozenset({0, 1, 2, 3, 4, 7, 9, *range(22, 30), *range(31, 37), 39, *range(90, 97)})
+_LEGIBLE_ATTRIBUTES: Final = frozenset({0, 1, 2, 3, 4, 7, 9, *range(22, 30), *range(31, 37), 39, *range(90, 97)})
 """Attributes and colours of ISO 6429 that are legible on dark and light terminals. No background, black, white or
 palette: text in the colour of its background is hidden."""
 _COLOUR_PARAMETERS: Final = {5: 1, 2: 3}
-"""How many numbers follow `38;5` (a palette's entry) and `38;2` (red, green, blue)."""
+"""The count of numbers that follow `38;5` (an entry of a palette) and `38;2` (red, green, blue)."""
 _RESET: Final = "\x1b[0m"
-_CLEAR: Final = "\x1b[H\x1b[2J"
+_CLEAR_SCREEN: Final = "\x1b[H\x1b[2J"
 """Clears the screen. It has no ESC[3J, which would also erase the lines above the screen."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-_ERASE: Final = "\r\x1b[K"
+_ERASE_LINE: Final = "\r\x1b[K"
 _DEFAULT_COLUMNS: Final = 80
 _STREAMS: Final = ("stdin", "stdout", "stderr")
-_MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
+_STREAM_MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 _NULL_MODES: Final = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 """How the null device is opened in place of a closed stream. A write to standard output must fail (EBADF), as on a full
 disk. A write to standard error must not: without it, only the exit status reports an error."""
@@ -59,14 +59,14 @@ class _Progress:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.shown = False
+        self.is_shown = False
 
     def erase(self) -> None:
         """Erase the line of progress, if it is shown. The caller holds `lock`."""
-        if self.shown:
-            self.shown = False
+        if self.is_shown:
+            self.is_shown = False
             with suppress(OSError, ValueError):
-                sys.stderr.write(_ERASE)
+                sys.stderr.write(_ERASE_LINE)
                 sys.stderr.flush()
 
 
@@ -78,33 +78,33 @@ class OutputError(OSError):
 
 
 def open_streams() -> None:
-    """Open the null device in place of closed standard streams, and print characters that they can't encode as escapes.
+    """Open the null device in place of closed standard streams, and escape characters that a stream can't encode.
 
-    A closed descriptor would be reused by the next file or connection, and Python has no object for it.
+    The next file or connection would reuse the descriptor of a closed stream, and Python has no object for the stream.
     """
     for number, name in enumerate(_STREAMS):
         if getattr(sys, name) is None:
-            _open(number, name)
+            _open_null(number, name)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def discard_output() -> None:
-    """Write what is buffered of standard output as far as possible, and drop the rest.
+    """Write the buffer of standard output as far as possible, and drop the rest.
 
     Otherwise Python would try to write it again at exit, and report the error in another form.
     """
     with suppress(OSError):
         sys.stdout.flush()
-    _discard(sys.stdout)
+    _connect_to_null(sys.stdout)
 
 
 def has_reader() -> bool:
-    """Whether standard output can be read: it is not a pipe or socket that its reader has closed."""
+    """Whether standard output has a reader: it is not a pipe or socket whose reader has closed it."""
     out = select.poll()
     out.register(sys.stdout.fileno(), 0)
-    return not any(found & (select.POLLERR | select.POLLHUP) for _, found in out.poll(0))
+    return not any(events & (select.POLLERR | select.POLLHUP) for _, events in out.poll(0))
 
 
 @contextmanager
@@ -117,18 +117,18 @@ def same_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = streams
 
 
-def _discard(out: TextIO) -> None:
+def _connect_to_null(out: TextIO) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, out.fileno())
     os.close(null)
 
 
-def _open(number: int, name: str) -> None:
-    found = os.open(os.devnull, _NULL_MODES[name])
-    if found != number:
-        os.dup2(found, number)
-        os.close(found)
-    setattr(sys, name, open(number, _MODES[name], encoding="utf-8", closefd=False))  # noqa: SIM115  # a descriptor
+def _open_null(number: int, name: str) -> None:
+    descriptor = os.open(os.devnull, _NULL_MODES[name])
+    if descriptor != number:
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    setattr(sys, name, open(number, _STREAM_MODES[name], encoding="utf-8", closefd=False))  # noqa: SIM115  # a descriptor
 
 
 def visible(text: str) -> str:
@@ -142,31 +142,31 @@ def visible_line(text: str) -> str:
 
 
 def visible_output(text: str, *, colours: bool) -> str:
-    """Output of a terminal: visible, without carriage returns; with its legible colours if `colours`.
+    """The output of a sandbox's terminal as visible text without carriage returns.
 
-    Colours are reset at the end of the text.
+    With `colours`, it has those of its colours that are legible; they are reset at the end of the text.
     """
-    pieces = _COLOUR.split(text)
-    found = [_harmless(code) if colours else "" for code in _COLOUR.findall(text)]
+    pieces = _COLOUR_SEQUENCE.split(text)
+    sequences = [_legible_sequence(code) if colours else "" for code in _COLOUR_SEQUENCE.findall(text)]
     shown = (visible(piece.replace("\r", "")) for piece in pieces)
-    end = _RESET if any(found) and [code for code in found if code][-1] != _RESET else ""
-    return "".join(piece + colour for piece, colour in zip(shown, [*found, end], strict=True))
+    end = _RESET if any(sequences) and [code for code in sequences if code][-1] != _RESET else ""
+    return "".join(piece + colour for piece, colour in zip(shown, [*sequences, end], strict=True))
 
 
 def visible_json(document: str) -> str:
     """An equivalent JSON document in which every character without a visible shape is escaped."""
-    return _IN_JSON.sub(_escape, document)
+    return _ESCAPED_IN_JSON.sub(_escape, document)
 
 
 def write_text(text: str = "", *, end: str = "\n", error: bool = False, flush: bool = False) -> None:
-    """Print text; colours are kept only if they are those of `colours.Paint`, and only on a terminal.
+    """Print text. Only the colours of `colours.Paint` remain, and only on a terminal.
 
-    A message that can't be written to standard error is dropped: it must not change what the command does.
+    A message that can't be written to standard error is dropped, because it must not change what the command does.
     """
     out = sys.stderr if error else sys.stdout
-    shown = _with_own_colours(text) if _OWN_COLOUR.search(text) and out.isatty() else visible(text)
+    output = _with_paint_colours(text) if _PAINT_SEQUENCE.search(text) and out.isatty() else visible(text)
     with _error_discarded() if error else _output_errors():
-        out.write(shown + end)
+        out.write(output + end)
         if flush:
             out.flush()
 
@@ -198,7 +198,7 @@ def may_write_exactly(*, error: bool = False) -> bool:
 
 
 def write_exactly(data: bytes, *, error: bool = False) -> None:
-    """Write bytes of a sandbox to a pipe or a file. Raises `ValueError` for a terminal: they could control it."""
+    """Write bytes of a sandbox to a pipe or a file. Raises `ValueError` for a terminal, which they could control."""
     out = sys.stderr if error else sys.stdout
     if not may_write_exactly(error=error):
         raise ValueError("bytes of a sandbox are not written to a terminal")
@@ -216,8 +216,8 @@ def write_screen(text: str) -> None:
 
 
 def flush_output() -> None:
-    """Write what is buffered of the standard streams. Raises `OutputError`, or `BrokenPipeError` without a reader."""
-    if sys.stderr is not None:  # the process was started without it
+    """Write the buffers of the standard streams. Raises `OutputError`, or `BrokenPipeError` without a reader."""
+    if sys.stderr is not None:  # None if the process was started without standard error
         with _error_discarded():
             sys.stderr.flush()
     if sys.stdout is not None:
@@ -239,18 +239,21 @@ def _output_errors() -> Iterator[None]:
 
 @contextmanager
 def _error_discarded() -> Iterator[None]:
-    """From the first error on, standard error is the null device: Python would report the rest at exit (status 120)."""
+    """A context that connects standard error to the null device after an error.
+
+    Otherwise Python would try to write the rest at exit, and end with status 120.
+    """
     with _PROGRESS.lock:
         _PROGRESS.erase()
         try:
             yield
         except OSError:
             with suppress(OSError, ValueError):
-                _discard(sys.stderr)
+                _connect_to_null(sys.stderr)
 
 
 def write_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an uncaught exception safely: its message may be from a sandbox."""
+    """Print an uncaught exception as visible text, because its message may come from a sandbox."""
     import traceback  # only needed for uncaught exceptions
 
     for line in traceback.format_exception(kind, error, trace):
@@ -264,7 +267,7 @@ def read_hidden(prompt: str) -> str:
     return getpass.getpass(f"{visible_line(prompt)}: ")
 
 
-def confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Whether the user types `y` or `yes` on the terminal, after the question."""
     write_text(f"{visible_line(question)} [y/N]: ", end="", error=True, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -274,15 +277,15 @@ def clear_screen() -> None:
     """Clear the terminal. Does nothing if standard output is not a terminal."""
     if sys.stdout.isatty():
         with _output_errors():
-            sys.stdout.write(_CLEAR)
+            sys.stdout.write(_CLEAR_SCREEN)
 
 
 def write_progress(line: str) -> None:
     """Replace the last line of standard error, which must be a terminal. It is erased before other output."""
     with _error_discarded():
-        sys.stderr.write(_ERASE + _in_columns(visible_line(line), _columns() - 1))
+        sys.stderr.write(_ERASE_LINE + _in_columns(visible_line(line), _columns() - 1))
         sys.stderr.flush()
-        _PROGRESS.shown = True
+        _PROGRESS.is_shown = True
 
 
 def clear_progress() -> None:
@@ -300,55 +303,56 @@ def _columns() -> int:
 
 def _in_columns(line: str, columns: int) -> str:
     """The beginning of a line that fits into `columns`: a longer one would wrap, and could not be erased completely."""
-    shown, taken = "", 0
+    beginning, used_columns = "", 0
     for letter in line:
-        taken += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        if taken > columns:
+        used_columns += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if used_columns > columns:
             break
-        shown += letter
-    return shown
+        beginning += letter
+    return beginning
 
 
-def _with_own_colours(text: str) -> str:
-    pieces, codes = _OWN_COLOUR.split(text), _OWN_COLOUR.findall(text)
+def _with_paint_colours(text: str) -> str:
+    pieces, codes = _PAINT_SEQUENCE.split(text), _PAINT_SEQUENCE.findall(text)
     return "".join(visible(piece) + code for piece, code in zip(pieces, [*codes, ""], strict=True))
 
 
-def _harmless(code: str) -> str:
-    """The parts of a colour sequence that do not hide the text after it; empty if there are none."""
+def _legible_sequence(code: str) -> str:
+    """The colour sequence without the parts that could hide the text after it; empty if no other part is left."""
     numbers = [int(number or 0) for number in code[2:-1].split(";")]
     harmless: list[int] = []
     while numbers:
         number = numbers.pop(0)
         if number in (38, 48, 58):
             del numbers[: 1 + _COLOUR_PARAMETERS.get(numbers[0], 0) if numbers else 0]
-        elif number in _HARMLESS:
+        elif number in _LEGIBLE_ATTRIBUTES:
             harmless.append(number)
     return f"\x1b[{';'.join(map(str, harmless))}m" if harmless else ""
 
 
-def _limited_marks(found: re.Match[str]) -> str:
-    shown, marks = "", 0
-    for letter in found[0]:
-        marks = marks + 1 if unicodedata.category(letter) in _MARKS else 0
-        shown += letter if marks <= _MAX_MARKS else _name(letter)
-    return shown
+def _limited_marks(match: re.Match[str]) -> str:
+    """The text, in which marks above the maximum for one letter are replaced by their names."""
+    output, marks = "", 0
+    for letter in match[0]:
+        marks = marks + 1 if unicodedata.category(letter) in _MARK_CATEGORIES else 0
+        output += letter if marks <= _MAX_MARKS else _visible_name(letter)
+    return output
 
 
 @cache
-def _name(letter: str) -> str:
+def _visible_name(letter: str) -> str:
     code = ord(letter)
     if code < 0x20:  # Unicode has pictures of the ASCII control characters
         return chr(0x2400 + code)
     return "\N{SYMBOL FOR DELETE}" if code == 0x7F else f"<U+{code:04X}>"
 
 
-def _visible_character(found: re.Match[str]) -> str:
-    return "\n" if found[0] == "\r\n" else _name(found[0])
+def _visible_character(match: re.Match[str]) -> str:
+    return "\n" if match[0] == "\r\n" else _visible_name(match[0])
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     if code > 0xFFFF:  # a surrogate pair in JSON
         high, low = divmod(code - 0x10000, 0x400)
         return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"

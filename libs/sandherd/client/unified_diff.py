@@ -14,16 +14,16 @@ class DiffMismatchError(ValueError):
 
 def apply_diff(content: str, diff: str) -> str:
     """The content with the changes of the diff. Raises `DiffMismatchError`."""
-    before = _lines(content)
-    after: list[str] = []
+    old_lines = _lines(content)
+    new_lines: list[str] = []
     position = 0
     for start, hunk in _hunks(_lines(diff)):
-        if not position <= start <= len(before):
-            raise DiffMismatchError("a hunk is not where the content has lines")
-        after += before[position:start]
+        if not position <= start <= len(old_lines):
+            raise DiffMismatchError("a hunk begins outside the content, or before the end of the previous hunk")
+        new_lines += old_lines[position:start]
         position = start
-        position += _apply_hunk(before[start:], hunk, after)
-    return "".join(after + before[position:])
+        position += _apply_hunk(old_lines[start:], hunk, new_lines)
+    return "".join(new_lines + old_lines[position:])
 
 
 def _lines(text: str) -> list[str]:
@@ -33,30 +33,30 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The index of the first line of each hunk, and its lines: as many as its head states."""
-    at = 0
-    while at < len(lines):
-        head = _HUNK.match(lines[at])
-        at += 1
+    """The index of each hunk's first line in the content, and the hunk's lines: as many as its head states."""
+    index = 0
+    while index < len(lines):
+        head = _HUNK.match(lines[index])
+        index += 1
         if head is None:
             continue
-        old, new = (int(head[group] or 1) if head[group] != "0" else 0 for group in (2, 4))
-        start = int(head[1]) - (1 if old else 0)
+        old_count, new_count = (int(head[group] or 1) if head[group] != "0" else 0 for group in (2, 4))
+        start = int(head[1]) - (1 if old_count else 0)  # a hunk that only adds lines names the line before them
         body: list[str] = []
-        while at < len(lines) and (old > 0 or new > 0 or lines[at].startswith(_NO_NEWLINE)):
-            sign = lines[at][:1]
-            old -= sign in {" ", "-", "\n"}
-            new -= sign in {" ", "+", "\n"}
-            body.append(lines[at])
-            at += 1
-        if old or new:
+        while index < len(lines) and (old_count > 0 or new_count > 0 or lines[index].startswith(_NO_NEWLINE)):
+            sign = lines[index][:1]
+            old_count -= sign in {" ", "-", "\n"}
+            new_count -= sign in {" ", "+", "\n"}
+            body.append(lines[index])
+            index += 1
+        if old_count or new_count:
             raise DiffMismatchError("a hunk does not have the number of lines that its head states")
         yield start, body
 
 
-def _apply_hunk(before: Sequence[str], hunk: Sequence[str], after: list[str]) -> int:
-    """Append the hunk's result to `after`; returns how many lines of the content it replaces."""
-    used = 0
+def _apply_hunk(old_lines: Sequence[str], hunk: Sequence[str], new_lines: list[str]) -> int:
+    """Append the hunk's result to `new_lines`; returns how many lines of the content it replaces."""
+    replaced = 0
     for index, line in enumerate(hunk):
         if line.startswith(_NO_NEWLINE):
             continue
@@ -66,11 +66,11 @@ def _apply_hunk(before: Sequence[str], hunk: Sequence[str], after: list[str]) ->
         if index + 1 < len(hunk) and hunk[index + 1].startswith(_NO_NEWLINE):
             text = text.removesuffix("\n")
         if sign == "+":
-            after.append(text)
+            new_lines.append(text)
             continue
-        if used >= len(before) or before[used] != text:
+        if replaced >= len(old_lines) or old_lines[replaced] != text:
             raise DiffMismatchError("the content differs from what the diff expects")
-        used += 1
+        replaced += 1
         if sign == " ":
-            after.append(text)
-    return used
+            new_lines.append(text)
+    return replaced

@@ -11,8 +11,8 @@ from sandherd.contracts import requests
 if TYPE_CHECKING:
     from sandherd.contracts.requests import Webhook
 
-_SECONDS = 20.0
-"""The timeout of requests for which the relay waits for others: for a receiver ten seconds, for the spawner five."""
+_RELAY_TIMEOUT_SECONDS = 20.0
+"""The timeout of requests for which the relay waits for the response of a receiver or of the spawner."""
 
 
 class WebhookOperations:
@@ -32,8 +32,8 @@ class WebhookOperations:
     ) -> "requests.WebhookWithSecret":
         """Create a webhook, which sends events of the project to a URL: all, or those of these types and entities.
 
-        Only this reply has the secret of the signatures: if it is lost, rotate it. `types`, `entities` and `start` are
-        as for `subscribe`.
+        Only this reply, and that of `rotate_webhook_secret`, has a secret of the signatures. If it is lost, rotate it.
+        `types`, `entities` and `start` are as for `subscribe`.
         """
         request = validated(
             requests.CreateWebhook,
@@ -44,21 +44,21 @@ class WebhookOperations:
             start=start,
             created_by=by,
         )
-        return await self.connection.request(request, timeout=_SECONDS)
+        return await self.connection.request(request, timeout=_RELAY_TIMEOUT_SECONDS)
 
     async def webhooks(self) -> "requests.WebhookList":
-        """The project's webhooks; with a connection for all projects, those of all."""
+        """The project's webhooks; with a connection for all projects, those of all projects."""
         return await self.connection.request(requests.ListWebhooks())
 
     async def webhook(self, name: str) -> "Webhook":
         """One webhook, with its dead letters."""
-        found = await self.connection.request(validated(requests.ListWebhooks, name=checked_name(name, "name")))
-        return found.webhooks[0]
+        reply = await self.connection.request(validated(requests.ListWebhooks, name=checked_name(name, "name")))
+        return reply.webhooks[0]
 
     async def rotate_webhook_secret(self, name: str) -> "requests.WebhookWithSecret":
-        """Replace the secret; the reply has the new one. For a day, webhooks are also signed with the previous one."""
+        """Replace the secret. The reply has the new one. For a day, webhooks are also signed with the previous one."""
         request = validated(requests.RotateWebhookSecret, name=checked_name(name, "name"))
-        return await self.connection.request(request, timeout=_SECONDS)
+        return await self.connection.request(request, timeout=_RELAY_TIMEOUT_SECONDS)
 
     async def replay_webhook(
         self,
@@ -67,7 +67,7 @@ class WebhookOperations:
         start: "Literal['new', 'all'] | int | datetime | None" = None,
         dead_letters: bool = False,
     ) -> "Webhook":
-        """Send events again, from a sequence or a time on, or the dead letters; a disabled webhook is resumed."""
+        """Send events again, from a sequence or a time on, or the dead letters. Enables a disabled webhook."""
         request = validated(
             requests.ReplayWebhook, name=checked_name(name, "name"), start=start, dead_letters=dead_letters
         )
@@ -76,9 +76,9 @@ class WebhookOperations:
     async def test_webhook(self, name: str) -> "requests.WebhookTested":
         """Send a signed document of the type `webhook.test` once, and return the response."""
         request = validated(requests.SendWebhookTest, name=checked_name(name, "name"))
-        return await self.connection.request(request, timeout=_SECONDS)
+        return await self.connection.request(request, timeout=_RELAY_TIMEOUT_SECONDS)
 
     async def delete_webhook(self, name: str) -> "requests.WebhookDeleted":
         """Delete a webhook, its position and its secret."""
         request = validated(requests.DeleteWebhook, name=checked_name(name, "name"))
-        return await self.connection.request(request, timeout=_SECONDS)
+        return await self.connection.request(request, timeout=_RELAY_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""The files that a task is to begin with, by their paths on this machine."""
+"""The files that a task begins with, by their paths on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ from sandherd.contracts.requests import ConsumerBacklog
 from sandherd.contracts.streams import Consumer
 from sandherd.telemetry.meters import Meters
 
-_MEASURE_INTERVAL: Final = 5.0
+_MEASURE_INTERVAL_SECONDS: Final = 5.0
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
@@ -39,7 +39,7 @@ class ConsumerLag:
         """Measure repeatedly, until cancelled. The metrics of a consumer that does not respond stay as they are."""
         while True:
             await self.read(bus)
-            await asyncio.sleep(_MEASURE_INTERVAL)
+            await asyncio.sleep(_MEASURE_INTERVAL_SECONDS)
 
     async def _measure(self, bus: Bus, consumer: Consumer) -> None:
         request = asyncio.create_task(bus.js.consumer_info(consumer.stream, consumer.name))

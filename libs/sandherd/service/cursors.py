@@ -17,6 +17,7 @@ Position = list[Any]
 
 _SEAL_BYTES: Final = 12
 _BIGINT: Final = 2**63 - 1
+"""The largest number of a position: the maximum of Postgres's type `bigint`."""
 _PAGE_FIELDS: Final = {"limit", "cursor", "direction"}
 """Fields of a request that may change from one page to the next."""
 
@@ -46,12 +47,12 @@ def read_cursor(request: Request[Any], project: str, cursor: str | None, types: 
     return list(position)
 
 
-def _is_position(found: Any, types: Sequence[type]) -> bool:
+def _is_position(position: Any, types: Sequence[type]) -> bool:
     """Whether a database accepts these values. It is checked, because clients can compute the seal of any position."""
-    if not isinstance(found, list) or [type(value) for value in found] != list(types):
+    if not isinstance(position, list) or [type(value) for value in position] != list(types):
         return False
-    numbers = [abs(value) for value in found if isinstance(value, int | float)]
-    texts = [value for value in found if isinstance(value, str)]
+    numbers = [abs(value) for value in position if isinstance(value, int | float)]
+    texts = [value for value in position if isinstance(value, str)]
     return all(number <= _BIGINT for number in numbers) and all(map(_is_storable, texts))
 
 
@@ -62,12 +63,12 @@ def _is_storable(text: str) -> bool:
 def read_time(text: str) -> datetime:
     """A time in a position. Raises `ContractError` if it is not a time, or one that no row can have."""
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise _invalid_cursor() from None
-    if found.tzinfo is None or not 2000 <= found.year < 2200:
+    if time.tzinfo is None or not 2000 <= time.year < 2200:
         raise _invalid_cursor()
-    return found
+    return time
 
 
 def read_id(text: str) -> UUID:

@@ -22,14 +22,14 @@ from sandherd.service.consumer_lag import ConsumerLag
 from sandherd.service.requests import IncomingRequest
 from sandherd.settings import Settings
 
-CHECK_TIMEOUT: Final = 3.0
+CHECK_TIMEOUT_SECONDS: Final = 3.0
 """Timeout of a check, in seconds. Requesters wait a little longer for the reply."""
 
 Probe = Callable[[], Awaitable[Mapping[str, str | None]]]
-"""Checks dependencies of a service. Returns, by name of the dependency, its problem; None if it is healthy."""
+"""A function that checks dependencies of a service. It returns the problem of each by name; None if it is healthy."""
 AnswerT = TypeVar("AnswerT")
 
-_CONSUMER: Final = "consumer "
+_CONSUMER_PREFIX: Final = "consumer "
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
@@ -61,7 +61,7 @@ class Diagnostics:
         return REQUESTS[f"{self._service.principal}.examine"]  # type: ignore[return-value]  # found by its name
 
     def add(self, kind: PartKind, probe: Probe) -> None:
-        """Add a check. An error of the broker, or a duration above `CHECK_TIMEOUT`, counts as no reply."""
+        """Add a check. An error of the broker, or a duration above `CHECK_TIMEOUT_SECONDS`, counts as no reply."""
         self._probes.append((kind, probe))
 
     async def answer(self, _request: IncomingRequest[Any]) -> Examination:
@@ -72,7 +72,7 @@ class Diagnostics:
         """The current state of the service."""
         service = self._service
         checking = [self._configuration_drifts(), *(self._probe(kind, probe) for kind, probe in self._probes)]
-        found, waiting = await asyncio.gather(
+        part_lists, waiting = await asyncio.gather(
             asyncio.gather(*checking), _within(self._backlog.read(service.bus), list[ConsumerBacklog]())
         )
         return Examination(
@@ -81,7 +81,7 @@ class Diagnostics:
             instance=service.instance,
             now=self._clock(),
             credential_expires_at=self._credential_expiry(),
-            parts=[*self._own_parts(), *(part for parts in found for part in parts)],
+            parts=[*self._own_parts(), *(part for parts in part_lists for part in parts)],
             waiting=waiting,
         )
 
@@ -90,7 +90,7 @@ class Diagnostics:
         parts = [
             Part(
                 kind=_kind_of(name),
-                name=name.removeprefix(_CONSUMER),
+                name=name.removeprefix(_CONSUMER_PREFIX),
                 problem=problems.get(name),
                 detail=health.details.get(name),
             )
@@ -101,18 +101,21 @@ class Diagnostics:
         ]
 
     async def _configuration_drifts(self) -> list[Part]:
-        """The streams and consumers that differ from their declaration; a part `all` if the broker does not respond."""
-        unavailable = [Part(kind=PartKind.STREAM, name="all", problem="the broker does not respond")]
-        return await _within(self._faults(), unavailable)
+        """The streams and consumers that differ from their declaration.
 
-    async def _faults(self) -> list[Part]:
+        If the broker does not respond, there is only a part named `all`.
+        """
+        unavailable = [Part(kind=PartKind.STREAM, name="all", problem="the broker does not respond")]
+        return await _within(self._declaration_faults(), unavailable)
+
+    async def _declaration_faults(self) -> list[Part]:
         faults = await check(self._service.bus.js, self._service.principal)
         return [Part(kind=PartKind.STREAM, name=fault.thing, problem=fault.problem) for fault in faults]
 
     async def _probe(self, kind: PartKind, probe: Probe) -> list[Part]:
-        unavailable = {"all": f"no reply within {CHECK_TIMEOUT:g} s"}
-        found = await _within(probe(), unavailable)
-        return [Part(kind=kind, name=name, problem=problem) for name, problem in found.items()]
+        unavailable = {"all": f"no reply within {CHECK_TIMEOUT_SECONDS:g} s"}
+        problems = await _within(probe(), unavailable)
+        return [Part(kind=kind, name=name, problem=problem) for name, problem in problems.items()]
 
     def _credential_expiry(self) -> datetime | None:
         path = self._service.settings.credentials
@@ -120,17 +123,17 @@ class Diagnostics:
 
 
 def _kind_of(name: str) -> PartKind:
-    return PartKind.CONSUMER if name.startswith(_CONSUMER) else PartKind.READINESS
+    return PartKind.CONSUMER if name.startswith(_CONSUMER_PREFIX) else PartKind.READINESS
 
 
 async def _within(checking: Awaitable[AnswerT], default: AnswerT) -> AnswerT:
-    """The result of `checking`, or `default` after `CHECK_TIMEOUT` seconds or an error of the broker.
+    """The result of `checking`, or `default` after `CHECK_TIMEOUT_SECONDS` seconds or an error of the broker.
 
-    It runs in a task of its own, because nats-py may swallow a cancellation.
+    `checking` runs in a separate task, because nats-py may swallow a cancellation.
     """
     task = asyncio.ensure_future(checking)
     try:
-        done, _ = await asyncio.wait([task], timeout=CHECK_TIMEOUT)
+        done, _ = await asyncio.wait([task], timeout=CHECK_TIMEOUT_SECONDS)
         return task.result() if done else default
     except _BROKER_ERRORS:
         return default

@@ -1,8 +1,8 @@
 """Limits the number of connections of a service's HTTP server, and their duration. uvicorn has neither limit.
 
 Every exchange (a complete request and its complete response) has one deadline, whatever delays it: no request, half a
-header, half a body, a response that is not read, a connection that is not closed. Above a number of connections,
-idle ones are closed, the oldest first, so that new ones, such as those of Kubernetes probes, are always accepted.
+header, half a body, a response that is not read, a connection that is not closed. Above a number of connections, idle
+connections are closed, the oldest first, so that new ones, such as those of Kubernetes probes, are always accepted.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandherd.telemetry import logs
 
-SLOW: Final = "slow"
+SLOW_REASON: Final = "slow"
 EVICTED_REASON: Final = "evicted"
-INVALID: Final = "invalid"
-_SHARE: Final = 4
-"""The HTTP server may use one N-th of the process's file descriptors; this is N."""
+INVALID_REASON: Final = "invalid"
+_DESCRIPTORS_PER_CONNECTION: Final = 4
+"""The server may have one connection for this number of file descriptors that the process may open."""
 _MAX_SMALL_PIECES: Final = 64
 _PIECE_BYTES: Final = 128
 """A body may have `_MAX_SMALL_PIECES` pieces of any size, and one more piece for each `_PIECE_BYTES`. A small piece
@@ -36,7 +36,7 @@ class ConnectionLimits:
     usual: int = 256
     """Above this number of connections, those that are idle for longer than `grace` are closed, the oldest first."""
     maximum: int = 4096
-    """Maximum number of connections. For each further one, another one is closed, if possible one without a
+    """Maximum number of connections. For each further one, another one is closed, if possible one that is not sending a
     response."""
     grace: float = 4.0
     """Maximum time of an exchange while there are more than `usual` connections."""
@@ -45,7 +45,7 @@ class ConnectionLimits:
 
     def within(self, descriptors: int) -> "ConnectionLimits":
         """These limits, reduced for a process that may open this number of file descriptors."""
-        maximum = min(self.maximum, max(8, descriptors // _SHARE))
+        maximum = min(self.maximum, max(8, descriptors // _DESCRIPTORS_PER_CONNECTION))
         return ConnectionLimits(min(self.usual, maximum), maximum, self.grace, self.exchange)
 
 
@@ -80,7 +80,7 @@ class OpenConnections:
             self.drop(self._oldest_idle(), EVICTED_REASON)
         if len(self._since) > self.limits.usual and not self._evicting:
             self._evicting = True
-            self._soon(self._choose)
+            self._soon(self._choose_connections)
 
     def _oldest_idle(self) -> "BoundedConnection":
         """The oldest connection that is not sending a response, or the oldest of all. Never the newest one.
@@ -89,21 +89,25 @@ class OpenConnections:
         new connection, which may never send a request.
         """
         older = list(self._since)[:-1]
-        return next((one for one in older if not one.responding), older[0])
+        return next((connection for connection in older if not connection.responding), older[0])
 
     def progressed(self, connection: "BoundedConnection") -> None:
         """Note that a new exchange of the connection begins, which makes it the youngest connection."""
         self._since.pop(connection, None)
         self._since[connection] = self._now()
 
-    def _choose(self) -> None:
+    def _choose_connections(self) -> None:
         """Choose the connections to close, and close them one iteration of the event loop later.
 
-        On a busy machine a request may have arrived that is not read yet. It is read in between.
+        On a busy machine, a request may have arrived that is not read yet. It is read before the connection is closed.
         """
         excess = len(self._since) - self.limits.usual
         latest = self._now() - self.limits.grace
-        idle = [(one, since) for one, since in self._since.items() if since <= latest and not one.responding]
+        idle = [
+            (connection, since)
+            for connection, since in self._since.items()
+            if since <= latest and not connection.responding
+        ]
         self._soon(partial(self._evict, idle[: max(0, excess)]))
 
     def _evict(self, chosen: "list[tuple[BoundedConnection, float]]") -> None:
@@ -112,10 +116,10 @@ class OpenConnections:
             if self._since.get(connection) == since and not connection.responding:
                 self.drop(connection, EVICTED_REASON)
 
-    def drop(self, connection: "BoundedConnection", why: str) -> None:
+    def drop(self, connection: "BoundedConnection", reason: str) -> None:
         """Close a connection at once, even if not all data is sent, and count it by the reason."""
         self.closed(connection)
-        self._dropped(why)
+        self._dropped(reason)
         connection.abort()
 
     def closed(self, connection: "BoundedConnection") -> None:
@@ -130,7 +134,7 @@ class BoundedBodies(h11.Connection):
     _bytes = 0
 
     def next_event(self) -> Any:
-        """The next part of a request. Raises `h11.RemoteProtocolError` for an invalid one."""
+        """The next part of a request. Raises `h11.RemoteProtocolError` for an invalid part."""
         event = super().next_event()
         if isinstance(event, h11.Data):
             self._pieces += 1
@@ -148,28 +152,28 @@ class BoundedConnection(H11Protocol):
     It uses h11, because httptools accepts headers of any length.
     """
 
-    def __init__(self, table: OpenConnections, **options: Any) -> None:
+    def __init__(self, open_connections: OpenConnections, **options: Any) -> None:
         super().__init__(**options)
         self.conn = BoundedBodies(h11.SERVER, self.conn._max_incomplete_event_size)  # noqa: SLF001  # as uvicorn set it
-        self._table = table
+        self._open_connections = open_connections
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin the first exchange."""
         super().connection_made(transport)
         self._start_deadline()
-        self._table.opened(self)
+        self._open_connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the table."""
-        self._end()
-        self._table.closed(self)
+        self._cancel_deadline()
+        self._open_connections.closed(self)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Begin the next exchange. This is before `super()`, which may read a request that has already arrived."""
+        """Begin the next exchange, before `super()` may read a request that has already arrived."""
         self._start_deadline()
-        self._table.progressed(self)
+        self._open_connections.progressed(self)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -177,7 +181,7 @@ class BoundedConnection(H11Protocol):
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             super().send_400_response(msg)
         else:
-            self._table.drop(self, INVALID)
+            self._open_connections.drop(self, INVALID_REASON)
 
     @property
     def responding(self) -> bool:
@@ -186,15 +190,17 @@ class BoundedConnection(H11Protocol):
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._end()
+        self._cancel_deadline()
         self.transport.abort()
 
     def _start_deadline(self) -> None:
-        self._end()
+        self._cancel_deadline()
         if not self.transport.is_closing():
-            self._deadline = self.loop.call_later(self._table.limits.exchange, self._table.drop, self, SLOW)
+            self._deadline = self.loop.call_later(
+                self._open_connections.limits.exchange, self._open_connections.drop, self, SLOW_REASON
+            )
 
-    def _end(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from sandherd.bus.health import WARNING_PREFIX, Health
 from sandherd.private_files import write_file
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
-from sandherd.service.uvicorn_server import LONGEST_HEADER, serving
+from sandherd.service.uvicorn_server import MAX_HEADER_BYTES, serving
 from sandherd.telemetry.meters import Meters
 
 
@@ -46,23 +46,25 @@ class ServiceHttpServer:
 
     def _config(self, broker: NatsBroker, host: str, port: int) -> uvicorn.Config:
         loop = asyncio.get_running_loop()
-        table = OpenConnections(self.limits.within(open_files()), loop.time, loop.call_soon, self._count_dropped)
+        open_connections = OpenConnections(
+            self.limits.within(open_files()), loop.time, loop.call_soon, self._count_dropped
+        )
         return uvicorn.Config(
             self._application(broker),
             host=host,
             port=port,
-            http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+            http=partial(BoundedConnection, open_connections),  # type: ignore[arg-type]  # only called, as a class would be
             ws="none",
             lifespan="off",
-            # Without it, uvicorn waits without limit until all connections are closed.
+            # Without this timeout, uvicorn waits without limit until all connections are closed.
             timeout_graceful_shutdown=int(self.limits.exchange),
-            h11_max_incomplete_event_size=LONGEST_HEADER,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             log_config=None,
             access_log=False,
         )
 
-    def _count_dropped(self, why: str) -> None:
-        self.meters.count("sandherd_http_connections_dropped_total", reason=why)
+    def _count_dropped(self, reason: str) -> None:
+        self.meters.count("sandherd_http_connections_dropped_total", reason=reason)
 
     def _application(self, broker: NatsBroker) -> AsgiFastStream:
         return AsgiFastStream(

@@ -11,7 +11,7 @@ MIN_PIECES: Final = 512
 
 
 def events_refusal(fill: StreamFill, handled: int, below: int) -> str | None:
-    """The reason why events below the sequence `below` may not be purged; None if they may.
+    """The reason why events below the sequence `below` may not be purged; None if it is permitted.
 
     `handled` is the last sequence up to which every durable consumer has acknowledged all events.
     """
@@ -21,7 +21,7 @@ def events_refusal(fill: StreamFill, handled: int, below: int) -> str | None:
 
 
 def artifacts_refusal(fill: StreamFill, keep: int) -> str | None:
-    """The reason why all but the newest `keep` pieces of a sandbox may not be purged; None if they may."""
+    """The reason why all but a sandbox's newest `keep` pieces may not be purged; None if it is permitted."""
     if keep < MIN_PIECES:
         return f"at least {MIN_PIECES} pieces must be retained, not {keep}"
     return _not_full(fill)

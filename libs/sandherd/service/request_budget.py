@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-MINUTE: Final = 60.0
+MINUTE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,8 @@ class Budget:
 
 @dataclass
 class _Remaining:
+    """The remaining budget of one project at a time."""
+
     seconds: float
     rows: float
     at: float
@@ -24,7 +26,7 @@ class _Remaining:
 class Budgets:
     """The remaining budget of each project. `now` is in seconds of a monotonic clock.
 
-    A request is accepted while some budget is left. It may exceed the budget: its cost is known after it is processed.
+    A request is accepted while some budget is left. It may exceed the budget, as its cost is only known afterwards.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -33,28 +35,28 @@ class Budgets:
 
     def wait(self, project: str, now: float) -> float:
         """Seconds until the project may send the next request; 0 if it may send it now."""
-        left = self._refill(project, now)
-        if left is None:
+        remaining = self._refill(project, now)
+        if remaining is None:
             return 0.0
-        missing = max(-left.seconds / self._budget.seconds, -left.rows / self._budget.rows)
-        return max(0.0, missing) * MINUTE
+        missing = max(-remaining.seconds / self._budget.seconds, -remaining.rows / self._budget.rows)
+        return max(0.0, missing) * MINUTE_SECONDS
 
     def spend(self, project: str, seconds: float, rows: int, now: float) -> None:
         """Subtract the cost of a reply."""
-        left = self._refill(project, now) or _Remaining(self._budget.seconds, self._budget.rows, now)
-        left.seconds -= seconds
-        left.rows -= rows
-        self._remaining[project] = left
+        remaining = self._refill(project, now) or _Remaining(self._budget.seconds, self._budget.rows, now)
+        remaining.seconds -= seconds
+        remaining.rows -= rows
+        self._remaining[project] = remaining
 
     def _refill(self, project: str, now: float) -> _Remaining | None:
-        left = self._remaining.get(project)
-        if left is None:
+        remaining = self._remaining.get(project)
+        if remaining is None:
             return None
-        share = (now - left.at) / MINUTE
-        left.seconds = min(self._budget.seconds, left.seconds + share * self._budget.seconds)
-        left.rows = min(self._budget.rows, left.rows + share * self._budget.rows)
-        left.at = now
-        if left.seconds >= self._budget.seconds and left.rows >= self._budget.rows:
+        elapsed_minutes = (now - remaining.at) / MINUTE_SECONDS
+        remaining.seconds = min(self._budget.seconds, remaining.seconds + elapsed_minutes * self._budget.seconds)
+        remaining.rows = min(self._budget.rows, remaining.rows + elapsed_minutes * self._budget.rows)
+        remaining.at = now
+        if remaining.seconds >= self._budget.seconds and remaining.rows >= self._budget.rows:
             del self._remaining[project]
             return None
-        return left
+        return remaining

@@ -1,8 +1,8 @@
 """Refuses requests of a source that sends too many, before they are decoded or queued, so that others need not wait.
 
-A source is the subject of a request. It has the kind of the request, the project and, if a sandbox sent it, the
-sandbox: the broker permits no other subject. To refuse a request takes a fraction of the CPU time of queueing it. All
-refusals have the same text, so all that wait are sent in one write.
+A source is the subject of a request. It contains the kind of the request, the project and, if a sandbox sent it, the
+sandbox, because the broker permits no other subject. To refuse a request takes a fraction of the CPU time of queueing
+it. All refusals have the same text, so all waiting refusals are sent in one write.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SOURCE_RATE: Final = Rate(per_second=500, burst=1_000)
 """Maximum rate of requests of one kind from one sandbox, or from all clients of one project."""
 PROJECT_RATE: Final = Rate(per_second=2_000, burst=4_000)
 """Maximum rate of requests of one kind from all sandboxes of a project."""
-MANY_UNREAD: Final = 1_000
+OVERLOAD_UNREAD: Final = 1_000
 """If more requests of one kind wait to be decoded, the service counts as overloaded."""
 BUSY_RATE: Final = Rate(per_second=20, burst=64)
 """Maximum rate of requests from one source while the service is overloaded."""
@@ -55,8 +55,8 @@ class RequestIntake:
         """Reply subjects of refused requests to which the refusal is not sent yet."""
         self._counts: Counter[bytes] = Counter()
         """Refused requests that are not counted in the metrics yet, by subject."""
-        self._any = asyncio.Event()
-        self._lines = LineLimit()
+        self._has_refusals = asyncio.Event()
+        self._log_limit = LineLimit()
 
     def admits(self, subject: bytes, reply: bytes, unread: int) -> bool:
         """Whether a request may be queued; otherwise it is refused. Called for each received message.
@@ -68,11 +68,11 @@ class RequestIntake:
         self._counts[subject] += 1
         if reply and len(self._refused) < MAX_REFUSALS:
             self._refused.append(reply.decode())
-        self._any.set()
+        self._has_refusals.set()
         return False
 
     def _permits(self, subject: bytes, unread: int, now: float) -> bool:
-        if unread > MANY_UNREAD and not self._while_overloaded.admits(subject, now):
+        if unread > OVERLOAD_UNREAD and not self._while_overloaded.admits(subject, now):
             return False
         if not self._sources.admits(subject, now):
             return False
@@ -83,8 +83,8 @@ class RequestIntake:
         """Send the refusals and count them, until cancelled."""
         document = REFUSAL.model_dump_json(exclude_none=True).encode()
         while True:
-            await self._any.wait()
-            self._any.clear()
+            await self._has_refusals.wait()
+            self._has_refusals.clear()
             counts, self._counts = self._counts, Counter()
             refused, self._refused = self._refused, []
             self._count(counts)
@@ -98,5 +98,5 @@ class RequestIntake:
         for subject, count in counts.items():
             _, _, _, service, verb, project, *_ = subject.decode().split(".")
             self._meters.count("sandherd_requests_total", count, request=f"{service}.{verb}", outcome=Code.BUSY.value)
-            if times := self._lines.add(project, time.monotonic()):
+            if times := self._log_limit.add(project, time.monotonic()):
                 _log.warning("requests refused, too many of one source", subject=subject.decode(), times=times)

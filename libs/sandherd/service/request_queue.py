@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 ItemT = TypeVar("ItemT")
 
 _SHARE_OF_SANDBOX: Final = 4
-"""One sandbox may use one N-th of its project's queue; this is N."""
+"""The divisor of a project's queue length that gives the maximum of one sandbox."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,8 @@ class RequestLane:
 
 @dataclass
 class _ProjectQueue(Generic[ItemT]):
+    """The waiting requests of one project by sandbox, in the order of turns, and the number of running ones."""
+
     running: int = 0
     waiting: int = 0
     by_sandbox: dict[str, deque[ItemT]] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class RequestQueue(Generic[ItemT]):
         self._projects: dict[str, _ProjectQueue[ItemT]] = {}
 
     def offer(self, project: str, sandbox: str, item: ItemT) -> bool:
-        """Queue a request. Returns False if its project or its sandbox has its maximum of waiting requests."""
+        """Queue a request. Returns False if its project or its sandbox has its maximum number of waiting requests."""
         queue = self._projects.setdefault(project, _ProjectQueue())
         limit = max(1, self._limit // _SHARE_OF_SANDBOX) if sandbox else self._limit
         if queue.waiting >= self._limit or len(queue.by_sandbox.get(sandbox, ())) >= limit:

@@ -1,8 +1,8 @@
 """Schedules the requests of a service: projects take turns, each within its limits, and every request gets a reply.
 
 A request is received at once, waits in its project's queue, and is processed when it is its turn. If the queue is full
-or the budget is used up, it is refused with `busy` and the time after which to retry. When its requester stops waiting,
-a request that waits is not processed any more, and a running one that changes nothing is cancelled.
+or the budget is used up, it is refused with `busy` and the time after which to retry. After its timeout, a waiting
+request is not processed any more, and a running request that changes nothing is cancelled.
 """
 
 import asyncio
@@ -28,20 +28,21 @@ DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 """The timeout of a request without the header for it, in seconds."""
 MAX_TIMEOUT_SECONDS: Final = 120.0
 """The maximum timeout of a request, in seconds. A longer one in the header is reduced to it."""
-_DEFAULT_MAX_PAYLOAD: Final = 1024 * 1024
-_FULL_SECONDS: Final = 1.0
-_TURN_SECONDS: Final = 0.01
-"""Other tasks run after requests were received for this number of seconds: nats-py passes them on without a pause."""
+_DEFAULT_MAX_PAYLOAD_BYTES: Final = 1024 * 1024
+_QUEUE_FULL_RETRY_SECONDS: Final = 1.0
+_MAX_RECEIVE_SECONDS: Final = 0.01
+"""After requests were received for this time, other tasks run once, because nats-py delivers requests without a pause.
+"""
 _TIMED_OUT: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
-_ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
+_SHUTTING_DOWN: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
 _unsent_log_limit: Final = LineLimit()
-"""Limits the log lines about replies that are not sent: there may be any number while the connection is lost."""
+"""Limits the log lines about replies that were not sent. While the connection is lost, there may be very many."""
 _log: Final = logs.get("request_scheduler")
 
 Process = Callable[[NatsMessage], Awaitable[Reply[Any] | None]]
-"""Processes a request. Returns the reply, or None if another replica replies."""
+"""A function that processes a request. It returns the reply, or None if another replica replies."""
 Count = Callable[[str, Reply[Any], float], None]
-"""Called for each reply with the request kind, the reply, and the seconds since the request was received."""
+"""A function that is called for each reply, with the kind of request, the reply, and the seconds since its receipt."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class RequestLimits:
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
+    """A request that waits or is processed. `received` and `deadline` are times of the event loop."""
+
     request_type: str
     process: Process
     message: NatsMessage
@@ -71,7 +74,7 @@ class RequestScheduler:
         self._lanes: dict[str, tuple[RequestLane, RequestQueue[_Pending]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = False
-        self._turn_began = 0.0
+        self._receiving_since = 0.0
 
     def receiver(
         self, lane: RequestLane, request_type: str, process: Process
@@ -87,13 +90,13 @@ class RequestScheduler:
                 return
             now = _now()
             pending = _Pending(request_type, process, message, now, now + timeout_of(message))
-            refusal = self._enter(lane, pending)
+            refusal = self._enqueue(lane, pending)
             if refusal is not None:
-                await self._answer(pending, Reply[Any](error=refusal))
+                await self._send_reply(pending, Reply[Any](error=refusal))
             self._start(lane.name)
-            if time.monotonic() - self._turn_began >= _TURN_SECONDS:
+            if time.monotonic() - self._receiving_since >= _MAX_RECEIVE_SECONDS:
                 await asyncio.sleep(0)
-                self._turn_began = time.monotonic()
+                self._receiving_since = time.monotonic()
 
         return receive
 
@@ -101,27 +104,27 @@ class RequestScheduler:
         """Refuse all waiting requests, and cancel the running ones, which are refused, too."""
         self._ending = True
         waiting = [pending for _, queue in self._lanes.values() for pending in queue.clear()]
-        await asyncio.gather(*[self._answer(pending, Reply[Any](error=_ENDING)) for pending in waiting])
+        await asyncio.gather(*[self._send_reply(pending, Reply[Any](error=_SHUTTING_DOWN)) for pending in waiting])
         await cancel_and_wait(list(self._tasks))
 
-    def _enter(self, lane: RequestLane, pending: _Pending) -> Problem | None:
+    def _enqueue(self, lane: RequestLane, pending: _Pending) -> Problem | None:
         """Queue a request. Returns None, or the reason if it is refused."""
         if self._ending:
-            return _ENDING
+            return _SHUTTING_DOWN
         project, sandbox = _sender(pending.message)
         wait = self._budgets.wait(project, pending.received) if lane.budgeted else 0.0
         if wait > 0:
             return budget_refusal(project, wait, self._limits.budget)
         queue = self._lanes[lane.name][1]
         if queue.waiting(project) >= self._limits.waiting:
-            self._drop_late(queue, project, pending.received)
+            self._refuse_timed_out(queue, project, pending.received)
         if not queue.offer(project, sandbox, pending):
-            return queue_full(project, queue.waiting(project))
+            return queue_full_refusal(project, queue.waiting(project))
         return None
 
-    def _drop_late(self, queue: RequestQueue[_Pending], project: str, now: float) -> None:
+    def _refuse_timed_out(self, queue: RequestQueue[_Pending], project: str, now: float) -> None:
         for late in queue.remove(project, lambda waiting: waiting.deadline <= now):
-            self._spawn(self._answer(late, Reply[Any](error=_TIMED_OUT)))
+            self._spawn(self._send_reply(late, Reply[Any](error=_TIMED_OUT)))
 
     def _start(self, lane: str) -> None:
         _, queue = self._lanes[lane]
@@ -135,26 +138,26 @@ class RequestScheduler:
 
     async def _run(self, lane_name: str, project: str, pending: _Pending) -> None:
         lane, queue = self._lanes[lane_name]
-        begun = _now()
+        started_at = _now()
         reply: Reply[Any] | None = Reply[Any](error=_TIMED_OUT)
         try:
-            if pending.deadline > begun:
+            if pending.deadline > started_at:
                 reply = await _reply_to(lane, pending)
         except asyncio.CancelledError:
-            reply = Reply[Any](error=_ENDING)
+            reply = Reply[Any](error=_SHUTTING_DOWN)
             raise
         finally:
             queue.release(project)
             if lane.budgeted:
-                self._budgets.spend(project, _now() - begun, rows_of(reply) if reply else 0, _now())
+                self._budgets.spend(project, _now() - started_at, rows_of(reply) if reply else 0, _now())
             if reply is not None:
-                await self._answer(pending, reply)
+                await self._send_reply(pending, reply)
             self._start(lane_name)
 
-    async def _answer(self, pending: _Pending, reply: Reply[Any]) -> None:
+    async def _send_reply(self, pending: _Pending, reply: Reply[Any]) -> None:
         document = _document(reply)
         if len(document) > (maximum := _max_payload(pending.message)):
-            reply = Reply[Any](error=too_large(len(document), maximum))
+            reply = Reply[Any](error=too_large_refusal(len(document), maximum))
             document = _document(reply)
         self._count(pending.request_type, reply, _now() - pending.received)
         await _respond(pending.message, document)
@@ -187,17 +190,17 @@ def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
     )
 
 
-def queue_full(project: str, waiting: int) -> Problem:
+def queue_full_refusal(project: str, waiting: int) -> Problem:
     """The refusal if a project or a sandbox has its maximum number of waiting requests."""
     return Problem(
         code=Code.BUSY,
         message=f"{waiting} requests of {project} are waiting already",
         remedy="retry when some have been processed",
-        retry_after_seconds=_FULL_SECONDS,
+        retry_after_seconds=_QUEUE_FULL_RETRY_SECONDS,
     )
 
 
-def too_large(size: int, maximum: int) -> Problem:
+def too_large_refusal(size: int, maximum: int) -> Problem:
     """The refusal that is sent in place of a reply that does not fit in a message."""
     return Problem(
         code=Code.TOO_LARGE,
@@ -230,7 +233,7 @@ def _max_payload(message: NatsMessage) -> int:
     """The largest message that the broker accepts, in bytes."""
     request = message.raw_message
     client = request._client if isinstance(request, Msg) else None  # noqa: SLF001  # nats-py has no other way to it
-    return _DEFAULT_MAX_PAYLOAD if client is None else int(client.max_payload)
+    return _DEFAULT_MAX_PAYLOAD_BYTES if client is None else int(client.max_payload)
 
 
 async def _respond(message: NatsMessage, document: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Spans of requests. Each span is a separate trace, and few are of interest, so only a share of them is exported."""
+"""Spans of requests. Each is a separate trace, and few are of interest, so only a share of them is exported."""
 
 import random
 import time
@@ -11,14 +11,15 @@ from sandherd.contracts.errors import Code
 from sandherd.telemetry import spans
 from sandherd.telemetry.traces import error_type_of, is_exported, record, span
 
-SLOW: Final = 1.0
-"""A request that takes longer than this always has a span, in seconds."""
+SLOW_SECONDS: Final = 1.0
+"""A request that takes longer than this always has a span."""
 _FAULTS_OF_REQUESTERS: Final = frozenset(Code) - {Code.UNAVAILABLE, Code.INTERNAL}
+"""The codes of errors that the requester causes, and not the service."""
 
 
 def is_notable(error_type: str | None, seconds: float) -> bool:
     """Whether a request always has a span: it was slow, or has failed because of the service."""
-    return seconds > SLOW or (error_type is not None and error_type not in _FAULTS_OF_REQUESTERS)
+    return seconds > SLOW_SECONDS or (error_type is not None and error_type not in _FAULTS_OF_REQUESTERS)
 
 
 class RequestSpans:

@@ -26,7 +26,7 @@ from sandherd.telemetry.meters import Meters
 RequestT = TypeVar("RequestT", bound=Request[Any])
 MAX_UNREAD: Final = 16_384
 """Maximum number of received requests of one kind that are not decoded yet. Further ones are dropped, so that they
-delay no other kind; the requester times out, as after a loss of the connection."""
+delay no other kind. Their requesters time out, as after a loss of the connection."""
 _log: Final = logs.get("requests")
 
 
@@ -67,20 +67,21 @@ class _NoRecorder:
 
 @contextmanager
 def _without_mocks() -> Iterator[None]:
-    """Create subscribers without mocks, which only FastStream's test brokers use, and which take a third of a start.
+    """Create subscribers without mocks, which only FastStream's test brokers use.
 
-    It has no effect if a later version of FastStream has its mocks elsewhere.
+    Creating them takes a third of the time of a start. This has no effect if a later version of FastStream has its
+    mocks elsewhere.
     """
     recorders: Any = sys.modules.get("faststream._internal.testing.calls")
-    usual = getattr(recorders, "MagicMock", None)
-    if usual is None:
+    original_mock = getattr(recorders, "MagicMock", None)
+    if original_mock is None:
         yield
         return
     recorders.MagicMock = _NoRecorder
     try:
         yield
     finally:
-        recorders.MagicMock = usual
+        recorders.MagicMock = original_mock
 
 
 class HerdBroker(NatsBroker):

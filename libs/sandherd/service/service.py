@@ -48,6 +48,7 @@ from sandherd.telemetry.metrics import GROUPS
 __all__ = ["Answerer", "IncomingRequest", "RequestLane", "Service", "ServiceFailedError", "serve"]
 
 Run = Callable[[], Awaitable[None]]
+"""A task that runs as long as the service."""
 ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
 _log: Final = logs.get("service")
@@ -145,9 +146,9 @@ class Service:
     def answer(
         self, request: type[Request[Any]], handle: Answerer, *, at_once: int = 1, lane: RequestLane | None = None
     ) -> None:
-        """Register the handler of a kind of request, in `lane`, or in its own lane with `at_once` concurrent requests.
+        """Register the handler of a kind of request, in `lane`, or in a new lane with `at_once` concurrent requests.
 
-        Projects take turns in a lane. An exception of `handle` becomes a typed refusal: every requester gets a reply.
+        Projects take turns in a lane. An exception of `handle` becomes a typed refusal, so each requester gets a reply.
         """
         self._answers.add(request, handle, lane or RequestLane.of_kind(request.type, at_once))
 
@@ -204,7 +205,7 @@ class Service:
         self._failure = asyncio.get_running_loop().create_future()
         async with AsyncExitStack() as stack:
             self.bus = await stack.enter_async_context(self._open_bus(self.principal))
-            # Requests have a connection of their own: a flood of them must not delay acknowledgements and leases.
+            # Requests have a separate connection, so that a flood of them does not delay acknowledgements and leases.
             self._incoming = await stack.enter_async_context(self._open_bus(f"{self.principal}-requests"))
             self._incoming.client.admits = self._intake.admits
             self.health.add("broker", lambda: None if self._is_connected else "no connection")
@@ -233,21 +234,22 @@ class Service:
         return self._http_server.open(broker, settings.http_host, settings.http_port, settings.http_port_file)
 
     def _open_bus(self, name: str) -> AbstractAsyncContextManager[Bus]:
-        watch = ConnectionCallbacks()
-        watch.reconnected = lambda: self.meters.count("sandherd_reconnects_total")
-        watch.violated = lambda _what: self.meters.count("sandherd_permission_violations_total")
-        watch.closed = lambda: self._fail(ServiceFailedError("the broker closed the connection permanently"))
+        callbacks = ConnectionCallbacks()
+        callbacks.reconnected = lambda: self.meters.count("sandherd_reconnects_total")
+        callbacks.violated = lambda _text: self.meters.count("sandherd_permission_violations_total")
+        callbacks.closed = lambda: self._fail(ServiceFailedError("the broker closed the connection permanently"))
         credentials = self.settings.credentials
         return Bus.open(
             self.settings.nats_url,
             name=name,
             identity=ConnectionIdentity.file(credentials) if credentials else ConnectionIdentity.anonymous(),
             inbox=f"_INBOX_{self.principal}",
-            watch=watch,
+            watch=callbacks,
             api=api_of(self.principal),
         )
 
     async def _guard(self, name: str, run: Run) -> None:
+        """Run a part of the service. If it ends or fails, the service fails."""
         try:
             await run()
             self._fail(ServiceFailedError(f"{name} ended unexpectedly"))
@@ -305,7 +307,7 @@ def _telemetry_export(service: Service) -> Iterator[None]:
     if not endpoint:
         yield
         return
-    from sandherd.telemetry.otlp_exporter import OtlpExporter  # some MiB, needed only for exporting
+    from sandherd.telemetry.otlp_exporter import OtlpExporter  # needs some MiB, and only exports
 
     exporting = OtlpExporter(service.principal, endpoint, service.registry, service.meters)
     try:

@@ -1,4 +1,4 @@
-"""Checks whether the broker stores messages, and measures the free space of the file systems of the home."""
+"""Checks whether the broker stores messages, and measures the free space in the home's file systems."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-PROBE_INTERVAL: Final = 3.0
-_WRITE_SECONDS: Final = 5.0
+PROBE_INTERVAL_SECONDS: Final = 3.0
+_PROBE_TIMEOUT_SECONDS: Final = 5.0
 MAX_UNACKNOWLEDGED_SECONDS: Final = 6.0
 """If no probe is acknowledged for this number of seconds, the broker counts as not storing."""
-_PAYLOAD: Final = b"." * 5000
+_PROBE_PAYLOAD: Final = b"." * 5000
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _REASONS: Final = {
     Cause.DISK_BYTES: "its disk is full",
@@ -31,11 +31,13 @@ _REASONS: Final = {
 _log: Final = logs.get("storage_watch")
 
 
-def storage_problem(error: str, short: list[str]) -> str:
+def storage_problem(error: str, shortage_texts: list[str]) -> str:
     """The reason why the broker does not store, from its last error and the exhausted file systems. Pure."""
     cause = cause_of(error)
-    why = "; ".join(short) or (_REASONS[cause] if cause else "its disk, descriptors or memory may be exhausted")
-    return f"the broker responds but does not store: {why}. See docs/runbooks/SandherdBrokerNotStoring.md"
+    reason = "; ".join(shortage_texts) or (
+        _REASONS[cause] if cause else "its disk, descriptors or memory may be exhausted"
+    )
+    return f"the broker responds but does not store: {reason}. See docs/runbooks/SandherdBrokerNotStoring.md"
 
 
 class StorageWatch:
@@ -46,7 +48,7 @@ class StorageWatch:
         self._home = home
         self._meters = meters
         self._measured = measured
-        self._short: list[str] = []
+        self._shortages: list[str] = []
         self._error = ""
         self._failing_since: float | None = None
         self._logged = False
@@ -57,14 +59,14 @@ class StorageWatch:
             await self._probe(bus)
             self._measure()
             self._report()
-            await asyncio.sleep(PROBE_INTERVAL)
+            await asyncio.sleep(PROBE_INTERVAL_SECONDS)
 
     async def _probe(self, bus: Bus) -> None:
         if not bus.connected:
             self._failing_since = None  # the broker is unavailable: the health check of the connection reports it
             return
-        begun = time.monotonic()
-        writing = asyncio.create_task(bus.js.publish(self._subject, _PAYLOAD, timeout=_WRITE_SECONDS))
+        started_at = time.monotonic()
+        writing = asyncio.create_task(bus.js.publish(self._subject, _PROBE_PAYLOAD, timeout=_PROBE_TIMEOUT_SECONDS))
         try:
             # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
             await asyncio.wait([writing])
@@ -72,7 +74,7 @@ class StorageWatch:
             self._failing_since, self._error = None, ""
         except _BROKER_ERRORS as error:
             self._error = str(error)
-            self._failing_since = self._failing_since or begun
+            self._failing_since = self._failing_since or started_at
         finally:
             await cancel_and_wait([writing])
 
@@ -80,14 +82,14 @@ class StorageWatch:
         if not self._measured:
             return
         spaces = measure_home(self._home)
-        self._short = shortages(spaces)
+        self._shortages = shortages(spaces)
         for part, space in spaces.items():
             self._meters.set("sandherd_disk_free_bytes", space.free_bytes, folder=part)
             if space.free_inodes is not None:
                 self._meters.set("sandherd_disk_free_inodes", space.free_inodes, folder=part)
 
     def _report(self) -> None:
-        """Log each change once."""
+        """Set the metric, and log each change once."""
         problem = self.problem() or self.warning()
         self._meters.set("sandherd_broker_store_failing", self.problem() is not None)
         if problem and not self._logged:
@@ -100,8 +102,8 @@ class StorageWatch:
         """The reason why the broker does not store messages, for readiness. None if it stores them."""
         if self._failing_since is None or time.monotonic() - self._failing_since < MAX_UNACKNOWLEDGED_SECONDS:
             return None
-        return storage_problem(self._error, self._short)
+        return storage_problem(self._error, self._shortages)
 
     def warning(self) -> str | None:
         """The warning about full file systems, for `/readyz`; None if none is full."""
-        return "; ".join(self._short) or None
+        return "; ".join(self._shortages) or None

@@ -1,8 +1,8 @@
-"""Changes streams and consumers on request of other services: the spawner checks each request, then makes the change.
+"""Changes streams and consumers for other services: the spawner checks each request, and then makes the change.
 
-JetStream checks neither the reply subject of a request nor the subjects in its body. A service that may create a
-consumer, for example, can have any message of the stream delivered to any subject. So only the spawner's credential
-permits such requests to JetStream, and their bodies are built here, from typed fields.
+JetStream checks neither the reply subject of a request nor the subjects in its body. For example, a service that may
+create a consumer can have any message of the stream delivered to any subject. So only the spawner's credential permits
+such requests to JetStream, and their bodies are built here, from typed fields.
 """
 
 import json
@@ -41,7 +41,7 @@ _ARTIFACTS: Final = "ARTIFACTS"
 _DEAD: Final = "DEAD"
 _PARALLEL_REQUESTS: Final = 16
 """Maximum number of requests of each kind that are processed at the same time."""
-_EXISTS: Final = 10148
+_CONSUMER_EXISTS: Final = 10148
 """The broker's error code for a consumer that exists with another configuration."""
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("stream_admin")
@@ -75,15 +75,15 @@ class StreamAdmin:
         subscribe = Subscribe(name=request.name, types=request.types, start=request.start, entities=request.entities)
         consumer = consumer_name(project, request.place)
         if request.update:
-            found = await self._api("INFO", consumer, {})
-            named = (found.get("config") or {}).get("metadata") or {}
-            if named.get(NAME) != request.name:  # it was deleted, and another subscription may have its place
+            info = await self._api("INFO", consumer, {})
+            metadata = (info.get("config") or {}).get("metadata") or {}
+            if metadata.get(NAME) != request.name:  # the consumer of this subscription was deleted
                 raise ContractError(Code.NOT_FOUND, f"there is no consumer {consumer}", field="place")
-            body = update(subscribe, project, found["config"])
+            body = update(subscribe, project, info["config"])
         else:
             body = creation(subscribe, project, request.place, terms)
         refusal = (await self._api("CREATE", consumer, {"stream_name": STREAM} | body)).get("error")
-        if refusal and refusal.get("err_code") != _EXISTS:
+        if refusal and refusal.get("err_code") != _CONSUMER_EXISTS:
             raise ContractError(
                 Code.UNAVAILABLE,
                 f"the broker refuses to create a consumer: {refusal.get('description')}",
@@ -95,10 +95,10 @@ class StreamAdmin:
         """The broker's reply to a request about a consumer. Raises `ContractError` (`unavailable`)."""
         subject = f"{self._service.bus.api}.CONSUMER.{verb}.{STREAM}.{consumer}"
         try:
-            found: dict[str, Any] = json.loads(await self._service.bus.request(subject, json.dumps(body).encode()))
+            reply: dict[str, Any] = json.loads(await self._service.bus.request(subject, json.dumps(body).encode()))
         except _BROKER_ERRORS as error:
             raise _unavailable(error) from error
-        return found
+        return reply
 
     async def delete_consumer(self, incoming: IncomingRequest[DeleteConsumer]) -> BaseModel:
         """Delete the consumer in one place of the project. Raises `ContractError`."""
@@ -113,7 +113,7 @@ class StreamAdmin:
         return ConsumerDeleted(deleted=True)
 
     async def purge_events(self, incoming: IncomingRequest[PurgeEvents]) -> BaseModel:
-        """Purge the events below a sequence. Raises `ContractError` if `events_refusal` has a reason against it."""
+        """Purge the events below a sequence. Raises `ContractError` if `events_refusal` does not permit it."""
         bus, below = self._service.bus, incoming.request.below
         try:
             fill = await read_fill(bus, _EVENTS)
@@ -124,7 +124,7 @@ class StreamAdmin:
             raise _unavailable(error) from error
 
     async def purge_artifacts(self, incoming: IncomingRequest[PurgeArtifacts]) -> BaseModel:
-        """Purge the oldest pieces of a sandbox. Raises `ContractError` if `artifacts_refusal` has a reason against."""
+        """Purge a sandbox's oldest artifact pieces. Raises `ContractError` if `artifacts_refusal` forbids it."""
         bus, request = self._service.bus, incoming.request
         check_project(incoming.project)
         try:

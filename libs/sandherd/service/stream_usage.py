@@ -1,4 +1,4 @@
-"""Measures how full streams are: exported as metrics, and shown as a warning before they are full."""
+"""Measures how full streams are, for metrics and for a warning before they are full."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,20 +15,22 @@ from sandherd.telemetry.meters import Meters
 
 WARNING_RATIO: Final = 0.8
 """From this fill ratio on, a warning is shown. Regular purging keeps a stream below it."""
-_MEASURE_INTERVAL: Final = 5.0
+_MEASURE_INTERVAL_SECONDS: Final = 5.0
 _BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFill:
-    """The state of a stream: its bytes and their limit, the number of its messages, its first and last sequence number.
+    """The state of a stream: its size, the number of its messages, and its first and last sequence number.
 
-    `refuses` is whether a full stream refuses new messages. Otherwise it removes old ones.
+    `refuses` states whether a full stream refuses new messages. Otherwise it removes old ones.
     """
 
     stream: str
     held: int
+    """The size in bytes."""
     limit: int
+    """The maximum size in bytes; 0 or less if there is none."""
     messages: int
     first: int
     last: int
@@ -86,11 +88,11 @@ class StreamUsage:
         self._fills: dict[str, StreamFill] = {}
 
     async def watch(self, bus: Bus) -> None:
-        """Measure repeatedly, until cancelled. A stream that does not respond keeps its last value."""
+        """Measure repeatedly, until cancelled. If a measurement fails, the last values stay."""
         while True:
             for stream in self._streams:
                 await self._measure(bus, stream)
-            await asyncio.sleep(_MEASURE_INTERVAL)
+            await asyncio.sleep(_MEASURE_INTERVAL_SECONDS)
 
     async def _measure(self, bus: Bus, stream: str) -> None:
         reading = asyncio.create_task(read_fill(bus, stream))

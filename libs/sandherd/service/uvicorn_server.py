@@ -8,7 +8,7 @@ from typing import Final
 
 import uvicorn
 
-LONGEST_HEADER: Final = 16 * 1024
+MAX_HEADER_BYTES: Final = 16 * 1024
 """Maximum bytes of a request's first line and headers together."""
 
 
@@ -28,7 +28,7 @@ async def serving(config: uvicorn.Config, listening: socket.socket | None = None
     while not server.started:
         if task.done():
             raise HttpServerError(f"could not serve HTTP on {config.host}:{config.port}")
-        await asyncio.sleep(0.005)  # uvicorn has no event for it
+        await asyncio.sleep(0.005)  # uvicorn has no event for its start
     try:
         yield server
     finally:
@@ -37,7 +37,7 @@ async def serving(config: uvicorn.Config, listening: socket.socket | None = None
 
 
 class _QuietServer(uvicorn.Server):
-    """uvicorn without its signal handling: the service handles signals."""
+    """uvicorn without its signal handling, because the service handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

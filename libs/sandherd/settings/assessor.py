@@ -1,4 +1,4 @@
-"""The settings of the model that assesses soft findings of the monitor. By default no model does."""
+"""The settings of the model that assesses soft findings of the monitor. By default there is no such model."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""The settings of a client. Unless there is a settings file, which is validated completely, it loads no others."""
+"""The settings of a client. A client loads no other settings, unless a settings file has to be validated."""
 
 import os
 from pathlib import Path

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from sandherd.settings.fields import DISK, NETWORK, Alias, Env, Names, schema_of, whole, within
+from sandherd.settings.fields import DISK, NETWORK, Alias, Env, Names, rounded_up, schema_of, within
 
 ApiAddress = Annotated[str, StringConstraints(pattern=r"^https?://[^\x00-\x20\x7f/@?#]+(/[^\x00-\x20\x7f@?#]*)?$")]
 """A URL with host and path, without user, password or query."""
@@ -32,7 +32,7 @@ def _snapshot(text: str) -> str:
 
 _SNAPSHOT: Final = Env("SANDHERD_DAYTONA_SNAPSHOT", aliases=(Alias("SANDBOX_SNAPSHOT", _snapshot),))
 _DISK_GB: Final = (1, 4096)
-_DISK: Final = Env("SANDHERD_DAYTONA_DISK_GB", aliases=(Alias(DISK, lambda text: within(*_DISK_GB)(whole(text))),))
+_DISK: Final = Env("SANDHERD_DAYTONA_DISK_GB", aliases=(Alias(DISK, lambda text: within(*_DISK_GB)(rounded_up(text))),))
 
 
 class DaytonaSettings(BaseModel):
@@ -71,10 +71,10 @@ class DaytonaSettings(BaseModel):
         Names,
         Env("SANDHERD_DAYTONA_ALLOWED_NETWORKS"),
     ] = frozenset()
-    """The only networks that a sandbox can reach, such as 10.1.2.0/24, with that of the broker; if unset, all."""
+    """The only networks that a sandbox can reach, such as 10.1.2.0/24, including that of the broker; if unset, all."""
     daytona_volumes: Annotated[frozenset[DaytonaVolume], Names, Env("SANDHERD_DAYTONA_VOLUMES")] = frozenset()
     """Daytona volumes that are mounted in every sandbox: id:/path or id:/path:part."""
     daytona_patience: Annotated[float, Env("SANDHERD_DAYTONA_PATIENCE"), Field(ge=1, le=3600)] = 120
     """How long Daytona may take to create, start, stop or remove a sandbox. Building an image takes minutes."""
     daytona_look_interval: Annotated[float, Env("SANDHERD_DAYTONA_LOOK_INTERVAL"), Field(ge=0.05, le=600)] = 5
-    """The interval at which is checked whether a sandbox's program has ended: Daytona does not report it."""
+    """The interval of the checks whether a sandbox's program has ended, because Daytona does not report it."""

@@ -16,7 +16,7 @@ class Alias:
 
     name: str
     convert: Callable[[str], str] = str
-    """Converts the variable's text to one that the setting accepts. If it returns an empty text, that is ignored."""
+    """Converts the variable's text to a text that the setting accepts. The variable is ignored if that is empty."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def in_megabytes(text: str) -> str:
         return text
 
 
-def whole(text: str) -> str:
+def rounded_up(text: str) -> str:
     """A number, rounded up. Any other text is returned unchanged, so that the setting refuses it."""
     try:
         return str(math.ceil(float(text)))
@@ -121,13 +121,13 @@ def _brokers(text: str) -> str:
 
 
 def _with_scheme(text: object) -> object:
-    """`host:port` means `nats://host:port`, as for the NATS tools."""
+    """The text, in which `host:port` is replaced by `nats://host:port`, as in the NATS tools."""
     if not isinstance(text, str):
         return text
     return ",".join(address if "://" in address else f"nats://{address.strip()}" for address in text.split(","))
 
 
 BrokerAddress = Annotated[str, AfterValidator(_brokers)]
-"""The URL of a broker, or of several servers, separated by commas. Errors do not show the value: it may be secret."""
+"""The URL of a broker, or of several servers, separated by commas. Errors do not show it, as it may have a secret."""
 AnyBrokerAddress = Annotated[str, BeforeValidator(_with_scheme), AfterValidator(_brokers)]
 """A `BrokerAddress` whose scheme may be omitted."""

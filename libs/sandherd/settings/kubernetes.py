@@ -12,19 +12,19 @@ from sandherd.settings.fields import DISK, NETWORK, Alias, Env, Names, Positive,
 
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 """The name of a Kubernetes object."""
-_KEY: Final = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-_VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
+_LABEL_KEY: Final = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_LABEL_VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
 Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-LabelKey = Annotated[str, StringConstraints(pattern=f"^{_KEY}$")]
-LabelValue = Annotated[str, StringConstraints(pattern=f"^{_VALUE}$")]
+LabelKey = Annotated[str, StringConstraints(pattern=f"^{_LABEL_KEY}$")]
+LabelValue = Annotated[str, StringConstraints(pattern=f"^{_LABEL_VALUE}$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^(Deployment|StatefulSet)/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Users = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,8}:[0-9]{1,9}$")]
-"""A uid and a gid. The uid can't be 0: `runAsNonRoot` of the pods refuses root."""
+"""A uid and a gid. The uid can't be 0, because the pods have `runAsNonRoot`."""
 Cores = Annotated[str, StringConstraints(pattern=r"^([0-9]+(\.[0-9]{1,3})?|[0-9]+m)$")]
 
 
 NO_INGRESS: Final = "nobody"
-_PODS: Final = rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?(/{_KEY}={_VALUE})?"
+_PODS: Final = rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?(/{_LABEL_KEY}={_LABEL_VALUE})?"
 _PORT: Final = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 
 

@@ -98,19 +98,19 @@ def _load(
     try:
         return LoadedSettings(model(**values), sources, used)
     except ValidationError as error:
-        raise _refusal(model, error, sources, (yaml_file, names | used)) from None
+        raise _setting_error(model, error, sources, (yaml_file, names | used)) from None
 
 
 def _from_environment(model: type[ClientSettings], environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     """The settings in the environment: setting → (variable, value). Its own variable comes before its aliases."""
-    found = {}
+    values = {}
     for name, env in variables_of(model).items():
         for alias in (Alias(env.name), *env.aliases):
             text = environ.get(alias.name)
             if text and (converted := alias.convert(text)):
-                found[name] = alias.name, _structured(model, name, alias.name, converted)
+                values[name] = alias.name, _structured(model, name, alias.name, converted)
                 break
-    return found
+    return values
 
 
 def _structured(model: type[ClientSettings], name: str, variable: str, text: str) -> Any:
@@ -130,22 +130,22 @@ def _structured(model: type[ClientSettings], name: str, variable: str, text: str
         ) from None
 
 
-def _refusal(
+def _setting_error(
     model: type[ClientSettings],
     error: ValidationError,
     sources: Mapping[str, SettingSource],
-    read: tuple[Path | None, Mapping[str, str]],
+    origins: tuple[Path | None, Mapping[str, str]],
 ) -> ContractError:
     """The error for an invalid setting, with the source of the value and a remedy.
 
-    It does not contain the value, which may be a secret. `read` is the YAML file, and the variable of each setting.
+    It does not contain the value, which may be a secret. `origins` is the YAML file, and the variable of each setting.
     """
-    path, variables = read
+    path, variables = origins
     problem = ContractError.from_validation(error).problem
     name = (problem.field or "").partition(".")[0]
     if name not in model.model_fields:
-        close = get_close_matches(name, model.model_fields, n=1, cutoff=0.6)
-        remedy = f"did you mean {close[0]}?" if close else "docs/configuration.md lists all settings"
+        similar = get_close_matches(name, model.model_fields, n=1, cutoff=0.6)
+        remedy = f"did you mean {similar[0]}?" if similar else "docs/configuration.md lists all settings"
         return ContractError(Code.INVALID_FIELD, f"there is no setting {name!r} (in {path})", field=name, remedy=remedy)
     variable = variables[name]
     location, remedy = {

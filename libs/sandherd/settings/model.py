@@ -79,22 +79,23 @@ class Settings(
     otlp_endpoint: Annotated[str | None, Env("OTEL_EXPORTER_OTLP_ENDPOINT")] = None
     """An OTLP/HTTP collector that services export traces and metrics to; if unset, there is only /metrics."""
     traced_requests: Annotated[float, Env("SANDHERD_TRACED_REQUESTS"), Field(ge=0, le=1)] = 0.01
-    """The share of requests whose spans are exported. Spans of slow requests and of errors of services always are."""
+    """The share of requests whose spans are exported. Spans of slow requests and of errors of services always are
+    exported."""
     sandbox_otlp_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_SANDBOX_OTLP_ENDPOINT")] = None
     """An OTLP/HTTP collector that agents in sandboxes may export to; if unset, they export nothing."""
 
     max_sandboxes: Annotated[int, Env("SANDHERD_MAX_SANDBOXES"), Field(ge=1)] = 8
-    """Maximum of live sandboxes."""
+    """Maximum number of live sandboxes."""
     max_sandboxes_per_project: Annotated[Limit, Env("SANDHERD_MAX_SANDBOXES_PER_PROJECT")] = None
-    """Maximum of live sandboxes of one project; if unset, only the limit for all projects applies."""
+    """Maximum number of live sandboxes of one project; if unset, only the limit for all projects applies."""
     project_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_PROJECT_LIMITS")] = {}
-    """Maximum of live sandboxes of single projects, by name."""
+    """Maximum number of live sandboxes of single projects, by name."""
     runtime_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_RUNTIME_LIMITS")] = {}
-    """Maximum of live sandboxes in each runtime, by name. For other runtimes only the limit for all applies."""
+    """Maximum number of live sandboxes in each runtime, by name. For other runtimes only the limit for all applies."""
     priority_age: Annotated[Positive, Env("SANDHERD_PRIORITY_AGE")] = 3600
     """The time of waiting that increases a task's rank as much as one step of priority; see docs/scheduling.md."""
     max_attempts: Annotated[int, Env("SANDHERD_MAX_ATTEMPTS"), Field(ge=1, le=20)] = 3
-    """Maximum of attempts of a task that sets no maximum. By default only transient errors are retried."""
+    """Maximum number of attempts of a task that sets no maximum. By default only transient errors are retried."""
     attempt_timeout: Annotated[Positive | None, Env("SANDHERD_ATTEMPT_TIMEOUT")] = None
     """Maximum time of an attempt of a task that sets no maximum; if unset, as long as a sandbox may live."""
     runtime: Annotated[SafeName, Env("SANDHERD_RUNTIME")] = "process"
@@ -136,11 +137,12 @@ class Settings(
     max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=MAX_FILE_MIB)] = 256
     """Maximum size of a file, or archive of a folder, that is uploaded to a sandbox or downloaded."""
     max_work_mb: Annotated[int, Env("SANDHERD_MAX_WORK_MB"), Field(ge=0, le=1024)] = 64
-    """Maximum size of the archive of a failed attempt's work tree that is stored for the next attempt; 0: none is."""
+    """Maximum size of the archive of a failed attempt's work tree, which is stored for the next attempt; 0: no archive
+    is stored."""
     orphan_grace: Annotated[Positive, Env("SANDHERD_ORPHAN_GRACE")] = 60
-    """How long after an orphan was found it is removed."""
+    """The time from the discovery of an orphan to its removal."""
     isolation: Annotated[Literal["auto", "bubblewrap", "weak", "none"], Env("SANDHERD_ISOLATION")] = "auto"
-    """How the process runtime isolates. Where the host can't isolate sandboxes, `auto` refuses to start any,
+    """How the process runtime isolates sandboxes. Where the host can't isolate them, `auto` refuses to start any,
     `bubblewrap` also refuses to start the spawner, and `weak` starts them with what isolation there is, with a warning
     each time. `none` is for tests."""
     sandbox_uid_first: Annotated[int, Env("SANDHERD_SANDBOX_UID_FIRST"), Field(ge=1000, le=2_147_000_000)] = (
@@ -179,7 +181,7 @@ class Settings(
     """The sustained rate of messages per second of all sandboxes of a project together; the sandbox that publishes most
     is cut off."""
     person_connections: Annotated[int, Env("SANDHERD_PERSON_CONNECTIONS"), Field(ge=1)] = 100
-    """Maximum of open connections with one user's credential; further ones are closed."""
+    """Maximum number of open connections with one user's credential; further ones are closed."""
     client_messages: Annotated[int, Env("SANDHERD_CLIENT_MESSAGES"), Field(ge=1)] = 2000
     """The sustained rate of messages per second of all clients of a project together. If they exceed it by more than 10
     seconds' worth of messages, the connections of the credential that publishes most are closed; its clients may
@@ -191,11 +193,11 @@ class Settings(
     """Maximum MiB of the stored uploads of one project; further ones are refused. An upload is stored for an hour, the
     upload of a task as long as its record. Files up to 256 KiB are not stored."""
     dead_letters_per_minute: Annotated[int, Env("SANDHERD_DEAD_LETTERS_PER_MINUTE"), Field(ge=1)] = 60
-    """Maximum of dead letters of one sandbox that are stored within a minute; further ones are only counted."""
+    """Maximum number of dead letters of one sandbox that are stored within a minute; further ones are only counted."""
     open_approvals: Annotated[int, Env("SANDHERD_OPEN_APPROVALS"), Field(ge=1)] = 100
-    """Maximum of pending approvals of one sandbox; further ones are denied immediately."""
+    """Maximum number of pending approvals of one sandbox; further ones are denied immediately."""
     project_messages: Annotated[int, Env("SANDHERD_PROJECT_MESSAGES"), Field(ge=1)] = 2000
-    """Maximum of messages that wait for the sandboxes of one project; further ones are rejected."""
+    """Maximum number of messages that wait for the sandboxes of one project; further ones are rejected."""
     project_records_mb: Annotated[int, Env("SANDHERD_PROJECT_RECORDS_MB"), Field(ge=1)] = 128
     """Maximum MiB of the records of one project's tasks, and also of its sandboxes; further ones are rejected."""
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
@@ -229,12 +231,13 @@ class Settings(
     hinder each other and `conductor` is `ask` or `pause`. `none`: nothing."""
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 2000
-    """Maximum of events that are stored in one transaction."""
+    """Maximum number of events that are stored in one transaction."""
 
     requests_at_once: Annotated[int, Env("SANDHERD_REQUESTS_AT_ONCE"), Field(ge=1)] = 2
     """How many requests of one project a replica of event-ingest handles from the history concurrently; at most 4."""
     requests_waiting: Annotated[int, Env("SANDHERD_REQUESTS_WAITING"), Field(ge=1)] = 256
-    """Maximum of requests of one project that wait at a service, in each lane; further ones are refused with `busy`."""
+    """Maximum number of one project's requests that wait at a service, in each lane. Further ones are refused with
+    `busy`."""
     request_seconds: Annotated[Positive, Env("SANDHERD_REQUEST_SECONDS")] = 60
     """How many seconds per minute a replica of event-ingest works on requests of one project. Above it, it refuses them
     with `busy`."""
@@ -245,7 +248,7 @@ class Settings(
     subscriptions_per_project: Annotated[
         int, Env("SANDHERD_SUBSCRIPTIONS_PER_PROJECT"), Field(ge=0, le=len(PLACES))
     ] = 8
-    """Maximum of durable subscriptions of a project; see docs/subscribe.md."""
+    """Maximum number of durable subscriptions of a project; see docs/subscribe.md."""
     subscription_ack_wait: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_ACK_WAIT")] = 30
     """After this time, an event that a subscriber has not acknowledged is redelivered."""
     subscription_idle: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_IDLE")] = 604_800

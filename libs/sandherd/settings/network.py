@@ -9,7 +9,7 @@ from sandherd.settings.fields import Env, Names
 
 
 class NetworkSettings(BaseModel):
-    """Settings of what sandboxes of the process runtime can reach. Profiles may override them (`network`)."""
+    """The destinations that sandboxes of the process runtime can reach. Profiles may override them (`network`)."""
 
     sandbox_network: Annotated[NetworkMode, Env("SANDHERD_SANDBOX_NETWORK")] = "internet"
     """What sandboxes can reach beside the broker and `sandbox_endpoints`: with `internet` public addresses, with

@@ -14,7 +14,7 @@ from sandherd.contracts.pull_requests import (
 )
 from sandherd.settings.fields import NONE, Env, Names
 
-_SESSION: Final = explained(
+_SESSION_URL: Final = explained(
     r"^https?://[^\s\x00-\x1f\x7f]+$", "a URL of http or https, with {project} and {task} where their names belong"
 )
 
@@ -45,7 +45,7 @@ class PullRequestSettings(BaseModel):
     conflict_follow_up: Annotated[bool, Env("SANDHERD_CONFLICT_FOLLOW_UP")] = False
     """Whether a task is submitted that resolves the conflicts of a pull request."""
     session_url: Annotated[
-        Annotated[str, StringConstraints(max_length=1000, pattern=_SESSION)] | None, Env("SANDHERD_SESSION_URL")
+        Annotated[str, StringConstraints(max_length=1000, pattern=_SESSION_URL)] | None, Env("SANDHERD_SESSION_URL")
     ] = None
     """The URL of a task's page, with `{project}` and `{task}`. Pull requests link to it; if unset, they have the
     command that shows the task."""

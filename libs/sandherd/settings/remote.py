@@ -7,14 +7,14 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, WithJs
 from sandherd.settings.fields import Env, Positive
 
 ApiAddress = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#/]+(/[^\s@?#]*)?$")]
-"""A URL without user, password or query: it may be logged."""
+"""A URL without user, password or query, so that it may be logged."""
 ApiKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
 """A value that is valid in an HTTP header."""
 FACTORS: Final = (1, 2, 4, 8)
 """The sizes that a runtime may have (the API's resource factors)."""
 
 
-_FACTORS: Final = WithJsonSchema({"type": "integer", "enum": list(FACTORS)})
+_FACTORS_SCHEMA: Final = WithJsonSchema({"type": "integer", "enum": list(FACTORS)})
 
 
 def _factor(number: int) -> int:
@@ -31,7 +31,7 @@ class RemoteSettings(BaseModel):
     remote_api_key: Annotated[ApiKey | None, Env("SANDBOX_API_KEY", secret=True)] = Field(None, repr=False)
     """The key of the account at the Runtime API, sent as X-API-Key."""
     remote_resource_factor: Annotated[
-        int, Env("SANDBOX_REMOTE_RUNTIME_RESOURCE_FACTOR"), AfterValidator(_factor), _FACTORS
+        int, Env("SANDBOX_REMOTE_RUNTIME_RESOURCE_FACTOR"), AfterValidator(_factor), _FACTORS_SCHEMA
     ] = 1
     """Minimum size of a runtime. A sandbox with a higher memory limit gets a larger one, up to 8."""
     remote_factor_memory_gb: Annotated[Positive, Env("SANDHERD_REMOTE_FACTOR_MEMORY_GB")] = 4

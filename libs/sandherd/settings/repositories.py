@@ -14,9 +14,9 @@ _HOST: Final = explained(
 RepositoryHost = Annotated[str, StringConstraints(pattern=_HOST)]
 """A host name, with a port if that is not 443. `http://` before it permits http in place of https."""
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
-_HOSTS: Final = ("github.com", "gitlab.com", "codeberg.org", "bitbucket.org")
-_LFS_HOSTS: Final = ("github-cloud.githubusercontent.com", "github-cloud.s3.amazonaws.com")
-_APPROVED: Final = (
+_DEFAULT_HOSTS: Final = ("github.com", "gitlab.com", "codeberg.org", "bitbucket.org")
+_DEFAULT_LFS_HOSTS: Final = ("github-cloud.githubusercontent.com", "github-cloud.s3.amazonaws.com")
+_DEFAULT_APPROVAL_PATHS: Final = (
     ".github/workflows/**",
     ".github/actions/**",
     ".gitlab-ci.yml",
@@ -48,7 +48,8 @@ BranchPrefix = Annotated[
         ),
     ),
 ]
-"""A prefix of branch names, and words: branches of tasks whose title has one of them get it. Without words, all do."""
+"""A prefix of branch names, and words. A branch gets the prefix if the title of its task has one of the words, or if
+there are no words."""
 BRANCH_PREFIXES: Final = (
     "hotfix=hotfix|urgent|outage|emergency|incident",
     "bugfix=bugfix|bug|fix|fixes|repair|crash|broken|regression|failing|fails",
@@ -96,7 +97,9 @@ ListenAddress = Annotated[
 class RepositorySettings(BaseModel):
     """Which repositories tasks may name, and how the spawner fetches and pushes them."""
 
-    repository_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_REPOSITORY_HOSTS")] = list(_HOSTS)
+    repository_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_REPOSITORY_HOSTS")] = list(
+        _DEFAULT_HOSTS
+    )
     """The hosts of repositories that tasks may name, because the spawner connects to them; `none`: only local
     repositories, which clients upload."""
     github_token: Annotated[Token | None, Env("GITHUB_TOKEN", secret=True)] = Field(None, repr=False)
@@ -104,7 +107,9 @@ class RepositorySettings(BaseModel):
     git_credentials: Annotated[Path | None, Env("SANDHERD_GIT_CREDENTIALS")] = None
     """A file with credentials of other hosts, one `https://USER:TOKEN@HOST` in each line (git-credential-store(1)). It
     is read for each use. No sandbox gets them."""
-    repository_approval: Annotated[list[str], Names, NONE, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
+    repository_approval: Annotated[list[str], Names, NONE, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(
+        _DEFAULT_APPROVAL_PATHS
+    )
     """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
     branch_prefixes: Annotated[list[BranchPrefix], Names, Env("SANDHERD_BRANCH_PREFIXES")] = list(BRANCH_PREFIXES)
     """The prefixes of branch names, such as `bugfix=fix|bug,feature`: a branch gets the first prefix that has a word of
@@ -124,7 +129,7 @@ class RepositorySettings(BaseModel):
     its branches to the new project's own credential."""
     max_lfs_mb: Annotated[int, Env("SANDHERD_MAX_LFS_MB"), Field(ge=1, le=1_048_576)] = 1024
     """Maximum size of the Git LFS files in one checkout, for tasks that request them (`lfs`)."""
-    lfs_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_LFS_HOSTS")] = list(_LFS_HOSTS)
+    lfs_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_LFS_HOSTS")] = list(_DEFAULT_LFS_HOSTS)
     """The hosts from which objects of Git LFS are fetched, and to which they are uploaded, if the repository's own host
     names them. The hosts in `SANDHERD_REPOSITORY_HOSTS` are permitted, too."""
     keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000

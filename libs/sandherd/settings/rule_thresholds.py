@@ -1,4 +1,4 @@
-"""The setting with the thresholds of the monitor's rules, which is validated by the table of rules."""
+"""The setting with the thresholds of the monitor's rules. The table of rules validates it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -9,7 +9,7 @@ from sandherd.contracts.monitor_rules import GUARDIAN, RULES
 from sandherd.contracts.rule_table import RuleRow, ThresholdRow
 
 OFF: Final = "off"
-_ROWS: Final = {row.name: row for row in RULES}
+_ROW_BY_RULE: Final = {row.name: row for row in RULES}
 
 
 def read_rules(value: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def read_rules(value: Any) -> dict[str, Any]:
     entries = _from_list(value) if isinstance(value, str | list | tuple) else value
     if not isinstance(entries, Mapping):
         raise ValueError("it has to be thresholds by rule, or a list of rule.threshold=value")  # noqa: TRY004  # for pydantic
-    return {str(name): _checked(_row(str(name)), chosen) for name, chosen in entries.items()}
+    return {str(name): _validated_choice(_row(str(name)), chosen) for name, chosen in entries.items()}
 
 
 def _from_list(value: str | Iterable[object]) -> dict[str, Any]:
@@ -40,13 +40,14 @@ def _from_list(value: str | Iterable[object]) -> dict[str, Any]:
 
 
 def _row(name: str) -> RuleRow:
-    if name not in _ROWS:
-        raise ValueError(f"there is no such rule; the rules are {', '.join(_ROWS)}")
-    return _ROWS[name]
+    if name not in _ROW_BY_RULE:
+        raise ValueError(f"there is no such rule; the rules are {', '.join(_ROW_BY_RULE)}")
+    return _ROW_BY_RULE[name]
 
 
-def _checked(rule: RuleRow, chosen: Any) -> Any:
-    if (chosen in (OFF, False) and not isinstance(chosen, int | float)) or chosen is False:  # YAML reads `off` as false
+def _validated_choice(rule: RuleRow, chosen: Any) -> Any:
+    # YAML reads `off` as false. The number 0, which equals False, is not `off`.
+    if (chosen in (OFF, False) and not isinstance(chosen, int | float)) or chosen is False:
         if rule.kind != "guardian":
             raise ValueError(f"{rule.name} can't be off; these can: {', '.join(GUARDIAN)}")
         return OFF
@@ -56,9 +57,9 @@ def _checked(rule: RuleRow, chosen: Any) -> Any:
 
 
 def _number(rule: RuleRow, name: str, value: Any) -> float:
-    row = next((one for one in rule.thresholds if one.name == name), None)
+    row = next((threshold for threshold in rule.thresholds if threshold.name == name), None)
     if row is None:
-        valid = ", ".join(one.name for one in rule.thresholds) or "none"
+        valid = ", ".join(threshold.name for threshold in rule.thresholds) or "none"
         raise ValueError(f"{rule.name} has no such threshold; it has: {valid}")
     try:
         number = float("nan") if isinstance(value, bool) else float(value)
@@ -76,7 +77,7 @@ def schema() -> dict[str, Any]:
 
 
 def _schema_of(rule: RuleRow) -> dict[str, Any]:
-    properties = {one.name: _schema_of_number(one) for one in rule.thresholds}
+    properties = {threshold.name: _schema_of_number(threshold) for threshold in rule.thresholds}
     thresholds = {"type": "object", "additionalProperties": False, "properties": properties}
     return {"anyOf": [thresholds, {"enum": [OFF, False]}]} if rule.kind == "guardian" else thresholds
 

@@ -75,5 +75,5 @@ class FinishedSpans:
 def _context_of(parent: TraceContext | None) -> SpanContext | None:
     if parent is None:
         return None
-    found = SpanContext(parent.trace, parent.span, is_remote=True, trace_flags=TraceFlags(parent.flags))
-    return found if found.is_valid else None
+    context = SpanContext(parent.trace, parent.span, is_remote=True, trace_flags=TraceFlags(parent.flags))
+    return context if context.is_valid else None

@@ -24,7 +24,7 @@ from sandherd.contracts.subjects import TABLE, MessageKind
 from sandherd.settings.fields import OWN_RUNTIMES
 
 OTHER: Final = "other"
-_SAFE: Final = re.compile(SAFE_NAME_PATTERN)
+_SAFE_NAME: Final = re.compile(SAFE_NAME_PATTERN)
 WEBHOOK_PARTITIONS: Final = ("0", "1", "2", "3")
 LEASES: Final = (
     "spawner.scheduler",
@@ -60,11 +60,11 @@ class Label:
 
     def admits(self, value: str) -> bool:
         """Whether the label may have this value."""
-        return value in self.values or (self.named and _SAFE.fullmatch(value) is not None)
+        return value in self.values or (self.named and _SAFE_NAME.fullmatch(value) is not None)
 
 
 def _types(kind: MessageKind) -> Iterator[str]:
-    """All types of a kind of message, from the table of subjects: no model has to be imported for its name."""
+    """All types of a kind of message, from the table of subjects, so that no model has to be imported for its name."""
     return (row.name.partition(".")[2] for row in TABLE if row.kind is kind)
 
 

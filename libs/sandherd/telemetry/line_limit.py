@@ -1,4 +1,4 @@
-"""Limits how often a line about one source is logged: a sender of messages must not fill the log. Pure."""
+"""Limits how often a line about one source is logged, so that a sender of messages can't fill the log. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 LINE_SECONDS: Final = 60.0
 """The minimum time between two lines about one source, in seconds."""
 MAX_SOURCES: Final = 256
-"""Maximum of sources that are counted separately at a time. All other sources are counted together."""
+"""Maximum number of sources that are counted separately at a time. All other sources are counted together."""
 _OTHERS: Final = ""
 
 
@@ -24,16 +24,16 @@ class LineLimit:
         self._sources: dict[str, _Source] = {}
 
     def add(self, source: str, now: float) -> int:
-        """Count an occurrence at `now`, in seconds. Returns how many occurrences to log now; 0 permits no line."""
+        """Count an occurrence at `now`, in seconds. Returns the number of occurrences to log; 0 permits no line."""
         name = self._name(source, now)
-        found = self._sources.get(name)
-        if found is None:
+        entry = self._sources.get(name)
+        if entry is None:
             self._sources[name] = _Source(now)
             return 1
-        found.count += 1
-        if now - found.logged_at < LINE_SECONDS:
+        entry.count += 1
+        if now - entry.logged_at < LINE_SECONDS:
             return 0
-        count, found.count, found.logged_at = found.count, 0, now
+        count, entry.count, entry.logged_at = entry.count, 0, now
         return count
 
     def _name(self, source: str, now: float) -> str:

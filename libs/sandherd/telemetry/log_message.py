@@ -10,7 +10,7 @@ FREE_DISK: Final = "Free space on the broker's disk."
 
 @dataclass(frozen=True)
 class LogMessage:
-    """One message. `fix`: what an operator does about it; empty if nothing has to be done."""
+    """One message. `fix` states what an operator has to do about it; it is empty if nothing has to be done."""
 
     level: str
     text: str
@@ -24,10 +24,10 @@ def info(text: str, meaning: str) -> LogMessage:
 
 
 def warning(text: str, meaning: str, fix: str = "") -> LogMessage:
-    """A message about something that may have to be done."""
+    """A message about a state that an operator may have to correct."""
     return LogMessage("warning", text, meaning, fix)
 
 
 def error(text: str, meaning: str, fix: str) -> LogMessage:
-    """A message about something that has to be done."""
+    """A message about a state that an operator has to correct."""
     return LogMessage("error", text, meaning, fix)

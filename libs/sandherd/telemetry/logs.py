@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line on standard error, with the trace and the sandbox it is about."""
+"""Logs: one JSON object per line on standard error, with the trace and the names that the line is about."""
 
 import logging
 import sys
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 Event = MutableMapping[str, Any]
-_COLOURS: Final = ("rich", "better_exceptions")
+_COLOUR_MODULES: Final = ("rich", "better_exceptions")
 SILENT: Final = "critical"
-"""The level of a CLI command: it writes messages to its user itself, and loads no logging library."""
+"""The level of a CLI command, which writes messages to its user itself, and loads no logging library."""
 
 
 def configure(service: str, level: str = "info") -> None:
@@ -30,7 +30,7 @@ def configure(service: str, level: str = "info") -> None:
     import structlog
 
     def add_service(_logger: object, _method: str, event: Event) -> Event:
-        # Not a context variable: a new thread does not inherit those of the thread that started it.
+        # Not by a context variable, because a new thread does not inherit those of the thread that started it.
         event.setdefault("service", service)
         return event
 
@@ -44,14 +44,14 @@ def configure(service: str, level: str = "info") -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lossy(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LossyStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
+    logging.basicConfig(handlers=[_StructlogHandler()], level=logging.WARNING, force=True)
 
 
-class _Lossy:
-    """A text stream that drops what can't be written: a log on a full disk must not break a service."""
+class _LossyStream:
+    """A text stream that drops what can't be written, because a log on a full disk must not break a service."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,21 +72,21 @@ class _Logger:
     """A logger that loads structlog for its first line."""
 
     silent: ClassVar[bool] = True
-    """True until a program configures its logs: the client library raises errors, and writes no logs."""
+    """True until a program configures its logs, because the client library raises errors, and writes no logs."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._found: FilteringBoundLogger | None = None
+        self._structlog_logger: FilteringBoundLogger | None = None
 
     def __getattr__(self, method: str) -> Any:
         if self.silent:
             return _log_nothing
-        if self._found is None:
+        if self._structlog_logger is None:
             load()
             import structlog
 
-            self._found = structlog.get_logger(part=self._name)
-        return getattr(self._found, method)
+            self._structlog_logger = structlog.get_logger(part=self._name)
+        return getattr(self._structlog_logger, method)
 
 
 def _log_nothing(*_arguments: object, **_fields: object) -> None:
@@ -100,7 +100,7 @@ def get(name: str) -> "FilteringBoundLogger":
 
 def load() -> None:
     """Load structlog without the modules that colour its tracebacks, which logs in JSON don't have."""
-    with hidden(_COLOURS):
+    with hidden(_COLOUR_MODULES):
         import_module("structlog")
 
 
@@ -129,7 +129,7 @@ def _add_trace(_logger: object, _method: str, event: Event) -> Event:
     return event
 
 
-class _Forward(logging.Handler):
+class _StructlogHandler(logging.Handler):
     """Passes the standard library's records to structlog, so that a process has one log."""
 
     def emit(self, record: logging.LogRecord) -> None:

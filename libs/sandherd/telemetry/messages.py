@@ -15,7 +15,7 @@ from sandherd.telemetry.spawner_messages import SPAWNER_MESSAGES
 from sandherd.telemetry.worker_messages import WORKER_MESSAGES
 
 _DEAD: Final = "Inspect it with `sandherd dead list`."
-_HISTORY: Final = "Do what `sandherd history status` says."
+_HISTORY: Final = "Follow the remedy that `sandherd history status` shows."
 _STREAM: Final = "If it repeats, follow the runbook SandherdStreamFilling."
 _ARTIFACTS: Final = "See the runbook SandherdArtifactsNotStored."
 _RENEW: Final = "Create the service's credential again with `sandherd identity init`."

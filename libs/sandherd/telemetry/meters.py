@@ -23,19 +23,19 @@ histograms with labels, appears with its first count."""
 class Meters:
     """The metrics of one process. A name or label that is not in the table raises `KeyError`.
 
-    A label's value that is not in the table is counted as `other`: telemetry breaks no service, and no id gets in.
+    A label's value that is not in the table is counted as `other`, so that no id becomes a label, and no service fails.
     """
 
     def __init__(self, registry: "CollectorRegistry") -> None:
         self._registry = registry
-        self._made: dict[str, Any] = {}
+        self._meters: dict[str, Any] = {}
         self._series: dict[Key, Any] = {}
 
     def expose(self, metrics: Iterable[Metric]) -> None:
         """Expose these metrics as 0, so that the first count is visible as an increase."""
         for metric in metrics:
             if metric.kind is MetricKind.HISTOGRAM and not metric.labels:
-                self._of(metric.name, {})
+                self._series_of(metric.name, {})
             if (
                 metric.kind is MetricKind.COUNTER
                 and prod(len(label.values) for label in metric.labels) <= MAX_ZERO_SERIES
@@ -46,11 +46,11 @@ class Meters:
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
-        self._of(name, labels).inc(amount)
+        self._series_of(name, labels).inc(amount)
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        self._of(name, labels).set(value)
+        self._series_of(name, labels).set(value)
 
     def replace(self, name: str, series: Iterable[tuple[dict[str, str], float]]) -> None:
         """Set a gauge to these series only: those that it had before are no longer exposed."""
@@ -60,42 +60,42 @@ class Meters:
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add an observation to a histogram."""
-        self._of(name, labels).observe(value)
+        self._series_of(name, labels).observe(value)
 
     def observe_all(self, name: str, values: Collection[float], **labels: str) -> None:
         """Add many observations to a histogram, at a fraction of the cost of one call for each.
 
-        The library has nothing for it: each of its observations takes two locks and passes all buckets.
+        The library has no such function: each of its observations takes two locks and passes all buckets.
         """
-        series = self._of(name, labels)
+        series = self._series_of(name, labels)
         ordered = sorted(values)
-        before = 0
+        counted = 0
         for bound, bucket in zip(series._upper_bounds, series._buckets, strict=True):  # noqa: SLF001  # as above
-            upto = bisect_right(ordered, bound)
-            if upto > before:
-                bucket.inc(upto - before)
-            before = upto
+            total = bisect_right(ordered, bound)
+            if total > counted:
+                bucket.inc(total - counted)
+            counted = total
         series._sum.inc(sum(values))  # noqa: SLF001  # as above
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
         """Set a function that returns a gauge's value at each scrape."""
-        self._of(name, labels).set_function(read)
+        self._series_of(name, labels).set_function(read)
 
     def hide(self, *names: str) -> None:
-        """Stop exposing these metrics until they are set again: another replica has the current values."""
+        """Stop exposing these metrics until they are set again, because another replica has the current values."""
         for name in names:
-            made = self._made.pop(name, None)
-            if made is not None:
-                self._registry.unregister(made)
+            meter = self._meters.pop(name, None)
+            if meter is not None:
+                self._registry.unregister(meter)
                 self._series = {key: series for key, series in self._series.items() if key[0] != name}
 
-    def _of(self, name: str, labels: dict[str, str]) -> Any:
+    def _series_of(self, name: str, labels: dict[str, str]) -> Any:
         key: Key = (name, *labels.items())
-        return self._series.get(key) or self._find(name, labels, key)
+        return self._series.get(key) or self._find_series(name, labels, key)
 
-    def _find(self, name: str, labels: dict[str, str], key: Key) -> Any:
+    def _find_series(self, name: str, labels: dict[str, str], key: Key) -> Any:
         row = BY_NAME[name]
-        meter = self._made.get(row.name) or self._make(row)
+        meter = self._meters.get(row.name) or self._make(row)
         if not row.labels and not labels:
             self._series[key] = meter
             return meter
@@ -119,5 +119,5 @@ class Meters:
         else:
             kind = Counter if row.kind is MetricKind.COUNTER else Gauge
             meter = kind(row.name, row.meaning, names, registry=self._registry)
-        self._made[row.name] = meter
+        self._meters[row.name] = meter
         return meter

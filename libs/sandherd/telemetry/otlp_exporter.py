@@ -1,7 +1,7 @@
 """Export to an OTLP collector: spans as they end, and all metrics periodically. Prometheus can scrape at any time.
 
-A collector that is down or hangs delays nothing: exports wait in a queue of limited length, separate threads send them,
-what does not fit is dropped and counted, and the end of a process waits for it no longer than `LAST`.
+A collector that is down or hangs delays nothing: exports wait in a queue of limited length, and separate threads send
+them. What does not fit is dropped and counted. The end of a process waits for them for at most `LAST_SECONDS`.
 """
 
 import logging
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from sandherd.telemetry.meters import Meters
 
-LAST: Final = 2.0
+LAST_SECONDS: Final = 2.0
 """How long the end of a process waits for the last export, in seconds."""
-_TIMEOUT: Final = 5.0
+_TIMEOUT_SECONDS: Final = 5.0
 _INTERVAL_MS: Final = 60_000
-_MAX_WAITING: Final = 2048
-"""Maximum of spans that wait for the collector; beyond it the oldest are dropped."""
-_BATCH: Final = 512
+_MAX_WAITING_SPANS: Final = 2048
+"""Maximum number of spans that wait for the collector. Above it, the oldest spans are dropped."""
+_BATCH_SIZE: Final = 512
 _SIGNALS: Final = ("traces", "metrics")
 _log: Final = logs.get("otlp_exporter")
 
@@ -52,7 +52,7 @@ class OtlpExporter:
         base, export_counter, timeout = endpoint.rstrip("/"), _ExportCounter(meters), _timeout()
         resource = Resource.create({"service.name": f"sandherd-{service}", "service.version": version("sandherd")})
         self._provider = _Provider(resource=resource, id_generator=_SpanIds(), shutdown_on_exit=False)
-        queue_size = _SpanQueueSize(_number("OTEL_BSP_MAX_QUEUE_SIZE", _MAX_WAITING), export_counter)
+        queue_size = _SpanQueueSize(_number("OTEL_BSP_MAX_QUEUE_SIZE", _MAX_WAITING_SPANS), export_counter)
         spans = _CountedSpanExporter(
             OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout), queue_size, export_counter
         )
@@ -67,8 +67,8 @@ class OtlpExporter:
         _log.info("exporting traces and metrics")
 
     def stop(self) -> None:
-        """Send the remaining spans and metrics, for at most `LAST` seconds. Called before the process ends."""
-        until = time.monotonic() + LAST
+        """Send the remaining spans and metrics, for at most `LAST_SECONDS`. Called before the process ends."""
+        until = time.monotonic() + LAST_SECONDS
         self._metrics.ending.set()
         ending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         ending.start()
@@ -78,13 +78,13 @@ class OtlpExporter:
 
 def _timeout() -> float | None:
     """The timeout in seconds; None if OpenTelemetry's own variable sets it."""
-    return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _TIMEOUT
+    return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _TIMEOUT_SECONDS
 
 
-def _number(name: str, usual: int) -> int:
-    """The value of one of OpenTelemetry's variables; `usual` unless it is a number above 0."""
+def _number(name: str, default: int) -> int:
+    """The value of one of OpenTelemetry's variables; `default` unless it is a number above 0."""
     assigned = os.environ.get(name, "")
-    return int(assigned) if assigned.isdigit() and int(assigned) else usual
+    return int(assigned) if assigned.isdigit() and int(assigned) else default
 
 
 class _Provider(TracerProvider):
@@ -118,26 +118,26 @@ class _ExportCounter:
     def __init__(self, meters: "Meters") -> None:
         self._meters = meters
         self._lock = threading.Lock()
-        # Per signal: some collectors accept only one, and that must not be logged each time.
+        # By signal, because some collectors accept only one, and this must not be logged each time.
         self._accepted = dict.fromkeys(_SIGNALS, True)
         for signal in _SIGNALS:
-            for outcome in ("sent", "lost"):  # created here: two threads must not create them at the same time
+            for outcome in ("sent", "lost"):  # created here, so that two threads do not create them at the same time
                 self._meters.count("sandherd_exports_total", 0, signal=signal, outcome=outcome)
 
     def count(self, signal: str, amount: int, *, accepted: bool) -> None:
-        """Count this many as accepted, or as dropped."""
+        """Count `amount` items as accepted, or as dropped."""
         self._meters.count("sandherd_exports_total", amount, signal=signal, outcome="sent" if accepted else "lost")
 
     def note(self, signal: str, amount: int, *, accepted: bool) -> None:
-        """Count this many as accepted, or as dropped, and log a change of the collector's state."""
+        """Count `amount` items as accepted, or as dropped, and log a change of the collector's state."""
         self.count(signal, amount, accepted=accepted)
         with self._lock:
-            before = all(self._accepted.values())
+            accepted_before = all(self._accepted.values())
             self._accepted[signal] = accepted
-            after = all(self._accepted.values())
-        if after and not before:
+            accepted_after = all(self._accepted.values())
+        if accepted_after and not accepted_before:
             _log.info("collector accepts exports again")
-        elif before and not after:
+        elif accepted_before and not accepted_after:
             _log.warning("collector does not accept exports, continuing without it", signal=signal)
 
 
@@ -151,7 +151,7 @@ class _SpanQueueSize:
         self._lock = threading.Lock()
 
     def add(self) -> None:
-        """Count a new waiting span. If the queue is full, it replaces the oldest one, which counts as dropped."""
+        """Count a new waiting span. If the queue is full, the span replaces the oldest one, which counts as dropped."""
         with self._lock:
             full = self._waiting == self.size
             self._waiting += not full
@@ -159,7 +159,7 @@ class _SpanQueueSize:
             self._export_counter.count("traces", 1, accepted=False)
 
     def remove(self, amount: int) -> None:
-        """Count this many as removed."""
+        """Count `amount` spans as removed."""
         with self._lock:
             self._waiting = max(0, self._waiting - amount)
 
@@ -168,7 +168,7 @@ class _Queue(BatchSpanProcessor):
     """The SDK's queue, with its spans counted in a `_SpanQueueSize`."""
 
     def __init__(self, exporter: SpanExporter, queue_size: _SpanQueueSize) -> None:
-        batch = min(_number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", _BATCH), queue_size.size)
+        batch = min(_number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", _BATCH_SIZE), queue_size.size)
         super().__init__(exporter, max_queue_size=queue_size.size, max_export_batch_size=batch)
         self._queue_size = queue_size
 
@@ -211,12 +211,12 @@ class _MetricsPush(threading.Thread):
         self._exporter = exporter
         self._points = points
         self._export_counter = export_counter
-        self._every = _number("OTEL_METRIC_EXPORT_INTERVAL", _INTERVAL_MS) / 1000
+        self._interval_seconds = _number("OTEL_METRIC_EXPORT_INTERVAL", _INTERVAL_MS) / 1000
         self.ending = threading.Event()
 
     def run(self) -> None:
         """Push until the process ends."""
-        while not self.ending.wait(self._every):
+        while not self.ending.wait(self._interval_seconds):
             self._push()
         self._push()
 

@@ -11,7 +11,7 @@ from typing import Final
 
 MAX_VALUE_LENGTH: Final = 256
 """Maximum number of characters of an attribute. Spans wait in memory, and agents choose some of the values."""
-_PLACE: Final = re.compile(r" ?\{([a-z_.]+)\}")
+_PLACEHOLDER: Final = re.compile(r" ?\{([a-z_.]+)\}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ Values = Mapping[Attribute, Value | None]
 
 @dataclass(frozen=True, eq=False)
 class SpanRow:
-    """One row of the table. In the name, `{…}` stands for an attribute's value, and is omitted where there is none."""
+    """One row of the table. In the name, `{…}` stands for an attribute's value. It is omitted if there is no value."""
 
     name: str
     by: str
@@ -48,13 +48,13 @@ class SpanRow:
 
     def named(self, values: Values) -> str:
         """The name of a span with these attributes."""
-        known = {attribute.name: value for attribute, value in values.items()}
+        values_by_name = {attribute.name: value for attribute, value in values.items()}
 
         def filled(match: re.Match[str]) -> str:
-            value = known.get(match[1])
+            value = values_by_name.get(match[1])
             return "" if value is None else f" {_shortened(value)}"
 
-        return _PLACE.sub(filled, self.name)
+        return _PLACEHOLDER.sub(filled, self.name)
 
     def attributes_of(self, values: Values) -> dict[str, Value]:
         """The attributes as they are exported. Raises `KeyError` for an attribute that is not in the table."""

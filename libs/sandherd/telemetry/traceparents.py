@@ -1,7 +1,7 @@
 """Trace contexts on envelopes and in records (W3C Trace Context, level 1). Pure functions, except for random numbers.
 
-The spans of a task, a sandbox and an agent are exported when they end. Their ids are known from the start, so that
-spans within them can refer to them: they are derived, so that every process computes the same ones.
+The spans of a task, a sandbox and an agent are exported when they end. Their ids have to be known from the start, so
+that spans within them can refer to them. So the ids are derived, and every process computes the same ones.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def new_span(traceparent: str) -> str:
 
 
 def request_span(traceparent: str, name: str) -> tuple[str, str | None]:
-    """The span of something that was requested in this trace, and its parent span if there is one."""
+    """The traceparent of a task or sandbox that was requested in this trace, and that of its parent span, if any."""
     if is_span_unused(traceparent):
         return traceparent, None
     return derived(traceparent, name), traceparent

@@ -52,16 +52,16 @@ def is_exported() -> bool:
 def span(
     row: SpanRow, traceparent: str | None = None, values: Values | None = None, *, root: bool = False
 ) -> Iterator[Span]:
-    """A span that continues the trace in `traceparent`, or that of the current asyncio task.
+    """A span that continues the trace in `traceparent`, or else the trace of the current asyncio task.
 
-    A span that ends with an error has failed. The error's text is not exported: it may contain values. With `root` the
-    span has no parent, for a `traceparent` whose span is never exported.
+    A span that ends with an error has failed. The error's text is not exported, because it may contain values. With
+    `root` the span has no parent, for a `traceparent` whose span is never exported.
     """
-    started = _started(row, traceparent, values or {}, root=root)
+    started = _start_span(row, traceparent, values or {}, root=root)
     with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield started
-        except Exception as error:  # raised again: the span only shows of which kind it was
+        except Exception as error:  # raised again; only its kind is added to the span
             started.set_status(Status(StatusCode.ERROR))
             started.set_attribute(spans.ERROR_TYPE.name, error_type_of(error))
             raise
@@ -72,7 +72,7 @@ def error_type_of(error: Exception) -> str:
     return error.problem.code.value if isinstance(error, ContractError) else type(error).__name__
 
 
-def _started(row: SpanRow, traceparent: str | None, values: Values, *, root: bool) -> Span:
+def _start_span(row: SpanRow, traceparent: str | None, values: Values, *, root: bool) -> Span:
     token = next_context.set(traceparents.read(traceparents.new_span(traceparent)) if root and traceparent else None)
     try:
         return _tracer().start_span(
@@ -111,7 +111,7 @@ def record(
 def _record_started(
     row: SpanRow, traceparent: str | None, times: tuple[int, int], values: Values, own: str | None, *, failed: bool
 ) -> None:
-    """Export it as a span of the SDK, for samplers that need one."""
+    """Export the span as a span of the SDK, for samplers that need one."""
     token = next_context.set(traceparents.read(own))
     try:
         emitted = _tracer().start_span(
@@ -133,8 +133,8 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 def _remote(traceparent: str | None) -> Context | None:
-    found = traceparents.read(traceparent)
-    if found is None:
+    parent = traceparents.read(traceparent)
+    if parent is None:
         return None
-    context = SpanContext(found.trace, found.span, is_remote=True, trace_flags=TraceFlags(found.flags))
+    context = SpanContext(parent.trace, parent.span, is_remote=True, trace_flags=TraceFlags(parent.flags))
     return trace.set_span_in_context(NonRecordingSpan(context))

@@ -13,7 +13,7 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from sandherd.private_files import write_file
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
-from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, serving
+from sandherd.service.uvicorn_server import MAX_HEADER_BYTES, HttpServerError, serving
 
 CONNECTION: Final = "sandherd.connection"
 """The key of a request's connection in its ASGI scope."""
@@ -30,8 +30,8 @@ _PING_SECONDS: Final = 20.0
 class ApiConnection(BoundedConnection):
     """A connection that the handler of a request can access to change the deadline of the response."""
 
-    def __init__(self, table: OpenConnections, **options: Any) -> None:
-        super().__init__(table, **options)
+    def __init__(self, open_connections: OpenConnections, **options: Any) -> None:
+        super().__init__(open_connections, **options)
         self.on_lost: Callable[[], object] | None = None
         application = self.app
 
@@ -43,8 +43,8 @@ class ApiConnection(BoundedConnection):
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Leave the connection to the WebSocket, which has limits of its own."""
-        self._end()
-        self._table.closed(self)
+        self._cancel_deadline()
+        self._open_connections.closed(self)
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -63,14 +63,14 @@ class ApiConnection(BoundedConnection):
 
         `on_lost` is called when the client disconnects, or immediately if it has already disconnected.
         """
-        self._end()
+        self._cancel_deadline()
         self.on_lost = on_lost
         if self.transport.is_closing():
             on_lost()
 
     def extend(self, seconds: float) -> None:
         """Set the deadline of this response to `seconds` from now."""
-        self._end()
+        self._cancel_deadline()
         self._deadline = self.loop.call_later(seconds, self.abort)
 
 
@@ -114,10 +114,10 @@ class ApiServer:
     def _config(self) -> uvicorn.Config:
         loop = asyncio.get_running_loop()
         limits = ConnectionLimits(usual=2048, exchange=_EXCHANGE_SECONDS).within(open_files())
-        table = OpenConnections(limits, loop.time, loop.call_soon, self._on_drop)
+        open_connections = OpenConnections(limits, loop.time, loop.call_soon, self._on_drop)
         return uvicorn.Config(
             self._application,
-            http=partial(ApiConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+            http=partial(ApiConnection, open_connections),  # type: ignore[arg-type]  # only called, as a class would be
             ws=SocketConnection,
             ws_max_size=MAX_MESSAGE,
             ws_ping_interval=_PING_SECONDS,
@@ -127,7 +127,7 @@ class ApiServer:
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=5,
-            h11_max_incomplete_event_size=LONGEST_HEADER,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             log_config=None,
             access_log=False,
         )

@@ -25,7 +25,7 @@ from monitor.snapshot import MAX_INTERVAL, is_due
 from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.summary_writer import SummaryWriter
 from sandherd.bus.connection import Bus
-from sandherd.bus.consumers.pull import REBIND
+from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
@@ -95,7 +95,7 @@ class Partition:
                 self._enforcement.herd = await self._snapshots.restore()
             except _READ_ERRORS as error:
                 _log.warning("snapshot unavailable, retrying", error=repr(error))
-                await asyncio.sleep(REBIND)
+                await asyncio.sleep(REBIND_DELAY_SECONDS)
             else:
                 return
 

@@ -15,7 +15,7 @@ from monitor.partition import Partition
 from monitor.partition_plan import partition_of, partition_of_subject
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
-from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError
+from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS, ConsumerUnresponsiveError
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.telemetry import logs
@@ -82,7 +82,7 @@ class StreamFollower:
             except ConsumerUnresponsiveError as error:
                 _log.warning("stream not responding, reading again", position=self.position, error=str(error))
                 self._fall_behind()
-                await asyncio.sleep(REBIND)
+                await asyncio.sleep(REBIND_DELAY_SECONDS)
 
     async def _read_new(self) -> None:
         """Read new events from the end of the stream on, as long as there is a partition."""
@@ -141,7 +141,7 @@ class StreamFollower:
                 await self._read_for(late)
             except ConsumerUnresponsiveError as error:
                 _log.warning("stream not responding, reading again", position=self.position, error=str(error))
-                await asyncio.sleep(REBIND)
+                await asyncio.sleep(REBIND_DELAY_SECONDS)
 
     async def _read_for(self, late: Sequence[Partition]) -> None:
         """Read the next events for the late partitions that are nearest to the end of the stream."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus, LeaderlessError, PublishFailedError, PublishRefusedError, StreamFullError
-from sandherd.bus.publish_retries import logged_every, publish_delay
+from sandherd.bus.publish_retries import failures_per_log_line, publish_delay
 from sandherd.bus.publish_window import PublishWindow
 from sandherd.bus.rate_limit import Rate, RateLimiter
 from sandherd.telemetry import logs
@@ -173,7 +173,7 @@ class Uplink:
         self._in_flight_bytes = 0
 
     async def _wait(self, error: Exception, seconds: float) -> None:
-        if self._failures % logged_every(error) == 0:
+        if self._failures % failures_per_log_line(error) == 0:
             _log.warning(
                 "event not acknowledged, retrying", failures=self._failures, depth=self._spool.depth, error=str(error)
             )

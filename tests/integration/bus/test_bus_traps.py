@@ -72,8 +72,8 @@ async def dead_letters(herd: Broker) -> int:
 
 async def test_slow_stream_is_delivered_once(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """No message is lost between two pull requests, however short they are (nats-py's `fetch` lost 4 to 8 %)."""
-    monkeypatch.setattr(pull, "EXPIRES", 0.03)
-    monkeypatch.setattr(pull, "HEARTBEAT", 0.012)
+    monkeypatch.setattr(pull, "PULL_EXPIRY_SECONDS", 0.03)
+    monkeypatch.setattr(pull, "HEARTBEAT_SECONDS", 0.012)
     collector = Collector()
     texts = [str(number) for number in range(300)]
     async with herd.bus(Principal.SPAWNER) as bus:
@@ -87,7 +87,7 @@ async def test_slow_stream_is_delivered_once(herd: Broker, monkeypatch: pytest.M
 
 async def test_failing_handler_moves_its_message_to_dead(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message whose handler raises is redelivered and finally stored in DEAD (FastStream drops it at once)."""
-    monkeypatch.setattr("sandherd.bus.consumers.outcomes._RETRY_WAITS", (0.01,))
+    monkeypatch.setattr("sandherd.bus.consumers.outcomes._RETRY_DELAYS_SECONDS", (0.01,))
     collector = Collector(RuntimeError("out of order"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
@@ -151,7 +151,7 @@ async def test_retry_for_a_dependency_never_ends_in_dead(herd: Broker) -> None:
 
 async def test_bad_message_of_a_batch_goes_to_dead_alone(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other messages of the batch are handled (typed batches lose all)."""
-    monkeypatch.setattr("sandherd.bus.consumers.outcomes._RETRY_WAITS", (0.01,))
+    monkeypatch.setattr("sandherd.bus.consumers.outcomes._RETRY_DELAYS_SECONDS", (0.01,))
     handled: Counter[str] = Counter()
 
     async def handle(deliveries: list[Delivery]) -> list[Outcome]:

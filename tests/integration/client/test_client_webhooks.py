@@ -80,7 +80,7 @@ async def test_events_are_delivered_in_order_over_failures_and_a_kill(
     ingest: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each event comes at least once with one id, in order for its sandbox; an undeliverable one is a dead letter."""
-    monkeypatch.setattr(delivery, "PACE", Backoff(base=0.01, cap=0.01))
+    monkeypatch.setattr(delivery, "RETRY_BACKOFF", Backoff(base=0.01, cap=0.01))
     dead = tmp_path / "dead"
     async with receiving() as receiver, ingest.bus(Principal.WORKER, sandbox="sbx-one") as worker:
         async with Herd.connect(as_subscriber(ingest)) as herd:

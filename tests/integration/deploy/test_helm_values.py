@@ -141,7 +141,7 @@ def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
     rest = environment_names().keys() - settings.keys() - facts["variables"].keys() - secret
     assert rest == {"http_port_file", "gateway_port_file", "toolchains", "kubernetes_config"}
     assert not settings.keys() & (secret | facts["variables"].keys())
-    assert settings["max_sandboxes"]["description"] == "Maximum of live sandboxes."
+    assert settings["max_sandboxes"]["description"] == "Maximum number of live sandboxes."
 
 
 def test_every_service_of_the_code_is_in_the_chart() -> None:

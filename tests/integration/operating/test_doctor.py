@@ -215,7 +215,7 @@ async def test_unreachable_runtime_is_reported(herd: Broker, unreachable: Servic
 
 async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Postgres down events wait: the check states their number and age, and the database."""
-    monkeypatch.setattr(doctor_services, "LONG", 0.5)
+    monkeypatch.setattr(doctor_services, "MAX_WAITING_SECONDS", 0.5)
     where = context(herd)
     async with running(herd, "postgresql://127.0.0.1:1/nowhere", tmp_path / "home"):
         async with herd.bus(P.WORKER, project=PROJECT, sandbox="sbx-1") as bus:

@@ -9,7 +9,7 @@ import pytest
 
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.errors import Code
-from sandherd.service.request_spans import SLOW
+from sandherd.service.request_spans import SLOW_SECONDS
 from sandherd.stack.control import down, up
 from tests.doubles.otlp.receiver import Collector, collecting
 from tests.patience import PATIENCE
@@ -57,7 +57,7 @@ async def test_spans_of_a_retried_task_have_their_own_ids(monkeypatch: pytest.Mo
             finally:
                 await down(Path(directory))
     requests = [span for span in collector.spans if span.name.startswith("answer ")]
-    assert [span for span in requests if span.ended - span.begun <= SLOW * 10**9] == []
+    assert [span for span in requests if span.ended - span.begun <= SLOW_SECONDS * 10**9] == []
     ids = [(span.trace, span.span) for span in collector.spans]
     assert [span for span, times in Counter(ids).items() if times > 1] == []
     orphans = [(s.service, s.name) for s in collector.spans if s.parent and (s.trace, s.parent) not in ids]

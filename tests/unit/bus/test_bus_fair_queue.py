@@ -5,7 +5,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.bus.consumers.dead_letters import EXCERPT, PROJECT_BYTES, PROJECT_SHARE, WINDOW, DeadLetterLimiter
+from sandherd.bus.consumers.dead_letters import (
+    EXCERPT_BYTES,
+    PROJECT_BYTES,
+    PROJECT_SHARE,
+    WINDOW_SECONDS,
+    DeadLetterLimiter,
+)
 from sandherd.bus.consumers.fair_queue import FairQueue, Lane, lane_of
 from sandherd.bus.consumers.intake import Intake, IntakeRates
 from sandherd.bus.consumers.outcomes import Delivery
@@ -103,9 +109,9 @@ def test_dead_letters_of_a_source_have_a_limit_and_a_summary() -> None:
     limiter = DeadLetterLimiter(limit=3)
     assert [limiter.allows(LOUD, delivery(number=n), 0.0) for n in range(5)] == [2] * 3 + [None] * 2
     assert limiter.allows(QUIET, delivery(), 0.0) == 2
-    assert limiter.pop_ended_windows(WINDOW - 1) == []
-    assert limiter.pop_ended_windows(WINDOW) == [(delivery(number=4), 2)]
-    assert limiter.allows(LOUD, delivery(), WINDOW) == 2
+    assert limiter.pop_ended_windows(WINDOW_SECONDS - 1) == []
+    assert limiter.pop_ended_windows(WINDOW_SECONDS) == [(delivery(number=4), 2)]
+    assert limiter.allows(LOUD, delivery(), WINDOW_SECONDS) == 2
 
 
 def test_dead_letters_are_limited_per_project() -> None:
@@ -114,18 +120,18 @@ def test_dead_letters_are_limited_per_project() -> None:
     sizes = [limiter.allows(Lane("p1", f"task-{n}"), delivery(number=n), 0.0) for n in range(1000)]
     assert sizes == [2] * (3 * PROJECT_SHARE) + [None] * (1000 - 3 * PROJECT_SHARE)
     assert limiter.allows(Lane("p2", "task-1"), delivery(), 0.0) == 2
-    assert limiter.pop_ended_windows(WINDOW) == [(delivery(number=999), 1000 - 3 * PROJECT_SHARE)]
+    assert limiter.pop_ended_windows(WINDOW_SECONDS) == [(delivery(number=999), 1000 - 3 * PROJECT_SHARE)]
 
 
 def test_large_dead_letters_are_stored_as_excerpts() -> None:
     """This applies once a project's bytes of a window are used up; a short letter is stored whole."""
     limiter, large = DeadLetterLimiter(limit=60), b"x" * (PROJECT_BYTES // 2)
     sizes = [limiter.allows(Lane("p1", "t"), delivery(data=large, number=n), 0.0) for n in range(4)]
-    assert sizes == [len(large), len(large), EXCERPT, EXCERPT]
+    assert sizes == [len(large), len(large), EXCERPT_BYTES, EXCERPT_BYTES]
     assert limiter.allows(Lane("p1", "t"), delivery(data=b"{}"), 0.0) == 2
     assert limiter.allows(Lane("p2", "t"), delivery(data=large), 0.0) == len(large)
-    assert limiter.pop_ended_windows(WINDOW) == []
-    assert limiter.allows(Lane("p1", "t"), delivery(data=large), WINDOW) == len(large)
+    assert limiter.pop_ended_windows(WINDOW_SECONDS) == []
+    assert limiter.allows(Lane("p1", "t"), delivery(data=large), WINDOW_SECONDS) == len(large)
 
 
 def test_lane_is_read_from_any_message() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandherd.bus.consumers.dead_letters import WINDOW
+from sandherd.bus.consumers.dead_letters import WINDOW_SECONDS
 from sandherd.bus.consumers.outcomes import Delivery
 from sandherd.bus.consumers.refused_commands import UNKNOWN, RefusedCommands, refusal_of
 from sandherd.client.events.target import TASK_TYPES
@@ -19,8 +19,8 @@ def test_refusals_of_a_project_are_limited_in_each_window() -> None:
     refused = RefusedCommands(limit=3)
     assert [refused.allows("p1", 10.0) for _ in range(5)] == [True, True, True, False, False]
     assert refused.allows("p2", 10.0)
-    assert not refused.allows("p1", 10.0 + WINDOW - 1)
-    assert refused.allows("p1", 10.0 + WINDOW)
+    assert not refused.allows("p1", 10.0 + WINDOW_SECONDS - 1)
+    assert refused.allows("p1", 10.0 + WINDOW_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandherd.bus.rate_limit import Rate, RateLimiter
-from sandherd.service.request_intake import MANY_UNREAD, RequestIntake
+from sandherd.service.request_intake import OVERLOAD_UNREAD, RequestIntake
 from sandherd.telemetry.meters import Meters
 
 ONCE = Rate(per_second=1e-6, burst=3)
@@ -50,7 +50,7 @@ def test_sandboxes_of_a_project_count_together() -> None:
 def test_service_that_is_behind_queues_little_of_each_source() -> None:
     """While many requests wait, the next ones of the source that sends most are refused, and those of others queued."""
     intake = RequestIntake(Meters(CollectorRegistry()))
-    behind = MANY_UNREAD + 1
+    behind = OVERLOAD_UNREAD + 1
     assert sum(intake.admits(peers_of("mad", "sbx-1"), b"", behind) for _ in range(500)) < 500
     assert intake.admits(peers_of("p1", "sbx-1"), b"", behind)
-    assert intake.admits(peers_of("mad", "sbx-1"), b"", MANY_UNREAD)
+    assert intake.admits(peers_of("mad", "sbx-1"), b"", OVERLOAD_UNREAD)

@@ -6,7 +6,7 @@ import pytest
 
 from sandherd.client import HerdError, task_spec
 from sandherd.client.sandboxes.execution import command
-from sandherd.client.tasks.batch import ordered
+from sandherd.client.tasks.batch import order_tasks
 from sandherd.contracts.errors import Code
 from sandherd.contracts.harnesses import CommandHarness
 
@@ -22,7 +22,7 @@ def test_program_that_is_no_list_of_strings_is_refused(argv: Any) -> None:
         assert (raised.value.problem.code, str(raised.value)[: len(TEXT)]) == (Code.INVALID_FIELD, TEXT)
         assert (raised.value.problem.field, bool(raised.value.problem.remedy)) == ("argv", True)
     with pytest.raises(HerdError) as raised:
-        ordered([{"name": "one", "text": "x", "argv": argv}])
+        order_tasks([{"name": "one", "text": "x", "argv": argv}])
     assert str(raised.value).startswith(f"one: {TEXT}")
 
 

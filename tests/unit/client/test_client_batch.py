@@ -17,7 +17,7 @@ from sandherd.cli.options import Format
 from sandherd.cli.scheduled_task import scheduled_task
 from sandherd.cli.task_batches import submit_batch
 from sandherd.client import Herd, HerdError
-from sandherd.client.tasks.batch import ordered, read
+from sandherd.client.tasks.batch import order_tasks, read
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.requests import Catalogue
 
@@ -33,7 +33,7 @@ def test_batch_is_ordered_by_dependencies(waits: list[set[int]], chance: Any) ->
         entry(str(number), *(str(other) for other in others if other < number)) for number, others in enumerate(waits)
     ]
     chance.shuffle(entries)
-    found = ordered(entries)
+    found = order_tasks(entries)
     assert len(found) == len(entries)
     seen: set[str] = set()
     for one in found:
@@ -43,7 +43,7 @@ def test_batch_is_ordered_by_dependencies(waits: list[set[int]], chance: Any) ->
 
 def test_names_in_a_batch_become_task_names() -> None:
     """Submitted tasks get new names, or those of `task`; `after` names earlier ones."""
-    first, last = ordered([entry("last", "first", after=["task-old"]), entry("first", task="task-mine")])
+    first, last = order_tasks([entry("last", "first", after=["task-old"]), entry("first", task="task-mine")])
     assert first.task == "task-mine"
     assert last.spec.depends_on == ("task-mine", "task-old")
     assert last.task.startswith("task-")
@@ -66,7 +66,7 @@ def test_names_in_a_batch_become_task_names() -> None:
 def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, Any]], expected_text: str) -> None:
     """The error names the task; no entry is accepted partly."""
     with pytest.raises(HerdError) as raised:
-        ordered(entries)
+        order_tasks(entries)
     assert expected_text in raised.value.line
     assert raised.value.problem.remedy
 
@@ -81,7 +81,7 @@ def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, An
 def test_unknown_field_is_refused_with_what_to_write(field: str, remedy: str) -> None:
     """An option of `sandherd run` as the file has it; else the fields of a task, also those that only a file has."""
     with pytest.raises(HerdError) as raised:
-        ordered([entry("a", **{field: "4g"})])
+        order_tasks([entry("a", **{field: "4g"})])
     assert raised.value.problem.message == f"a: {field} is not a field of a task"
     assert remedy in str(raised.value.problem.remedy)
     assert "sealed" not in str(raised.value.problem.remedy)
@@ -89,7 +89,7 @@ def test_unknown_field_is_refused_with_what_to_write(field: str, remedy: str) ->
 
 def test_entry_without_an_agent_has_the_projects_default() -> None:
     """The spawner refuses it if the project has none."""
-    (found,) = ordered([{"name": "a", "text": "a"}])
+    (found,) = order_tasks([{"name": "a", "text": "a"}])
     assert found.spec.harness.kind == "default"
 
 
@@ -125,7 +125,7 @@ def test_fault_of_a_file_is_named_with_its_place(tmp_path: Path, text: bytes, ex
 def test_argument_that_yaml_read_as_another_type_is_named(value: object, shown: str) -> None:
     """`argv: [true]` in a file is not the program `true`: the error says what to put in quotes."""
     with pytest.raises(HerdError, match="argv has to be a list of strings: put") as raised:
-        ordered([entry("a", argv=[value])])
+        order_tasks([entry("a", argv=[value])])
     assert shown in raised.value.line
 
 
@@ -139,12 +139,14 @@ def test_batch_task_resumes_an_earlier_task() -> None:
     """An entry resumes by name or with options; an invalid one is refused with its task's name."""
     claude = {"harness": {"kind": "claude"}, "text": "go on"}
     wanted = {"task": "task-old", "fork": True, "attempt": 2, "work": False}
-    first, last = ordered([{"name": "a", "resume": "task-old", **claude}, {"name": "b", "resume": wanted, **claude}])
+    first, last = order_tasks(
+        [{"name": "a", "resume": "task-old", **claude}, {"name": "b", "resume": wanted, **claude}]
+    )
     assert (first.earlier, first.spec.resume) == (ResumeSource(task="task-old"), None)
     assert last.earlier == ResumeSource(task="task-old", fork=True, attempt=2, work=False)
     for wrong in (7, "no.name", {"fork": True}, {"task": "task-old", "forks": True}):
         with pytest.raises(HerdError, match=r"^a: "):
-            ordered([{"name": "a", "resume": wrong, **claude}])
+            order_tasks([{"name": "a", "resume": wrong, **claude}])
 
 
 def test_file_of_tasks_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +163,7 @@ class Checked(Herd):
         found = Catalogue.model_validate(json.loads(golden.read_text())["ok"])
         caps = found.caps.model_copy(update={"memory_mb": 1024})
         self._known = found.model_copy(update={"caps": caps, "max_attempts": 5})
-        self._names: frozenset[str] = frozenset()
+        self._known_names: frozenset[str] = frozenset()
         self.connection: Any = SimpleNamespace(request=None, project="default")
 
     async def _catalogue_or_none(self, seconds: float = 0) -> Catalogue | None:

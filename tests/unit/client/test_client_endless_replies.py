@@ -34,7 +34,7 @@ class Liar:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits of the module, reduced to tenths of seconds."""
-    monkeypatch.setattr(retry, "REST", 0.01)
+    monkeypatch.setattr(retry, "RETRY_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(transfer, "STALLED_SECONDS", 0.1)
     monkeypatch.setattr(transfer, "MAX_TRANSFER_SECONDS", 0.3)
     monkeypatch.setattr(executing, "READ_SECONDS", 0.2)

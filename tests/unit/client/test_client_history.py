@@ -12,7 +12,7 @@ from sandherd.cli.render.comparison import marked
 from sandherd.cli.render.console import Paint
 from sandherd.client.errors import HerdError
 from sandherd.client.file_history import FileHistory
-from sandherd.client.replay import cast_lines, pauses, replay_frames, without_repetitions
+from sandherd.client.replay import cast_lines, replay_frames, with_pauses, without_repetitions
 from sandherd.client.unified_diff import DiffMismatchError, apply_diff
 from sandherd.contracts.requests import FileVersion, OutputChunk, SearchHit, TextMatch, TranscriptEntry
 
@@ -99,7 +99,7 @@ def test_a_cast_is_valid_and_sends_no_control_sequence() -> None:
         assert sequence not in texts
         assert sequence not in header["title"]
     assert "\n" not in texts.replace("\r\n", "")
-    assert [pause for pause, _ in pauses(shown, speed=1000)] == [0.0, 0.001, 0.008]
+    assert [pause for pause, _ in with_pauses(shown, speed=1000)] == [0.0, 0.001, 0.008]
     assert list(cast_lines([], title="x"))[1:] == []
 
 

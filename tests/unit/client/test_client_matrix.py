@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.client import HerdError
-from sandherd.client.tasks.batch import ordered, read
-from sandherd.client.tasks.matrix import MAX_COMBINATIONS, combinations, expanded
+from sandherd.client.tasks.batch import order_tasks, read
+from sandherd.client.tasks.matrix import MAX_COMBINATIONS, combinations, expand_matrices
 from sandherd.contracts.labels import BATCH_LABEL
 
 VALUE = st.text("ab12", min_size=1, max_size=4)
@@ -30,7 +30,7 @@ def values_of(matrix: Any) -> list[dict[str, str]]:
 def test_each_combination_is_one_task(axes: dict[str, list[str]]) -> None:
     """All combinations are made, each once, with its values as labels and in its texts."""
     text = " ".join(f"${{{{ matrix.{key} }}}}" for key in axes)
-    found = ordered([entry(axes, text=text)])
+    found = order_tasks([entry(axes, text=text)])
     assert sorted(one.spec.text for one in found) == sorted(" ".join(values) for values in product(*axes.values()))
     for one in found:
         labels = {key: value for key, value in one.spec.labels.items() if "/" not in key}
@@ -81,7 +81,7 @@ def test_include_adds_values_and_combinations() -> None:
 
 def test_names_are_safe_and_given_names_are_continued() -> None:
     """A name ends with its values; so does the name given by `task`, so that the file can be submitted again."""
-    found = ordered([entry({"image": ["Debian:12", "alpine"]}, task="nightly", labels={"team": "web"})])
+    found = order_tasks([entry({"image": ["Debian:12", "alpine"]}, task="nightly", labels={"team": "web"})])
     assert [(one.label, one.task) for one in found] == [
         ("test-debian-12", "nightly-debian-12"),
         ("test-alpine", "nightly-alpine"),
@@ -97,7 +97,7 @@ def test_dependency_on_a_matrix_is_one_on_all_its_combinations() -> None:
     test = {**entry({"os": ["debian", "alpine"], "python": ["3.12"]}), "depends_on": ["build-${{ matrix.os }}"]}
     report = {"name": "report", "text": "x", "argv": ["true"], "depends_on": ["test", "build-alpine"]}
     first = {"name": "first", "text": "x", "argv": ["true"], "depends_on": ["build-debian"]}
-    found = {one.label: one for one in ordered([report, first, test, build])}
+    found = {one.label: one for one in order_tasks([report, first, test, build])}
     tasks = {one.task: label for label, one in found.items()}
     waits = {label: [tasks[other] for other in one.spec.depends_on] for label, one in found.items()}
     assert waits == {
@@ -118,17 +118,17 @@ def test_values_are_filled_into_all_texts_of_an_entry() -> None:
         files={"v-${{ matrix.python }}": "${{ github.sha }} ${{ matrix.python }} $${{ matrix.python }}"},
         task_seconds="${{ matrix.seconds }}",
     )
-    (one,) = ordered([given_entry])
+    (one,) = order_tasks([given_entry])
     assert [*one.spec.model_dump()["harness"]["argv"]] == ["tox", "-e", "py3.12"]
     assert one.spec.files == {"v-3.12": "${{ github.sha }} 3.12 ${{ matrix.python }}"}
     assert one.spec.task_seconds == 60
     other = {"name": "other", "text": "${{ matrix.python }}", "argv": ["true"]}
-    assert expanded([given_entry, other])[-1] == other
+    assert expand_matrices([given_entry, other])[-1] == other
 
 
 def test_value_is_never_read_as_an_expression() -> None:
     """A value with an expression in it stays a text: values are filled in once."""
-    (one,) = ordered([entry({"a": ["${{ matrix.b }}"], "b": ["secret"]}, text="${{ matrix.a }}")])
+    (one,) = order_tasks([entry({"a": ["${{ matrix.b }}"], "b": ["secret"]}, text="${{ matrix.a }}")])
     assert one.spec.text == "${{ matrix.b }}"
 
 
@@ -203,9 +203,9 @@ def test_names_shared_with_a_matrix_are_refused() -> None:
     """A dependency would be ambiguous; a task that has the name of a combination is refused as well."""
     plain = {"name": "test", "text": "x", "argv": ["true"]}
     with pytest.raises(HerdError, match="test: name: two tasks have this name"):
-        ordered([entry({"a": [1]}), plain])
+        order_tasks([entry({"a": [1]}), plain])
     with pytest.raises(HerdError, match="two tasks are named 'test-1'"):
-        ordered([entry({"a": [1]}), {**plain, "name": "test-1"}])
+        order_tasks([entry({"a": [1]}), {**plain, "name": "test-1"}])
 
 
 def test_example_of_a_matrix_is_valid() -> None:
@@ -229,7 +229,7 @@ def test_values_that_aliases_multiply_are_refused_before_they_are_expanded(bomb:
             env = [env]
     entry = {"name": "a", "text": "x", "argv": ["true"], "matrix": {"k": [1, 2]}, "env": {"A": env}}
     with pytest.raises(HerdError, match="more than 10000 values"):
-        expanded([entry])
+        expand_matrices([entry])
 
 
 def test_combinations_of_a_file_are_limited() -> None:
@@ -237,7 +237,7 @@ def test_combinations_of_a_file_are_limited() -> None:
     values = list(range(256))
     entries = [{"name": f"a{n}", "text": "x", "argv": ["true"], "matrix": {"k": values}} for n in range(40)]
     with pytest.raises(HerdError, match="more than 10000 combinations"):
-        expanded(entries)
+        expand_matrices(entries)
 
 
 def test_number_of_thousands_of_digits_is_an_error_of_the_file(tmp_path: Path) -> None:

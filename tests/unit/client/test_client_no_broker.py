@@ -13,7 +13,7 @@ import pytest
 from sandherd.bus.errors import BusError
 from sandherd.cli.exit_status import run_command
 from sandherd.cli.stopped_stack import is_stopped
-from sandherd.client.connection_failures import not_reached
+from sandherd.client.connection_failures import connection_error
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -79,10 +79,10 @@ def test_stack_that_was_stopped_is_known_as_such(
 def test_home_without_a_stack_is_named(tmp_path: Path) -> None:
     """The address is then the default one, which the user has not named: another stack may listen there, or none."""
     context = Context.resolve(home=tmp_path / "no stack", environ={})
-    error = not_reached(context, BusError("refused"))
+    error = connection_error(context, BusError("refused"))
     assert error.line == (
         f"no stack was started in {tmp_path}/no stack, and there is no broker at {context.nats_url}; "
         f"name another folder with --home, or start a stack with `sandherd --home '{tmp_path}/no stack' up`"
     )
     unnamed = Context.resolve(environ={"SANDHERD_HOME": str(tmp_path)})
-    assert "start a stack with `sandherd up`" in not_reached(unnamed, BusError("refused")).line
+    assert "start a stack with `sandherd up`" in connection_error(unnamed, BusError("refused")).line

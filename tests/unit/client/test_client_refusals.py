@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sandherd.bus.subscription_consumers import SubscriptionTerms, check_project, free_slot
+from sandherd.bus.subscription_consumers import SubscriptionTerms, check_project, free_place
 from sandherd.cli.commands.subscriptions import with_commands
 from sandherd.cli.exit_status import run_command
-from sandherd.client.errors import HerdError, from_contract_error, refused_of
+from sandherd.client.errors import HerdError, from_contract_error, refused_command_error
 from sandherd.client.remedy_commands import REMEDY_COMMANDS
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
 from sandherd.contracts.envelope import wrap
@@ -49,7 +49,7 @@ def test_refused_sandbox_suggests_no_inspection(
         subject="sbx-a",
         time=datetime(2026, 11, 20, tzinfo=UTC),
     )
-    remedy = refused_of(event, command).problem.remedy or ""
+    remedy = refused_command_error(event, command).problem.remedy or ""
     assert expected_text in remedy
     assert (GET in remedy) is (expected_text == GET)
 
@@ -105,7 +105,7 @@ def _refusal(act: Callable[[], object]) -> HerdError:
 
 def test_refusal_of_a_service_names_no_command_and_the_command_line_adds_it() -> None:
     """Its reader may be a program in any language."""
-    full = _refusal(lambda: free_slot("mine", [1, 2], SubscriptionTerms(limit=2, ack_wait=30, idle=60)))
+    full = _refusal(lambda: free_place("mine", [1, 2], SubscriptionTerms(limit=2, ack_wait=30, idle=60)))
     fleet = _refusal(lambda: check_project("fleet"))
     for error in (full, fleet):
         assert "sandherd " not in error.line

@@ -9,7 +9,7 @@ from sandherd.cli.parse.labels import cost_group, new_labels, required_labels, s
 from sandherd.cli.render.durations import span
 from sandherd.cli.render.overview import work_row
 from sandherd.client import HerdError
-from sandherd.client.tasks.batch import labelled, ordered
+from sandherd.client.tasks.batch import order_tasks, with_labels
 from sandherd.client.tasks.overview import diagnoses_of, work_views
 from sandherd.client.tasks.progress import TaskProgress, all_completed
 from sandherd.contracts.envelope import Envelope, wrap
@@ -72,14 +72,14 @@ def test_selection_is_either_by_name_or_by_label() -> None:
 def test_tasks_of_a_file_have_one_batch() -> None:
     """All have it; with given task names it is the same the next time; a task's own label has precedence."""
     entry = {"name": "a", "text": "a", "argv": ["true"], "labels": {"team": "web"}}
-    fresh = [ordered([entry, {**entry, "name": "b c"}]) for _ in range(2)]
+    fresh = [order_tasks([entry, {**entry, "name": "b c"}]) for _ in range(2)]
     assert len({task.batch for tasks in fresh for task in tasks}) == 2
-    given = [ordered([{**entry, "task": "task-mine"}])[0] for _ in range(2)]
+    given = [order_tasks([{**entry, "task": "task-mine"}])[0] for _ in range(2)]
     assert given[0].spec == given[1].spec
-    [more] = labelled([given[0]], {"team": "data", "night": "1"})
+    [more] = with_labels([given[0]], {"team": "data", "night": "1"})
     assert (more.spec.labels["team"], more.spec.labels["night"]) == ("web", "1")
     with pytest.raises(HerdError, match="reserved"):
-        ordered([{**entry, "labels": {"sandherd/batch": "x"}}])
+        order_tasks([{**entry, "labels": {"sandherd/batch": "x"}}])
 
 
 def test_worker_does_not_get_labels() -> None:

@@ -63,7 +63,7 @@ class Played:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandherd.client.retry.REST", 0.0)
+    monkeypatch.setattr("sandherd.client.retry.RETRY_DELAY_SECONDS", 0.0)
 
 
 def written(done: bool = True, **more: Any) -> FileWritten:  # how the answer has it

@@ -10,9 +10,9 @@ from threading import Event
 import pytest
 
 from sandherd.client.errors import HerdError
-from sandherd.client.webhooks.addresses import AddressRefusedError, checked_url, is_public, permitted
+from sandherd.client.webhooks.addresses import AddressRefusedError, checked_url, first_permitted_address, is_public
 from sandherd.client.webhooks.arrival_order import ArrivalOrder
-from sandherd.client.webhooks.delivery import DeliveryLimits, next_step, secrets_in
+from sandherd.client.webhooks.delivery import DeliveryLimits, read_secrets, retry_delay
 from sandherd.client.webhooks.sender import Sender, SendResult, WebhookMessage
 from sandherd.webhook_signatures import new_secret, signature
 from tests.patience import PATIENCE
@@ -32,10 +32,10 @@ def test_only_public_addresses_are_connected_to() -> None:
     ):  # fmt: skip
         assert not is_public(address), address
         with pytest.raises(AddressRefusedError):
-            permitted(["93.184.216.34", address], private=False)
-        assert permitted([address], private=True) == address
+            first_permitted_address(["93.184.216.34", address], private=False)
+        assert first_permitted_address([address], private=True) == address
     with pytest.raises(AddressRefusedError):
-        permitted([], private=True)
+        first_permitted_address([], private=True)
 
 
 def test_slow_response_does_not_prolong_a_request() -> None:
@@ -92,13 +92,13 @@ def test_events_that_were_not_acknowledged_come_first() -> None:
 def test_retries_are_later_each_time_and_end_at_the_maximum_age() -> None:
     """The receiver's `Retry-After` is respected; what would be sent after the maximum age is given up."""
     limits = DeliveryLimits(age=timedelta(minutes=10))
-    first, later = next_step(REFUSED, 0, NOW, NOW, limits), next_step(REFUSED, 9, NOW, NOW, limits)
+    first, later = retry_delay(REFUSED, 0, NOW, NOW, limits), retry_delay(REFUSED, 9, NOW, NOW, limits)
     assert first is not None
     assert later is not None
     assert 0.4 <= first <= 1
     assert 100 <= later <= 300
-    assert next_step(SendResult(429, "", 400.0), 0, NOW, NOW, limits) == 400.0
-    assert next_step(REFUSED, 0, NOW, NOW + timedelta(minutes=10), limits) is None
+    assert retry_delay(SendResult(429, "", 400.0), 0, NOW, NOW, limits) == 400.0
+    assert retry_delay(REFUSED, 0, NOW, NOW + timedelta(minutes=10), limits) is None
     assert (SendResult(204, "").is_accepted, SendResult(302, "").is_accepted, SendResult(410, "").wants_no_more) == (
         True,
         False,
@@ -117,10 +117,10 @@ def test_each_secret_signs_the_same_id(tmp_path: Path) -> None:
     assert first["webhook-signature"] != again["webhook-signature"]
     file = tmp_path / "secret"
     file.write_text("\n".join(secrets))
-    assert secrets_in(file) == secrets
+    assert read_secrets(file) == secrets
     for text in ("", "password", f"{secrets[0]}\npassword"):
         file.write_text(text)
         with pytest.raises(HerdError):
-            secrets_in(file)
+            read_secrets(file)
     with pytest.raises(HerdError):
-        secrets_in(tmp_path / "none")
+        read_secrets(tmp_path / "none")

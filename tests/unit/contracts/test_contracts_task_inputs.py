@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from sandherd.client import HerdError
-from sandherd.client.tasks.batch import ordered
+from sandherd.client.tasks.batch import order_tasks
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.task_inputs import PathPatterns
 
@@ -44,10 +44,10 @@ def test_file_names_its_own_tasks_and_earlier_ones() -> None:
         "after": ["task-old"],
         "inputs": [{"from": "build", "paths": ["a"]}, {"from": "task-old", "paths": ["b"]}],
     }
-    build, test = ordered([BUILD, taking])
+    build, test = order_tasks([BUILD, taking])
     assert [one.task for one in test.spec.inputs] == [build.task, "task-old"]
     assert (build.spec.keep_work, test.spec.keep_work) == (True, False)
-    assert [one.spec.keep_work for one in ordered([BUILD, TEST])] == [False, False]
+    assert [one.spec.keep_work for one in order_tasks([BUILD, TEST])] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_file_names_its_own_tasks_and_earlier_ones() -> None:
 def test_invalid_inputs_of_a_file_are_refused(inputs: Any) -> None:
     """The file is refused before anything is sent, with the task's name in the file."""
     with pytest.raises(HerdError, match="test: "):
-        ordered([BUILD, TEST | {"inputs": inputs}])
+        order_tasks([BUILD, TEST | {"inputs": inputs}])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.bus.subscription_consumers import SubscriptionTerms, creation, filters, free_slot, slots_for
+from sandherd.bus.subscription_consumers import SubscriptionTerms, creation, filters, free_place, places_for
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
 from sandherd.contracts.events import EVENTS
@@ -41,12 +41,12 @@ def test_filters_cover_the_chosen_types_without_overlap(project: str, given_type
 @given(NAMES)
 def test_a_name_has_an_order_of_all_places(name: str) -> None:
     """All replicas have the same order, with each place once. A free place is found as long as there is one."""
-    assert sorted(slots_for(name)) == [*PLACES]
-    assert slots_for(name) == slots_for(name)
+    assert sorted(places_for(name)) == [*PLACES]
+    assert places_for(name) == places_for(name)
     roomy = SubscriptionTerms(limit=99, ack_wait=30, idle=60)
-    assert free_slot(name, [*PLACES][1:], roomy) == PLACES[0]
+    assert free_place(name, [*PLACES][1:], roomy) == PLACES[0]
     with pytest.raises(ContractError) as error:
-        free_slot(name, PLACES, roomy)
+        free_place(name, PLACES, roomy)
     assert error.value.problem.code is Code.REFUSED
 
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.service import request_spans
-from sandherd.service.request_spans import SLOW, RequestSpans, is_notable
+from sandherd.service.request_spans import SLOW_SECONDS, RequestSpans, is_notable
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.otlp_exporter import OtlpExporter
 from sandherd.telemetry.traces import current_traceparent
@@ -63,8 +63,8 @@ async def test_every_failure_of_the_service_has_a_span() -> None:
 
 async def test_every_slow_request_has_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that takes longer than the limit has a span of the same duration, even if it succeeds."""
-    assert [is_notable(None, seconds) for seconds in (SLOW / 2, SLOW * 2)] == [False, True]
-    monkeypatch.setattr(request_spans, "SLOW", -1.0)
+    assert [is_notable(None, seconds) for seconds in (SLOW_SECONDS / 2, SLOW_SECONDS * 2)] == [False, True]
+    monkeypatch.setattr(request_spans, "SLOW_SECONDS", -1.0)
     (span,) = await exported(RequestSpans(0), None)
     assert (span.failed, span.begun <= span.ended) == (False, True)
 

@@ -21,7 +21,7 @@ class Account(StrEnum):
     PEOPLE = "PEOPLE"
 
 
-_HOMES: Final = {
+_ACCOUNT_BY_PRINCIPAL: Final = {
     Principal.SPAWNER: Account.HERD,
     Principal.EVENT_INGEST: Account.EVENT_INGEST,
     Principal.MONITOR: Account.MONITOR,
@@ -37,7 +37,7 @@ _HOMES: Final = {
 
 def account_of(principal: Principal) -> Account:
     """The account that a principal's users are in."""
-    return _HOMES[principal]
+    return _ACCOUNT_BY_PRINCIPAL[principal]
 
 
 def api_of(principal: Principal) -> str:

@@ -5,8 +5,8 @@ nor the subjects in the body of a JetStream request: what the broker or a servic
 permissions of the replier. So only principals that are trusted with the streams share an account with them. A message
 passes from one account to another only if its subject is exported and imported. A reply returns to the requester's own
 account, where it is delivered to that account's subscriptions and never forwarded by another import
-(tests/integration/bus). Only replies of the system account are forwarded: to subjects that the requester's account may
-publish anyway.
+(tests/integration/bus). Only replies of the system account are forwarded, and only to subjects to which the requester's
+account may publish anyway.
 
     HERD                                  the streams and the buckets, the spawner, and credentials to change streams
     EVENT_INGEST, MONITOR, MESSAGE_RELAY, GATEWAY  one service each
@@ -34,7 +34,7 @@ __all__ = ["Account", "account_of", "exports", "imports"]
 _SERVICE_OF_ACCOUNT: Final = {
     account_of(service): service for service in SERVICES if account_of(service) is not Account.HERD
 }
-"""By account of a service: the service."""
+"""The service of each account that belongs to one service."""
 _RECEIVED_LIVE: Final = frozenset({MessageKind.EVENT, MessageKind.OUTPUT})
 """The kinds of message that the account PEOPLE receives live. It gets other data as replies to requests."""
 _KINDS_WITH_REPLY: Final = frozenset({MessageKind.DELIVERY, MessageKind.REQUEST})
@@ -62,12 +62,12 @@ def exports(account: Account) -> list[dict[str, Any]]:
 
 def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any]]:
     """The subjects of other accounts that this one uses, as imports in its claims. `keys` are public account keys."""
-    found = [
+    entries = [
         {"name": subject, "subject": subject, "type": "service", "account": keys[target]}
-        | ({"local_subject": _referring(local)} if local != subject else {})
+        | ({"local_subject": _with_wildcard_references(local)} if local != subject else {})
         for subject, target, local in _reachable_subjects(account)
     ]
-    return [*_without_overlaps(found), *_republished_imports(account, keys[Account.HERD])]
+    return [*_without_overlaps(entries), *_republished_imports(account, keys[Account.HERD])]
 
 
 _ReachableSubject = tuple[str, Account, str]
@@ -104,7 +104,7 @@ def _all_reachable_subjects(account: Account) -> Iterator[_ReachableSubject]:
 
 
 def _reachable_for_service(service: Principal) -> Iterator[_ReachableSubject]:
-    """All subjects of other accounts to which a service may publish: of its requests, and of the streams' account."""
+    """The subjects of other accounts to which a service may publish: its requests, and subjects of HERD."""
     requests = dict.fromkeys(_requests_of(service))
     yield from requests
     others = {subject for subject, _, _ in requests}
@@ -159,41 +159,41 @@ def _export_entry(subject: str) -> dict[str, Any]:
 
 
 def _republished_imports(account: Account, herd: str) -> Iterator[dict[str, Any]]:
-    """The imports with which an account receives stored messages: streams republish them on separate subjects.
+    """The imports with which an account receives stored messages, which streams republish on separate subjects.
 
-    In the account PEOPLE they have the original subject. The broker does not forward a message from a second account to
-    a third one, so subscribers receive each stored message once.
+    In the account PEOPLE the messages have their original subject. The broker does not forward a message from a second
+    account to a third one, so subscribers receive each stored message once.
     """
-    followed = live_of(_SERVICE_OF_ACCOUNT[account]) if account in _SERVICE_OF_ACCOUNT else ()
+    followed_subjects = live_of(_SERVICE_OF_ACCOUNT[account]) if account in _SERVICE_OF_ACCOUNT else ()
     for row in _live_subjects_of_people():
         live = live_subject(row.pattern())
         entry = {"name": row.name, "subject": live, "type": "stream", "account": herd}
         if account is Account.PEOPLE:
-            yield entry | {"local_subject": _referring(row.pattern())}
-        elif any(covers(pattern, live) for pattern in followed):
+            yield entry | {"local_subject": _with_wildcard_references(row.pattern())}
+        elif any(covers(pattern, live) for pattern in followed_subjects):
             yield entry
 
 
-def _referring(pattern: str) -> str:
+def _with_wildcard_references(pattern: str) -> str:
     """The pattern with `$1`, `$2`, … in place of its wildcards.
 
     They stand for the wildcards of the imported subject.
     """
-    places = itertools.count(1)
-    return ".".join(f"${next(places)}" if part == "*" else part for part in pattern.split("."))
+    numbers = itertools.count(1)
+    return ".".join(f"${next(numbers)}" if part == "*" else part for part in pattern.split("."))
 
 
 def _without_overlaps(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries without duplicates, and without entries that another entry covers: the broker refuses overlaps."""
+    """The entries without duplicates and without those that another entry covers, as the broker refuses overlaps."""
     unique = {entry["subject"]: entry for entry in entries}
     return [unique[subject] for subject in _without_covered(tuple(unique))]
 
 
 @cache
 def _without_covered(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """The subjects without those that another one covers.
+    """The subjects without those that another subject covers.
 
-    Cached, because each start of a broker needs the same ones.
+    The result is cached, because each start of a broker needs the same subjects.
     """
     wide = [subject for subject in subjects if "*" in subject or subject.endswith(">")]
     return tuple(
@@ -201,13 +201,13 @@ def _without_covered(subjects: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _contains(wide: str, narrow: str) -> bool:
-    """Whether the pattern `wide` matches every subject that the pattern `narrow` matches."""
-    pattern, tokens = wide.split("."), narrow.split(".")
+def _contains(pattern_text: str, narrow: str) -> bool:
+    """Whether the pattern `pattern_text` matches every subject that the pattern `narrow` matches."""
+    pattern, tokens = pattern_text.split("."), narrow.split(".")
     if pattern[-1] == ">":
-        return len(tokens) >= len(pattern) and _matching(pattern[:-1], tokens)
-    return tokens[-1] != ">" and len(pattern) == len(tokens) and _matching(pattern, tokens)
+        return len(tokens) >= len(pattern) and _tokens_match(pattern[:-1], tokens)
+    return tokens[-1] != ">" and len(pattern) == len(tokens) and _tokens_match(pattern, tokens)
 
 
-def _matching(pattern: list[str], tokens: list[str]) -> bool:
+def _tokens_match(pattern: list[str], tokens: list[str]) -> bool:
     return all(want in {"*", token} for want, token in zip(pattern, tokens, strict=False))

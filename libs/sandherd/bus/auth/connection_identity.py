@@ -12,7 +12,7 @@ import nkeys
 from sandherd.bus.errors import BusError
 from sandherd.contracts.names import DerivedIds
 
-_DERIVED_IDS: Final = b"sandherd ids of events"
+_DERIVATION_PURPOSE: Final = b"sandherd ids of events"
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class ConnectionIdentity:
     def derived_ids(self) -> DerivedIds:
         """The generator of ids from this seed. All replicas of a service derive the same ids, which others can't guess.
 
-        Without a credential the ids can be guessed; but a broker without authentication protects nothing anyway.
+        Without a credential the ids can be guessed, but then the broker has no authentication either.
         """
         seed = self.seed() if self.seed else ""
-        return DerivedIds(hmac.digest(seed.encode(), _DERIVED_IDS, "sha256"))
+        return DerivedIds(hmac.digest(seed.encode(), _DERIVATION_PURPOSE, "sha256"))
 
     def options(self) -> dict[str, Any]:
         """The options of `nats.connect` for this credential."""
@@ -70,7 +70,7 @@ class ConnectionIdentity:
 def _section(path: Path, title: str) -> str:
     """The text between `-----BEGIN <title>-----` and its end."""
     text = path.read_text()
-    _, found, rest = text.partition(f"-----BEGIN {title}-----")
-    if not found:
+    _, header, rest = text.partition(f"-----BEGIN {title}-----")
+    if not header:
         raise BusError(f"{path}: no {title} in this credentials file; create it again with `sandherd up`")
     return rest.partition("------END")[0].partition("-----END")[0].strip()

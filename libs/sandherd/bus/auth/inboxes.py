@@ -1,4 +1,4 @@
-"""The reply subjects of each principal. They have a module of their own, because clients need no other permissions."""
+"""The reply subjects of each principal. They are a separate module, because clients need no other permissions."""
 
 from typing import Final
 

@@ -43,7 +43,7 @@ WORKER_PAYLOAD: Final = 288 * 1024
 JOINER_PAYLOAD: Final = 8 * 1024
 """Maximum size of a joiner's message in bytes."""
 WORKER_REPLY_SECONDS: Final = 30.0
-"""Seconds for which a worker may reply to a request. No requester waits that long, but a late reply of a worker on a
+"""The time for which a worker may reply to a request. No requester waits that long, but a late reply of a worker on a
 loaded machine must not be a permission violation."""
 
 DEAD: Final = "DEAD"
@@ -74,14 +74,14 @@ class Permissions:
         publish: dict[str, Any] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
-        found: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
+        fields: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
         if self.replies:
-            found["resp"] = {"max": self.replies.count, "ttl": int(self.replies.seconds * 1e9)}
-        return found
+            fields["resp"] = {"max": self.replies.count, "ttl": int(self.replies.seconds * 1e9)}
+        return fields
 
 
 def safe_project(name: str) -> str:
-    """Returns the name of a project if a credential may contain it.
+    """The name of a project, if a credential may contain it.
 
     Raises `UnsafeNameError`, also for `fleet`, which means all projects.
     """
@@ -217,11 +217,11 @@ def _api(service: Principal) -> Iterator[str]:
     yield from (f"{prefix}.STREAM.INFO.{stream}" for stream in streams_of(service))
     for consumer in consumers_of(service):
         yield from api.consuming(consumer.stream, consumer.name, prefix)
-    for stream in read_by(service):
+    for stream in streams_read_by(service):
         yield from api.reading(stream, prefix)
     for stream in CONSUMER_INSPECTORS.get(service, ()):
         yield from api.inspecting(stream, prefix)
-    for stream in deleted_by(service):
+    for stream in streams_deleted_from(service):
         yield f"{prefix}.STREAM.MSG.DELETE.{stream}"
     if service is SUBSCRIPTION_SERVICE:
         yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
@@ -233,8 +233,8 @@ def _api(service: Principal) -> Iterator[str]:
 def _trusted_subjects(service: Principal) -> Iterator[str]:
     """Subjects of requests that remove messages of a stream, or whose body can name a subject to publish to.
 
-    Only services in the account of the streams may send these requests: the broker checks neither body nor reply
-    subject.
+    Only services in the account of the streams may send these requests, because the broker checks neither body nor
+    reply subject.
     """
     for stream in STREAM_PURGERS.get(service, ()):
         yield from api.purging(stream)
@@ -247,7 +247,7 @@ def _trusted_subjects(service: Principal) -> Iterator[str]:
             yield from api.declaring_consumer(consumer.stream, consumer.name)
 
 
-def read_by(service: Principal) -> tuple[str, ...]:
+def streams_read_by(service: Principal) -> tuple[str, ...]:
     """The names of the streams from which a service reads single messages."""
     buckets = [bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers]
     dead = [DEAD] if _requeues(service) else []
@@ -255,10 +255,10 @@ def read_by(service: Principal) -> tuple[str, ...]:
     return _unique([*followed, *buckets, *_inboxes(service), *dead])
 
 
-def deleted_by(service: Principal) -> tuple[str, ...]:
+def streams_deleted_from(service: Principal) -> tuple[str, ...]:
     """The names of the streams from which a service deletes single messages.
 
-    Only the spawner deletes dead letters. The other services request it from the spawner.
+    Only the spawner deletes dead letters. The other services send it a request to delete one.
     """
     dead = [DEAD] if account_of(service) is Account.HERD else []
     return (*_inboxes(service), *dead, *MESSAGE_DELETERS.get(service, ()))
@@ -273,7 +273,7 @@ def _requeues(service: Principal) -> bool:
 
 
 def _table_consumers(service: Principal) -> Iterator[str]:
-    """Denied: a service that may delete consumers of subscriptions may not delete those of the stream table."""
+    """Denied subjects: a service that may delete subscriptions' consumers may not delete those of the stream table."""
     if service is CONSUMER_CREATOR:
         for consumer in CONSUMERS:
             if consumer.stream == SUBSCRIBED:
@@ -281,7 +281,7 @@ def _table_consumers(service: Principal) -> Iterator[str]:
 
 
 def _requeues_of_all(service: Principal) -> Iterator[str]:
-    """Denied: the gateway may requeue dead letters of its caller's project, but never those of all projects."""
+    """Denied subjects: the gateway may requeue dead letters of its caller's project, but not those of all projects."""
     if service is Principal.GATEWAY:
         yield from (row.fill(project=FLEET) for row in TABLE if row.name.endswith(".requeue"))
 

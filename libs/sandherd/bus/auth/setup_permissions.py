@@ -20,7 +20,7 @@ PROVISIONER: Final = "provisioner"
 INBOX: Final = f"_INBOX_{PROVISIONER}"
 SETUP_LIFETIME: Final = 3600.0
 """Maximum lifetime of a credential that creates or changes streams, in seconds."""
-_USUAL_INBOX: Final = "_INBOX.>"
+_DEFAULT_INBOX: Final = "_INBOX.>"
 """The inbox of clients whose inbox prefix can't be configured, such as NACK. Sandherd's own programs do not use it."""
 WHOLE_API: Final = Permissions(publish=(f"{api.API}.>",), subscribe=(f"{INBOX}.>",))
 """The permissions to use the whole JetStream API. The local stack has such a credential for a minute at its start."""
@@ -96,7 +96,7 @@ def for_stream_changes() -> Permissions:
     """
     streams = [subject for name in _stream_names() for subject in api.declaring(name)]
     consumers = [subject for row in CONSUMERS for subject in api.declaring_consumer(row.stream, row.name)]
-    return Permissions(publish=(*streams, *consumers), subscribe=(f"{INBOX}.>", _USUAL_INBOX))
+    return Permissions(publish=(*streams, *consumers), subscribe=(f"{INBOX}.>", _DEFAULT_INBOX))
 
 
 def _stream_names() -> list[str]:

@@ -12,12 +12,12 @@ from sandherd.bus.errors import TlsError
 
 CA, CERT, KEY = "NATS_CA", "NATS_CERT", "NATS_KEY"
 """The environment variables with the paths of the files; the NATS tools use the same."""
-_PAIR: Final = f"{CERT} and {KEY} belong together: set both, or none"
+_PAIR_REQUIRED: Final = f"{CERT} and {KEY} belong together: set both, or none"
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of PEM files. Without `ca` the system's authorities are trusted; without `cert` the client sends none."""
+    """Paths of PEM files. Without `ca` the system's authorities are trusted. Without `cert` no certificate is sent."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -37,7 +37,7 @@ class TlsFiles:
         if self == TlsFiles():
             return None
         if (self.cert is None) != (self.key is None):
-            raise TlsError(_PAIR)
+            raise TlsError(_PAIR_REQUIRED)
         with self._naming_ca():
             context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
         self._load_certificate(context)

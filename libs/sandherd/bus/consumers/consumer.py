@@ -1,4 +1,4 @@
-"""Handles the messages of a durable consumer: each has one of three outcomes, and none is lost.
+"""Handles the messages of a durable consumer. Each message has one of three outcomes, and none is lost.
 
 Messages of one lane (a sandbox, a task) take effect in stream order: while one is handled, or waits for a retry, later
 messages of its lane wait, and other lanes continue. Lanes and projects take turns (`fair_queue`), and messages above a
@@ -57,9 +57,8 @@ __all__ = [
 ]
 
 _MAX_PULLED: Final = 256
-"""Maximum number of messages that one pull requests. If each has the maximum size of a worker's message, it is 72
-MiB."""
-_USUAL: Final = SourceLimits()
+"""Maximum number of messages that one pull requests. If each has a worker's maximum size, they have 72 MiB."""
+_DEFAULT_LIMITS: Final = SourceLimits()
 _log: Final = logs.get("consumer")
 
 
@@ -71,13 +70,13 @@ async def consume(
     health: Health,
     concurrency: int = 1,
     counted: OnOutcome | None = None,
-    limits: SourceLimits = _USUAL,
+    limits: SourceLimits = _DEFAULT_LIMITS,
     skip: Skip | None = None,
 ) -> None:
     """Pass messages to `handle` until cancelled, up to `concurrency` at a time, and messages of one lane in order."""
     row = BY_CONSUMER[consumer]
     async with HeldMessages.open(bus, row, counted, limits, skip) as held:
-        # Not a TaskGroup: it cancels a task once, and nats-py ignores that if a reply is received at the same moment.
+        # Not a TaskGroup, which cancels a task once: nats-py ignores that if a reply is received at the same moment.
         await run_until_first(
             _pull(bus, row, held.accept, health, batch=_MAX_PULLED, window=_MAX_PULLED),
             *(_handle_each(held, handle) for _ in range(concurrency)),
@@ -93,12 +92,12 @@ async def consume_batches(
     batch: int = 500,
     in_flight: int = 1,
     counted: OnOutcome | None = None,
-    limits: SourceLimits = _USUAL,
+    limits: SourceLimits = _DEFAULT_LIMITS,
 ) -> None:
     """Pass batches of up to `batch` available messages to `handle`, which returns an outcome for each, until cancelled.
 
-    Up to `in_flight` batches are handled at a time, in any order, so that one can be read while another is stored.
-    The messages have no headers.
+    Up to `in_flight` batches are handled at a time, in any order, so that one batch can be read while another one is
+    stored. The messages have no headers.
     """
     row = BY_CONSUMER[consumer]
     async with HeldMessages.open(bus, row, counted, limits, None) as held:

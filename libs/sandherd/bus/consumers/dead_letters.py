@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.fair_queue import Lane
 from sandherd.bus.consumers.outcomes import Delivery
-from sandherd.bus.consumers.secret_commands import storable
+from sandherd.bus.consumers.secret_commands import storable_payload
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.headers import (
     DEAD_EXCERPT,
@@ -29,8 +29,8 @@ from sandherd.contracts.streams import Consumer
 from sandherd.contracts.subjects import dead_subject
 from sandherd.telemetry import logs
 
-WINDOW: Final = 60.0
-"""Seconds over which the dead letters of a source are counted."""
+WINDOW_SECONDS: Final = 60.0
+"""The time over which the dead letters of a source are counted."""
 DEFAULT_DEAD_LETTER_LIMIT: Final = 60
 """Maximum number of dead letters of a source that are stored per window."""
 PROJECT_SHARE: Final = 5
@@ -38,14 +38,14 @@ PROJECT_SHARE: Final = 5
 PROJECT_BYTES: Final = 1024 * 1024
 """Maximum payload bytes of one project's dead letters per window. Of further letters, only an excerpt is stored. With
 this limit and 300 letters per window, a project needs at least 13 h to replace all other letters in DEAD (1 GiB)."""
-EXCERPT: Final = 256
-"""Size of the excerpt in bytes. Such a letter can be read, but not requeued."""
+EXCERPT_BYTES: Final = 256
+"""The size of an excerpt. A letter with an excerpt can be read, but not requeued."""
 _HEADER_BYTES: Final = 16 * 1024
 """Bytes reserved for the headers of a dead letter: a subject, and a reason of a few hundred characters."""
 _log: Final = logs.get("dead_letters")
 
 OnSuppressed = Callable[[str, str], None]
-"""Called for each dead letter that is not stored, with the consumer's name and the error code."""
+"""A function that is called, with the consumer's name and the error code, for each dead letter that is not stored."""
 
 
 @dataclass(slots=True)
@@ -89,24 +89,23 @@ class DeadLetterLimiter:
             return None
         size = len(delivery.data)
         if project.size + size > PROJECT_BYTES:
-            return min(size, EXCERPT)
+            return min(size, EXCERPT_BYTES)
         project.size += size
         return size
 
     def pop_ended_windows(self, now: float) -> list[tuple[Delivery, int]]:
-        """Remove the windows that have ended.
-
-        Returns the last letter that was not stored, and the number of such letters.
-        """
-        found = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
-        return [(source.last, source.suppressed) for source in found if source.last is not None]
+        """Remove the windows that have ended. Returns the last letter that was not stored of each, and their number."""
+        ended = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
+        return [(source.last, source.suppressed) for source in ended if source.last is not None]
 
 
 _Key = TypeVar("_Key", str, Lane)
 
 
 def _pop_ended(sources: dict[_Key, _Source], now: float) -> list[_Source]:
-    return [sources.pop(key) for key in [key for key, source in sources.items() if now - source.since >= WINDOW]]
+    return [
+        sources.pop(key) for key in [key for key, source in sources.items() if now - source.since >= WINDOW_SECONDS]
+    ]
 
 
 class DeadLetterStore:
@@ -136,24 +135,25 @@ class DeadLetterStore:
         await self._store(delivery, problem, f"{delivery.stream_sequence}", size)
 
     async def summarise(self, now: float) -> None:
-        """Store a summary for each source whose window has ended and that has dead letters which were only counted."""
+        """Store a summary for each source whose window has ended, and of which dead letters were only counted."""
         for last, count in self._limiter.pop_ended_windows(now):
             _log.error("dead letters dropped", subject=last.subject, dropped=count)
-            text = f"{count} further dead letters of this source were dropped within {WINDOW:g} s; this is the last"
+            dropped = f"{count} further dead letters of this source were dropped within {WINDOW_SECONDS:g} s"
+            text = f"{dropped}; this is the last"
             problem = Problem(code=Code.REFUSED, message=text, remedy="end its sandbox")
-            await self._store(last, problem, f"{last.stream_sequence}-summary", EXCERPT)
+            await self._store(last, problem, f"{last.stream_sequence}-summary", EXCERPT_BYTES)
 
     async def _store(self, delivery: Delivery, problem: Problem, number: str, size: int) -> None:
         service = self._consumer.service.value
-        # The end of a message of maximum size is omitted: with the headers it would exceed `max_payload`, and the
-        # broker would close the connection.
-        whole = storable(delivery)
-        stored = whole[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
+        # The end of a message of maximum size is omitted, because with the headers it would exceed `max_payload`, and
+        # the broker would close the connection.
+        payload = storable_payload(delivery)
+        excerpt = payload[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
         await self._bus.publish_stored(
             dead_subject(service, problem.code),
-            stored,
+            excerpt,
             msg_id=f"dead-{self._consumer.name}-{delivery.stream}-{number}",
-            headers=dead_headers(service, delivery, problem, excerpt=len(stored) < len(whole)),
+            headers=dead_headers(service, delivery, problem, excerpt=len(excerpt) < len(payload)),
         )
 
 

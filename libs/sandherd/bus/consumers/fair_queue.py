@@ -1,8 +1,8 @@
 """A queue that is fair between projects, and between the entities of a project. Pure.
 
 A lane has the messages of one entity, such as a sandbox. They are taken in the order of arrival, one at a time: the
-next one waits until `release` is called for the lane. Projects take turns message by message (deficit round robin with
-a quantum of one: Shreedhar and Varghese, 1995), and so do the lanes of a project.
+next message waits until `release` is called for the lane. Projects take turns message by message (deficit round robin
+with a quantum of one: Shreedhar and Varghese, 1995), and so do the lanes of a project.
 """
 
 import json
@@ -63,7 +63,7 @@ class FairQueue(Generic[ItemT]):
         self.release(lane)
 
     def release(self, lane: Lane) -> None:
-        """End the busy state of a lane: its next item may be taken, after the items of other lanes."""
+        """End the busy state of a lane. Its next item may be taken, after the items of other lanes."""
         waiting = self._busy.pop(lane)
         if waiting:
             self._ready.setdefault(lane.project, OrderedDict())[lane] = waiting
@@ -71,16 +71,17 @@ class FairQueue(Generic[ItemT]):
     def drain(self) -> list[ItemT]:
         """Remove and return all queued items."""
         lanes = [*(waiting for lanes in self._ready.values() for waiting in lanes.values()), *self._busy.values()]
-        found = [item for waiting in lanes for item in waiting]
+        items = [item for waiting in lanes for item in waiting]
         self._ready.clear()
         for waiting in self._busy.values():
             waiting.clear()
         self._count = 0
-        return found
+        return items
 
 
 _EVENT_TOKENS: Final = 7
-_NAMES: Final = ("sandbox", "task")
+"""The number of tokens in the subject of an event."""
+_ENTITY_FIELDS: Final = ("sandbox", "task")
 
 
 def lane_of(delivery: Delivery) -> Lane:
@@ -100,6 +101,6 @@ def _entity_of_command(document: bytes) -> str:
     """The sandbox or the task that a command names; an empty string if the payload names neither."""
     try:
         data = json.loads(document)["data"]
-        return next((name for key in _NAMES if isinstance(name := data.get(key), str)), "")
+        return next((name for key in _ENTITY_FIELDS if isinstance(name := data.get(key), str)), "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""

@@ -34,10 +34,10 @@ from sandherd.contracts.streams import Consumer
 from sandherd.telemetry import logs
 
 Skip = Callable[[Delivery], bool]
-"""Returns whether a message needs no handling and is acknowledged at once."""
+"""A function that returns whether a message needs no handling, and is acknowledged at once."""
 _MAX_MESSAGES: Final = 65_536
 _MAX_BYTES: Final = 128 * 1024 * 1024
-"""While this number of messages or bytes is held, none is pulled. The rate limits of a source are far below that."""
+"""While this number of messages or bytes is held, no message is pulled. The rate limit of a source is far lower."""
 OVERHEAD_BYTES: Final = 2048
 """Memory of a held message without its payload, as measured: its Python objects, subject, headers and lane."""
 _PARALLEL_DEAD_LETTERS: Final = 32
@@ -53,7 +53,7 @@ class HeldMessage:
     delivery: Delivery
     lane: Lane
     progress_at: float
-    begun: bool = False
+    is_started: bool = False
 
 
 class HeldMessages:
@@ -74,7 +74,7 @@ class HeldMessages:
         """The held messages by stream sequence. The redelivery of a held message only replaces its `msg`."""
         self._bytes = 0
         self._arrived = asyncio.Event()
-        self._left = asyncio.Event()
+        self._space_freed = asyncio.Event()
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     @classmethod
@@ -82,7 +82,7 @@ class HeldMessages:
     async def open(
         cls, bus: Bus, consumer: Consumer, counted: OnOutcome | None, limits: SourceLimits, skip: Skip | None = None
     ) -> AsyncIterator["HeldMessages"]:
-        """Extend the ack deadlines of queued messages. At the end, return unstarted messages to the broker."""
+        """A context that extends the ack deadlines of queued messages, and returns unstarted ones at its end."""
         held = cls(bus, consumer, counted, limits, skip)
         extending = asyncio.create_task(held._extend_deadlines())
         try:
@@ -98,24 +98,24 @@ class HeldMessages:
         for msg in messages:
             await self._accept(msg)
         while len(self._items) >= _MAX_MESSAGES or self._bytes >= _MAX_BYTES:
-            self._left.clear()
-            await self._left.wait()
+            self._space_freed.clear()
+            await self._space_freed.wait()
 
     async def _accept(self, msg: Msg) -> None:
         delivery = read_delivery(msg)
-        held = self._items.get(delivery.stream_sequence)
-        if held is not None:
-            held.msg, held.progress_at = msg, time.monotonic()
+        known_message = self._items.get(delivery.stream_sequence)
+        if known_message is not None:
+            known_message.msg, known_message.progress_at = msg, time.monotonic()
             return
         if self._skip(delivery):
             self._counted(self._consumer.name, DONE, 1)
-            await self._send_verdict(msg, b"+ACK")
+            await self._send_ack(msg, b"+ACK")
             return
         lane = lane_of(delivery)
         delay = self._delay(lane, delivery)
         if delay:
             self._deferred(self._consumer.name)
-            await self._send_verdict(msg, negative_acknowledgement(delay))
+            await self._send_ack(msg, negative_acknowledgement(delay))
             return
         item = HeldMessage(msg, delivery, lane, time.monotonic())
         self._items[delivery.stream_sequence] = item
@@ -134,41 +134,41 @@ class HeldMessages:
         while (item := self._queue.take()) is None:
             self._arrived.clear()
             await self._arrived.wait()
-        item.begun = True
+        item.is_started = True
         return item
 
     async def next_batch(self, limit: int) -> list[HeldMessage]:
         """The next messages, from one to `limit`. Projects and lanes take turns."""
-        found = [await self.next()]
-        self._queue.release(found[0].lane)
-        while len(found) < limit and (item := self._queue.take()) is not None:
-            item.begun = True
+        items = [await self.next()]
+        self._queue.release(items[0].lane)
+        while len(items) < limit and (item := self._queue.take()) is not None:
+            item.is_started = True
             self._queue.release(item.lane)
-            found.append(item)
-        return found
+            items.append(item)
+        return items
 
     async def handle_one(self, item: HeldMessage, handle: Handler) -> None:
         """Handle one message. If it is retried later, its lane waits until then."""
         try:
             outcome = await handle(item.delivery)
-        except Exception as error:  # noqa: BLE001  # any exception of a handler becomes an outcome: none is swallowed
+        except Exception as error:  # noqa: BLE001  # every exception of a handler becomes an outcome
             outcome = outcome_of(error, item.delivery.deliveries)
             self._log_failure(item.delivery, outcome, error)
         if isinstance(outcome, Retry):
             self._counted(self._consumer.name, outcome, 1)
-            self._try_again(item, outcome.after)
+            self._schedule_retry(item, outcome.after)
             return
         await self._acknowledge(item, outcome)
         self._queue.release(item.lane)
         self._arrived.set()
 
-    def _try_again(self, item: HeldMessage, after: float) -> None:
-        """Schedule a retry. Its lane is not released: later messages must not take effect before it."""
-        item.begun = False
+    def _schedule_retry(self, item: HeldMessage, after: float) -> None:
+        """Schedule a retry. Its lane is not released, because later messages must not take effect before it."""
+        item.is_started = False
         number = item.delivery.stream_sequence
-        self._timers[number] = asyncio.get_running_loop().call_later(after, self._again, number)
+        self._timers[number] = asyncio.get_running_loop().call_later(after, self._retry, number)
 
-    def _again(self, number: int) -> None:
+    def _retry(self, number: int) -> None:
         del self._timers[number]
         item = self._items[number]
         item.delivery = item.delivery._replace(deliveries=item.delivery.deliveries + 1)
@@ -188,11 +188,11 @@ class HeldMessages:
                 return
             outcomes = [outcome_of(error, items[0].delivery.deliveries)]
             self._log_failure(items[0].delivery, outcomes[0], error)
-        done = [item for item, outcome in zip(items, outcomes, strict=True) if outcome is DONE]
-        await self._send_verdicts(done, b"+ACK")
-        for item in done:
+        done_items = [item for item, outcome in zip(items, outcomes, strict=True) if outcome is DONE]
+        await self._send_acks(done_items, b"+ACK")
+        for item in done_items:
             self._remove(item)
-        self._counted(self._consumer.name, DONE, len(done))  # one call: its label lookup costs as much as an ack
+        self._counted(self._consumer.name, DONE, len(done_items))  # one call, because each costs as much time as an ack
         others = [(item, outcome) for item, outcome in zip(items, outcomes, strict=True) if outcome is not DONE]
         for start in range(0, len(others), _PARALLEL_DEAD_LETTERS):
             await asyncio.gather(
@@ -206,33 +206,33 @@ class HeldMessages:
         self._counted(self._consumer.name, outcome, 1)
         match outcome:
             case Retry(after=after):
-                await self._send_verdict(item.msg, negative_acknowledgement(after))
+                await self._send_ack(item.msg, negative_acknowledgement(after))
             case Dead(problem=problem):
                 await self._dead.add(item.lane, item.delivery, problem, time.monotonic())
                 await erase_command(self._bus, item.delivery)
-                await self._send_verdict(item.msg, b"+TERM " + problem.code.encode())
+                await self._send_ack(item.msg, b"+TERM " + problem.code.encode())
             case _:
                 await erase_command(self._bus, item.delivery)
-                await self._send_verdict(item.msg, b"+ACK")
+                await self._send_ack(item.msg, b"+ACK")
         self._remove(item)
 
     def _remove(self, item: HeldMessage) -> None:
         del self._items[item.delivery.stream_sequence]
         self._bytes -= OVERHEAD_BYTES + len(item.delivery.data)
-        self._left.set()
+        self._space_freed.set()
 
-    async def _send_verdict(self, msg: Msg, verdict: bytes) -> None:
+    async def _send_ack(self, msg: Msg, ack: bytes) -> None:
         try:
-            await self._bus.client.publish(msg.reply, verdict)
+            await self._bus.client.publish(msg.reply, ack)
         except nats.errors.Error as error:  # nothing is lost: an unacknowledged message is redelivered
             _log.warning("delivery not acknowledged", subject=msg.subject, error=repr(error))
 
-    async def _send_verdicts(self, items: Sequence[HeldMessage], verdict: bytes) -> None:
-        """Send this verdict for each of the messages, in one write to the connection."""
+    async def _send_acks(self, items: Sequence[HeldMessage], ack: bytes) -> None:
+        """Send this acknowledgement for each of the messages, in one write to the connection."""
         if not items:
             return
         try:
-            await self._bus.client.publish_each([item.msg.reply for item in items], verdict)
+            await self._bus.client.publish_each([item.msg.reply for item in items], ack)
         except nats.errors.Error as error:  # nothing is lost: unacknowledged messages are redelivered
             _log.warning("delivery not acknowledged", subject=items[0].msg.subject, error=repr(error))
 
@@ -242,10 +242,10 @@ class HeldMessages:
             await asyncio.sleep(_CHECK_SECONDS)
             now = time.monotonic()
             since = now - self._consumer.ack_wait / 3
-            due = [item for item in self._items.values() if item.progress_at < since and not item.begun]
+            due = [item for item in self._items.values() if item.progress_at < since and not item.is_started]
             for item in due:
                 item.progress_at = now
-            await self._send_verdicts(due, b"+WPI")
+            await self._send_acks(due, b"+WPI")
             try:
                 await self._dead.summarise(now)
             except BusError as error:
@@ -256,7 +256,7 @@ class HeldMessages:
         for timer in self._timers.values():
             timer.cancel()
         if self._bus.connected:
-            await self._send_verdicts([item for item in self._items.values() if not item.begun], b"-NAK")
+            await self._send_acks([item for item in self._items.values() if not item.is_started], b"-NAK")
 
     def _log_failure(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
         if not isinstance(error, ContractError):

@@ -3,9 +3,9 @@
 A durable consumer is one FIFO queue for all projects. Pulled messages are put into a queue that is fair between
 projects, but a message that is not pulled yet can't overtake a flood ahead of it in the stream. So messages that a
 sandbox or a project publishes above a rate are returned to the broker unread, with a delay, and are redelivered at that
-rate. The stream then advances as fast as messages can be returned. The consumer's `max_ack_pending` limits how many
-messages can be delayed at a time. The delays keep the order of one sandbox's messages, unless the broker restarts or
-another replica gets some of them.
+rate. The stream then advances as fast as messages can be returned. The consumer's `max_ack_pending` limits the number
+of messages that are delayed at a time. The delays preserve the order of one sandbox's messages, unless the broker
+restarts or another replica gets some of them.
 """
 
 import math
@@ -45,7 +45,7 @@ class Intake:
         self._entities = RateLimiter(rates.entity)
         self._projects = RateLimiter(rates.project)
         self._busy_until: dict[Lane, float] = {}
-        """By lane: the Unix second until which its messages are delayed. Later ones must not overtake delayed ones."""
+        """For each lane, the Unix second until which its messages are delayed, so that none overtakes a delayed one."""
 
     def delay(self, lane: Lane, stored_at: datetime, size: int, now: float) -> float:
         """The delay in seconds of a message that is delivered for the first time. `now` is a Unix second."""
@@ -59,7 +59,7 @@ class Intake:
     def _rounded_delay(self, lane: Lane, now: float, seconds: float) -> float:
         """The delay, rounded up to a whole second of the clock.
 
-        Each time one is due, the broker scans all delayed ones.
+        Then messages are due together. Each time some are due, the broker scans all delayed messages.
         """
         due = math.ceil(now + min(_MAX_DELAY, max(_MIN_DELAY, seconds)))
         if len(self._busy_until) > 1000:
@@ -69,7 +69,7 @@ class Intake:
 
 
 Deferred = Callable[[str], None]
-"""Called for each message that is returned for a later redelivery, with the consumer's name."""
+"""A function that is called, with the consumer's name, for each message that is returned for a later redelivery."""
 
 
 @dataclass(frozen=True, slots=True)

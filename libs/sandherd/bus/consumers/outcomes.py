@@ -12,13 +12,13 @@ from nats.aio.msg import Msg
 from sandherd.contracts.errors import Code, ContractError, Problem
 
 MAX_DELIVERIES: Final = 5
-"""Maximum attempts if a handler fails with an unexpected error. After that the message is stored in DEAD."""
-_RETRY_WAITS: Final = (0.2, 1.0, 5.0, 15.0)
-NANO: Final = 1_000_000_000
+"""Maximum number of deliveries if a handler fails with an unexpected error. Then the message is stored in DEAD."""
+_RETRY_DELAYS_SECONDS: Final = (0.2, 1.0, 5.0, 15.0)
+NANOSECONDS_PER_SECOND: Final = 1_000_000_000
 
 
 class Delivery(NamedTuple):
-    """A delivered message, with its sequence number in `stream`, number of deliveries, and time of storing."""
+    """A delivered message, with its sequence number in `stream`, its number of deliveries, and its time of storage."""
 
     subject: str
     data: bytes
@@ -53,7 +53,7 @@ Outcome = Done | Retry | Dead
 Handler = Callable[[Delivery], Awaitable[Outcome]]
 BatchHandler = Callable[[list[Delivery]], Awaitable[Sequence[Outcome]]]
 OnOutcome = Callable[[str, Outcome, int], None]
-"""Called with the consumer's name, an outcome, and the number of messages that have had it."""
+"""A function that is called with the consumer's name, an outcome, and the number of messages with this outcome."""
 
 DONE: Final = Done()
 
@@ -64,17 +64,19 @@ def outcome_of(error: Exception, deliveries: int) -> Outcome:
         return Dead(error.problem)
     if deliveries >= MAX_DELIVERIES:
         return Dead(Problem(code=Code.INTERNAL, message=f"failed {deliveries} times: {type(error).__name__}: {error}"))
-    return Retry(_RETRY_WAITS[min(deliveries, len(_RETRY_WAITS)) - 1], f"{type(error).__name__}: {error}")
+    return Retry(
+        _RETRY_DELAYS_SECONDS[min(deliveries, len(_RETRY_DELAYS_SECONDS)) - 1], f"{type(error).__name__}: {error}"
+    )
 
 
 def read_delivery(msg: Msg) -> Delivery:
     """Read a message and the metadata in its reply subject, `$JS.ACK…`, which has two forms (NATS ADR-15)."""
     tokens = msg.reply.split(".")
     stream, _, deliveries, sequence, _, nanoseconds = tokens[2:8] if len(tokens) == 9 else tokens[4:10]
-    at = datetime.fromtimestamp(int(nanoseconds) / NANO, UTC)
+    at = datetime.fromtimestamp(int(nanoseconds) / NANOSECONDS_PER_SECOND, UTC)
     return Delivery(msg.subject, msg.data, stream, int(sequence), int(deliveries), at, msg.headers or {})
 
 
 def negative_acknowledgement(after: float) -> bytes:
     """A negative acknowledgement: the message is redelivered after `after` seconds."""
-    return b"-NAK " + json.dumps({"delay": int(after * NANO)}).encode()
+    return b"-NAK " + json.dumps({"delay": int(after * NANOSECONDS_PER_SECOND)}).encode()

@@ -1,9 +1,9 @@
 """Pulls the messages of a durable consumer, continuously and with heartbeats.
 
-`nats-py`'s own `fetch` lost the messages that it had collected when its deadline fell between its two requests. After
-its consumer was deleted or its stream recreated, it waited forever while health checks passed. Here a pull request is
-sent before the previous one is used up, so that no message waits for a request. While there are no messages, the server
-sends heartbeats: if three are missing, the consumer is reported as not responding.
+nats-py's `fetch` is not used: it lost the messages that it had collected when its deadline fell between its two
+requests, and it waited forever, while health checks passed, after its consumer was deleted or its stream recreated.
+Here a pull request is sent before the previous one is used up, so that no message waits for a request. While there are
+no messages, the server sends heartbeats. If three are missing, the consumer is reported as not responding.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from nats.aio.subscription import Subscription
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 
-HEARTBEAT: Final = 1.0
-"""Interval in seconds of the broker's heartbeats while a pull request waits for messages."""
-EXPIRES: Final = 20.0
-"""Seconds until a pull request expires."""
-SILENCE: Final = 3 * HEARTBEAT
-"""Seconds without a message or heartbeat after which a consumer counts as unresponsive."""
-REBIND: Final = 0.5
-"""Seconds before the next try to bind an unresponsive consumer."""
+HEARTBEAT_SECONDS: Final = 1.0
+"""The interval of the broker's heartbeats while a pull request waits for messages."""
+PULL_EXPIRY_SECONDS: Final = 20.0
+"""The time until a pull request expires."""
+MAX_SILENCE_SECONDS: Final = 3 * HEARTBEAT_SECONDS
+"""The time without a message or heartbeat after which a consumer counts as unresponsive."""
+REBIND_DELAY_SECONDS: Final = 0.5
+"""The delay before the next attempt to bind an unresponsive consumer."""
 PULL_BYTES: Final = 8 * 1024 * 1024
 """Maximum bytes per pull request. nats-server closes a connection for which it holds 64 MiB (`max_pending`), and a
 consumer delivers as fast as its stream is read. At most two requests of a puller are open at once."""
-_NANO: Final = 1_000_000_000
+_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
 _log: Final = logs.get("pull")
 
 
@@ -70,7 +70,7 @@ class Puller:
         if self._problem:
             return self._problem
         silence = time.monotonic() - self._received_at
-        return f"no message or heartbeat for {silence:.0f} s" if silence > SILENCE * 2 else None
+        return f"no message or heartbeat for {silence:.0f} s" if silence > MAX_SILENCE_SECONDS * 2 else None
 
     async def bind(self) -> None:
         """Check that the consumer exists, and subscribe. Raises `ConsumerUnresponsiveError` if it does not respond."""
@@ -100,16 +100,16 @@ class Puller:
         """Unsubscribe. Returns the messages that were received but not returned by `next_batch`.
 
         The caller negatively acknowledges them, so that another replica receives them. Raises `nats.errors.Error` if
-        the broker is unavailable; it redelivers them later by itself.
+        the broker is unavailable, which then redelivers them later.
         """
         if self._subscription is not None and self._bus.connected:
             # The subscription is drained, to receive the messages until the broker has processed the unsubscription.
             await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
             self._subscription = None
         await self.unbind()
-        found = [*self._waiting]
+        messages = [*self._waiting]
         self._waiting.clear()
-        return found
+        return messages
 
     async def next_batch(self, limit: int) -> list[Msg]:
         """One to `limit` messages. Raises `ConsumerUnresponsiveError` when the consumer does not respond."""
@@ -117,11 +117,11 @@ class Puller:
             self._arrived.clear()
             await self._request_more()
             try:
-                # Not `wait_for`: in Python 3.11 it swallows a cancellation that arrives together with a message.
-                async with asyncio.timeout(HEARTBEAT):
+                # `wait_for` is not used, because in Python 3.11 it swallows a cancellation that arrives with a message.
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._arrived.wait()
             except TimeoutError:
-                self._notice_silence()
+                self._check_silence()
             if self._problem:
                 raise ConsumerUnresponsiveError(self._problem)
         batch = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
@@ -137,8 +137,8 @@ class Puller:
         request = {
             "batch": free,
             "max_bytes": PULL_BYTES,
-            "expires": int(EXPIRES * _NANO),
-            "idle_heartbeat": int(HEARTBEAT * _NANO),
+            "expires": int(PULL_EXPIRY_SECONDS * _NANOSECONDS_PER_SECOND),
+            "idle_heartbeat": int(HEARTBEAT_SECONDS * _NANOSECONDS_PER_SECOND),
         }
         self._outstanding += free
         await self._bus.client.publish(
@@ -146,8 +146,8 @@ class Puller:
         )
 
     async def _on_message(self, msg: Msg) -> None:
-        # Only a message of the stream has a reply subject. Headers prove nothing: a publisher can set `Status`, too,
-        # and the broker stores and delivers it.
+        # Only a message of the stream has a reply subject. Headers prove nothing, because a publisher can also set
+        # `Status`, and the broker stores and delivers it.
         if msg.reply:
             self._take(msg)
             return
@@ -163,15 +163,15 @@ class Puller:
         self._arrived.set()
 
     def _on_status(self, status: str, headers: dict[str, str]) -> None:
-        """Handle the end of a pull request: it has expired (408), has reached its maximum of bytes (409), or failed."""
+        """Handle the end of a pull request: it has expired (408), has reached its maximum size (409), or failed."""
         text = headers.get("Description", "")
         if status == "503" or "Deleted" in text or "Invalid" in text:
             self._problem = f"consumer {self._consumer} of {self._stream}: {text or 'no responders'}"
         self._outstanding = max(0, self._outstanding - int(headers.get("Nats-Pending-Messages", self._outstanding)))
         self._arrived.set()
 
-    def _notice_silence(self) -> None:
-        if time.monotonic() - self._received_at > SILENCE and self._bus.connected:
+    def _check_silence(self) -> None:
+        if time.monotonic() - self._received_at > MAX_SILENCE_SECONDS and self._bus.connected:
             self._problem = f"consumer {self._consumer} of {self._stream} sends no heartbeats"
         elif self._bus.closed:
             self._problem = "the connection is closed permanently"
@@ -193,4 +193,4 @@ async def bind_with_retries(puller: Puller) -> None:
             if attempt % 20 == 0:
                 _log.error("consumer not responding, rebinding", error=str(error))
         attempt += 1
-        await asyncio.sleep(REBIND)
+        await asyncio.sleep(REBIND_DELAY_SECONDS)

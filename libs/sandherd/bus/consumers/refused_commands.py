@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sandherd.bus.connection import Bus, StreamFullError
-from sandherd.bus.consumers.dead_letters import WINDOW
+from sandherd.bus.consumers.dead_letters import WINDOW_SECONDS
 from sandherd.bus.consumers.outcomes import Dead, Delivery, Handler, Outcome, Retry, outcome_of
 from sandherd.contracts.commands import COMMANDS, SandboxCommand
 from sandherd.contracts.envelope import TRACEPARENT_PATTERN, Envelope, wrap
@@ -27,16 +27,16 @@ from sandherd.contracts.subjects import command_of
 
 UNKNOWN: Final = "unknown"
 """The entity of a refusal whose command names neither a task nor a sandbox."""
-_MAX_REASON: Final = 1000
+_MAX_REASON_LENGTH: Final = 1000
 _EVENTS_FULL: Final = Retry(5.0, "EVENTS is full, and the refusal of a command can't be published")
-_SAFE: Final = re.compile(SAFE_NAME_PATTERN)
+_SAFE_NAME: Final = re.compile(SAFE_NAME_PATTERN)
 _TRACEPARENT: Final = re.compile(TRACEPARENT_PATTERN)
 
 
 class RefusedCommands:
     """Publishes the refusals of commands to one service, at most `limit` of each project in a window.
 
-    Further refusals are not published: a client's invalid commands must not fill EVENTS.
+    Further refusals are not published, so that a client's invalid commands can't fill EVENTS.
     """
 
     def __init__(self, limit: int) -> None:
@@ -52,14 +52,14 @@ class RefusedCommands:
         """
         try:
             outcome = await handle(delivery)
-        except Exception as error:  # raised again, unless EVENTS is full: then it is retried
-            if not await self._is_published(bus, delivery, outcome_of(error, delivery.deliveries)):
+        except Exception as error:  # raised again, unless EVENTS is full; then the command is retried
+            if not await self._publish_refusal(bus, delivery, outcome_of(error, delivery.deliveries)):
                 return _EVENTS_FULL
             raise
-        return outcome if await self._is_published(bus, delivery, outcome) else _EVENTS_FULL
+        return outcome if await self._publish_refusal(bus, delivery, outcome) else _EVENTS_FULL
 
-    async def _is_published(self, bus: Bus, delivery: Delivery, outcome: Outcome) -> bool:
-        """Publish the refusal, if the outcome is a refusal within the limit. Returns False only if EVENTS is full."""
+    async def _publish_refusal(self, bus: Bus, delivery: Delivery, outcome: Outcome) -> bool:
+        """Publish the refusal of a dead letter, within the limit. Returns False only if EVENTS is full."""
         event = refusal_of(bus.ids, delivery, outcome.problem) if isinstance(outcome, Dead) else None
         if event is None or not self.allows(event.project, time.monotonic()):
             return True
@@ -72,8 +72,8 @@ class RefusedCommands:
     def allows(self, project: str, now: float) -> bool:
         """Count a refusal of the project, and return whether it is within the limit. `now` never decreases."""
         since, count = self._windows.get(project, (now, 0))
-        if now - since >= WINDOW:
-            self._windows = {name: one for name, one in self._windows.items() if now - one[0] < WINDOW}
+        if now - since >= WINDOW_SECONDS:
+            self._windows = {name: window for name, window in self._windows.items() if now - window[0] < WINDOW_SECONDS}
             since, count = now, 0
         self._windows[project] = since, count + 1
         return count < self._limit
@@ -84,14 +84,14 @@ def refusal_of(ids: DerivedIds, delivery: Delivery, problem: Problem) -> Envelop
 
     All deliveries of a command have the same event.
     """
-    named = command_of(delivery.subject)
-    if named is None or named[1] == FLEET or not _SAFE.fullmatch(named[1]):
+    command = command_of(delivery.subject)
+    if command is None or command[1] == FLEET or not _SAFE_NAME.fullmatch(command[1]):
         return None
-    command_type, project = named
+    command_type, project = command
     document = _read_object(delivery.data)
     task, sandbox = _name(document, "task"), _name(document, "sandbox")
-    named_first = (task, sandbox) if _event_class(command_type) is TaskRefused else (sandbox, task)
-    entity = next((name for name in named_first if name and name != FLEET), UNKNOWN)
+    candidates = (task, sandbox) if _event_class(command_type) is TaskRefused else (sandbox, task)
+    entity = next((name for name in candidates if name and name != FLEET), UNKNOWN)
     event_id = ids.derive(delivery.at, delivery.subject, delivery.stream_sequence)
     data = _event_class(command_type)(
         command=command_type,
@@ -137,24 +137,24 @@ def _read_object(data: bytes) -> dict[str, Any]:
 def _name(document: dict[str, Any], field: str) -> str | None:
     data = document.get("data")
     name = data.get(field) if isinstance(data, dict) else None
-    return name if isinstance(name, str) and _SAFE.fullmatch(name) else None
+    return name if isinstance(name, str) and _SAFE_NAME.fullmatch(name) else None
 
 
 def _id_of(document: dict[str, Any], delivery: Delivery) -> str | None:
     """The `id` of the command, or else its header `Nats-Msg-Id`; None if neither is a UUID."""
-    for found in (document.get("id"), delivery.headers.get("Nats-Msg-Id")):
+    for candidate in (document.get("id"), delivery.headers.get("Nats-Msg-Id")):
         try:
-            return str(UUID(found))
+            return str(UUID(candidate))
         except (ValueError, TypeError, AttributeError):
             continue
     return None
 
 
 def _traceparent(document: dict[str, Any]) -> str | None:
-    found = document.get("traceparent")
-    return found if isinstance(found, str) and _TRACEPARENT.fullmatch(found) else None
+    value = document.get("traceparent")
+    return value if isinstance(value, str) and _TRACEPARENT.fullmatch(value) else None
 
 
 def _printable(text: str) -> str:
     cleaned = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return cleaned[:_MAX_REASON]
+    return cleaned[:_MAX_REASON_LENGTH]

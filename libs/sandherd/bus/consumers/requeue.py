@@ -33,7 +33,7 @@ async def requeue(
     handler, or if DEAD does not respond.
     """
     number = request.number
-    letter = await _letter(bus, number)
+    letter = await _read_letter(bus, number)
     _check_letter(letter, number, service, project)
     delivery = original_delivery(
         letter.subject or "", letter.data or b"", letter.headers or {}, letter.time or datetime.now(UTC)
@@ -49,11 +49,11 @@ async def requeue(
     except Exception as error:  # noqa: BLE001  # becomes the reply; the letter stays in DEAD
         _log.warning("requeued dead letter failed again", number=number, error=repr(error))
         outcome = outcome_of(error, deliveries=1)
-    return await _conclude(bus, number, outcome)
+    return await _finish(bus, number, outcome)
 
 
 def _check_letter(letter: RawStreamMsg, number: int, service: str, project: str) -> None:
-    """Raise `ContractError` for a letter of another service, and for one of another project as if it did not exist."""
+    """Raise `ContractError` for a letter of another service or project. The latter counts as unknown."""
     headers = letter.headers or {}
     if project != FLEET and project_of(headers.get(DEAD_SUBJECT, "")) != project:
         raise _not_found_error(number)
@@ -67,7 +67,7 @@ def _not_found_error(number: int) -> ContractError:
     return ContractError(Code.NOT_FOUND, text, field="number", remedy="list the dead letters")
 
 
-async def _letter(bus: Bus, number: int) -> RawStreamMsg:
+async def _read_letter(bus: Bus, number: int) -> RawStreamMsg:
     try:
         return await bus.js.get_msg(_DEAD, number)
     except nats.js.errors.NotFoundError:
@@ -77,7 +77,7 @@ async def _letter(bus: Bus, number: int) -> RawStreamMsg:
 
 
 async def _delete(bus: Bus, number: int) -> None:
-    """Delete the letter. A service outside the streams' account requests the spawner to do it."""
+    """Delete the letter. A service outside the streams' account sends the spawner a request to delete it."""
     if bus.api == API:
         await bus.js.delete_msg(_DEAD, number)
         return
@@ -91,7 +91,7 @@ async def _delete(bus: Bus, number: int) -> None:
         ) from error
 
 
-async def _conclude(bus: Bus, number: int, outcome: Done | Retry | Dead) -> RequeueResult:
+async def _finish(bus: Bus, number: int, outcome: Done | Retry | Dead) -> RequeueResult:
     match outcome:
         case Done():
             await _delete(bus, number)

@@ -1,4 +1,4 @@
-"""Commands that contain values of secrets: erased after they are handled, and stored in DEAD without the values."""
+"""Erases handled commands that contain values of secrets, and removes the values from commands stored in DEAD."""
 
 import json
 from typing import Any, Final
@@ -14,7 +14,7 @@ from sandherd.telemetry import logs
 
 _MARKERS: Final = (b'"secret_env"', b'"sealed"')
 _STREAM: Final = "COMMANDS"
-_SPECS: Final = f"{PREFIX}.command.{Principal.SPAWNER}."
+_COMMAND_SUBJECT_PREFIX: Final = f"{PREFIX}.command.{Principal.SPAWNER}."
 """The subject prefix of commands to the spawner. No valid command to another service contains secrets, and other
 services may not delete commands."""
 _log: Final = logs.get("secret_commands")
@@ -23,10 +23,10 @@ _log: Final = logs.get("secret_commands")
 async def erase_command(bus: Bus, delivery: Delivery) -> None:
     """Erase a handled command from the broker's files if it contains secrets.
 
-    The bytes of other commands stay there for some time. If the broker fails to erase the command, that is only logged,
-    so that the command is acknowledged nevertheless.
+    The bytes of other commands stay there for some time. A failure to erase the command is only logged, so that the
+    command is acknowledged nevertheless.
     """
-    if not delivery.subject.startswith(_SPECS) or not carries_secrets(delivery.data):
+    if not delivery.subject.startswith(_COMMAND_SUBJECT_PREFIX) or not carries_secrets(delivery.data):
         return
     try:
         await erase(bus, delivery.stream, delivery.stream_sequence)
@@ -34,9 +34,9 @@ async def erase_command(bus: Bus, delivery: Delivery) -> None:
         _log.error("command with secrets not erased", subject=delivery.subject, error=repr(error))
 
 
-def storable(delivery: Delivery) -> bytes:
+def storable_payload(delivery: Delivery) -> bytes:
     """The part of a message's payload that may be stored as a dead letter."""
-    return without_values(delivery.data) if delivery.stream == _STREAM else delivery.data
+    return payload_without_values(delivery.data) if delivery.stream == _STREAM else delivery.data
 
 
 def carries_secrets(data: bytes) -> bool:
@@ -45,7 +45,7 @@ def carries_secrets(data: bytes) -> bool:
     return _spec_of(document) is not None or _is_sealed(document)
 
 
-def without_values(data: bytes) -> bytes:
+def payload_without_values(data: bytes) -> bytes:
     """The payload without the contents of files and the values of secrets. A payload without them is unchanged.
 
     If the result is submitted again, it is refused, because it names secrets without values.

@@ -14,6 +14,7 @@ MAX_CONNECTIONS: Final = 16_384
 MIN_CONNECTIONS: Final = 168
 _SHARE_OF_DESCRIPTORS: Final = 0.6
 """The fraction of the descriptors that connections may use. The rest is for streams, cluster routes and monitoring."""
+# The fractions of the connections for all sandboxes, all users, each service, and the account of the streams.
 _SHARE_OF_SANDBOXES: Final = 0.57
 _SHARE_OF_PEOPLE: Final = 0.23
 _SHARE_OF_A_SERVICE: Final = 0.02
@@ -36,7 +37,7 @@ SUBSCRIPTIONS: Final = {
     Account.SANDBOXES: 64,
     Account.PEOPLE: 512,
 }
-"""By account: maximum subscriptions of each connection. The templates of workers and joiners have a lower limit."""
+"""The maximum number of subscriptions of each connection, by account. Workers and joiners have a lower limit."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Capacity:
         """The capacity of a server whose process has this limit of open files. A negative number means no limit."""
         if descriptors < 0:
             return cls()
-        wanted = int(descriptors * _SHARE_OF_DESCRIPTORS)
-        return cls(max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, wanted)))
+        share_of_descriptors = int(descriptors * _SHARE_OF_DESCRIPTORS)
+        return cls(max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, share_of_descriptors)))
 
     def of(self, account: Account) -> int:
         """Maximum connections of an account. The sum over all accounts is less than `connections`."""
@@ -63,11 +64,11 @@ class Capacity:
         if account is Account.PEOPLE:
             return int(self.connections * _SHARE_OF_PEOPLE)
         if account is Account.HERD:
-            return _within(self.connections * _SHARE_OF_THE_HERD, _MIN_OF_THE_HERD, _MAX_OF_THE_HERD)
+            return _limited(self.connections * _SHARE_OF_THE_HERD, _MIN_OF_THE_HERD, _MAX_OF_THE_HERD)
         if account is Account.PROVISIONER:
             return _MAX_OF_THE_PROVISIONER
-        return _within(self.connections * _SHARE_OF_A_SERVICE, _MIN_OF_A_SERVICE, _MAX_OF_A_SERVICE)
+        return _limited(self.connections * _SHARE_OF_A_SERVICE, _MIN_OF_A_SERVICE, _MAX_OF_A_SERVICE)
 
 
-def _within(value: float, lowest: int, highest: int) -> int:
+def _limited(value: float, lowest: int, highest: int) -> int:
     return max(lowest, min(highest, int(value)))

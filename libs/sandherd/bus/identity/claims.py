@@ -12,16 +12,17 @@ from sandherd.contracts.subjects import Principal
 Claims = dict[str, Any]
 
 _VERSION: Final = 2
+"""The version of the format of NATS's claims."""
 _UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
-_ACCOUNT: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": 0}
-_STORED: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
+_ACCOUNT_LIMITS: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": 0}
+_UNLIMITED_STORAGE: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
 _WORKER_SUBSCRIPTIONS: Final = 16
-"""Maximum subscriptions of a worker: its inbox, deliveries, each kind of request that it handles, and a reserve."""
+"""Maximum number of subscriptions of a worker: its inbox, deliveries, the requests that it handles, and a reserve."""
 CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
 """The request that gives servers with a full resolver the new token of an account."""
 CLAIMS_INBOX: Final = "_INBOX_spawner-claims"
 CONNECTIONS: Final = "$SYS.REQ.SERVER.PING.CONNZ"
-"""The request to which every server of a cluster replies with its connections, and what each has sent."""
+"""The request to which every server of a cluster replies with its connections and their amounts of sent data."""
 KICK: Final = "$SYS.REQ.SERVER.{server}.KICK"
 """The request to one server to close a connection."""
 CONNECTIONS_INBOX: Final = "_INBOX_spawner-connections"
@@ -44,7 +45,7 @@ def system_account(public_key: str, signing_key: str) -> Claims:
     nats = {
         "type": "account",
         "version": _VERSION,
-        "limits": _ACCOUNT,
+        "limits": _ACCOUNT_LIMITS,
         "signing_keys": [signing_key],
         "exports": [{"name": HEALTH, "subject": HEALTH, "type": "service", "response_type": "Stream"}],
     }
@@ -53,7 +54,7 @@ def system_account(public_key: str, signing_key: str) -> Claims:
 
 def herd_account(keys: Mapping[Account, str], herd_key: str, capacity: Capacity) -> Claims:
     """The account of the streams, the buckets and the spawner. `herd_key` signs its users only."""
-    return _account(Account.HERD, keys, {**_limits(Account.HERD, capacity), **_STORED}, [herd_key])
+    return _account(Account.HERD, keys, {**_limits(Account.HERD, capacity), **_UNLIMITED_STORAGE}, [herd_key])
 
 
 def service_account(account: Account, keys: Mapping[Account, str], services_key: str, capacity: Capacity) -> Claims:
@@ -88,7 +89,7 @@ def sandboxes_account(keys: Mapping[Account, str], worker_key: str, joiner_key: 
 
 def _limits(account: Account, capacity: Capacity) -> Claims:
     """Maximum connections of the whole account, and maximum subscriptions of each of its connections."""
-    return {**_ACCOUNT, "conn": capacity.of(account), "subs": SUBSCRIPTIONS[account]}
+    return {**_ACCOUNT_LIMITS, "conn": capacity.of(account), "subs": SUBSCRIPTIONS[account]}
 
 
 def _account(

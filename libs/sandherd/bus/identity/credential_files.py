@@ -25,15 +25,15 @@ from sandherd.bus.identity.minter import Clock, Registrar, utc_now
 from sandherd.contracts.subjects import Principal
 
 _MIN_LIFETIME_LEFT: Final = SETUP_LIFETIME / 2
-"""A provisioner's credential with less than this many seconds left is replaced."""
+"""A provisioner's credential that expires within this number of seconds is replaced."""
 
 
 class CredentialFiles:
-    """The credentials files of a herd's services, clients and operators. `place(name)` is the path of a file."""
+    """The credentials files of a herd's services, clients and operators. `path_of(name)` is the path of a file."""
 
-    def __init__(self, identity: HerdIdentity, place: Callable[[str], Path], clock: Clock = utc_now) -> None:
+    def __init__(self, identity: HerdIdentity, path_of: Callable[[str], Path], clock: Clock = utc_now) -> None:
         self._registrar = Registrar(identity, clock)
-        self._place = place
+        self._path_of = path_of
 
     def ensure(self, principal: Principal, project: str) -> Path:
         """Ensure the file of a service, client or operator, and return its path. `project` is the project of a client.
@@ -51,7 +51,7 @@ class CredentialFiles:
         With `changes` it may also change existing streams and consumers.
         """
         account, allowed = (Account.HERD, for_stream_changes()) if changes else (Account.PROVISIONER, for_provisioner())
-        path = self._place(PROVISIONER)
+        path = self._path_of(PROVISIONER)
         if not path.exists() or not self._is_valid(path, account, allowed, _MIN_LIFETIME_LEFT):
             write_secret(path, self._registrar.mint_stream_changer() if changes else self._registrar.mint_provisioner())
         return path
@@ -64,7 +64,7 @@ class CredentialFiles:
 
         The first allows publishing the probe, the second requesting the health of servers.
         """
-        probe = self._place(STORE_GUARD)
+        probe = self._path_of(STORE_GUARD)
         watcher = probe.with_name(WATCHER_CREDENTIALS)
         for path, allowed, mint in (
             (probe, PROBE_PERMISSIONS, self._registrar.mint_probe),
@@ -75,22 +75,22 @@ class CredentialFiles:
         return probe, watcher
 
     def _ensure(self, name: str, mint: Callable[[], str]) -> Path:
-        path = self._place(name)
-        if not path.exists() or not self._up_to_date(path):
+        path = self._path_of(name)
+        if not path.exists() or not self._is_up_to_date(path):
             write_secret(path, mint())
         return path
 
     def _service_key(self, name: str) -> Key | None:
         """The key in a service's existing file, or None.
 
-        A new file has the same key: ids of events are derived from it.
+        A new file gets the same key, because ids of events are derived from it.
         """
         try:
-            return Key.from_seed(parts_of(self._place(name).read_text())[1])
+            return Key.from_seed(parts_of(self._path_of(name).read_text())[1])
         except (FileNotFoundError, ValueError):
             return None
 
-    def _up_to_date(self, path: Path) -> bool:
+    def _is_up_to_date(self, path: Path) -> bool:
         """Whether a credential has the permissions that this version declares.
 
         A service's credential must never expire.
@@ -99,7 +99,7 @@ class CredentialFiles:
             text = path.read_text()
             user = bearer(text)
         except ValueError:
-            return False  # damaged: it is created again
+            return False  # the file is damaged, and is created again
         if user.principal in SERVICES and user.expires_at is not None:
             return False
         return self._grants(path, account_of(user.principal), _required_permissions(text))

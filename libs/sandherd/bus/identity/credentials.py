@@ -10,7 +10,7 @@ from sandherd.bus.identity.keys import read_claims
 from sandherd.contracts.principals import Principal
 from sandherd.private_files import write_file
 
-_FILE: Final = """-----BEGIN NATS USER JWT-----
+_FILE_FORMAT: Final = """-----BEGIN NATS USER JWT-----
 {token}
 ------END NATS USER JWT------
 
@@ -41,7 +41,7 @@ class Bearer:
 
 def credentials_text(token: str, seed: str) -> str:
     """The content of a credentials file."""
-    return _FILE.format(token=token, seed=seed)
+    return _FILE_FORMAT.format(token=token, seed=seed)
 
 
 def parts_of(credentials: str) -> tuple[str, str]:
@@ -61,8 +61,8 @@ def bearer(credentials: str) -> Bearer:
 
     Raises `ValueError` if it is neither, or not the token of a herd's user.
     """
-    _, found, rest = credentials.partition("-----BEGIN NATS USER JWT-----")
-    return bearer_of_claims(read_claims(rest.partition("------END")[0] if found else credentials))
+    _, title, rest = credentials.partition("-----BEGIN NATS USER JWT-----")
+    return bearer_of_claims(read_claims(rest.partition("------END")[0] if title else credentials))
 
 
 def bearer_of_claims(claims: dict[str, Any]) -> Bearer:

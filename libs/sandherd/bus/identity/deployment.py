@@ -29,8 +29,8 @@ from sandherd.contracts.subjects import Principal
 from sandherd.private_files import make_directory, write_file
 
 CREDENTIALS: Final = "nats.creds"
-_DATABASE: Final = "sandherd"
-_CLIENT: Final = "client-"
+_DATABASE_NAME: Final = "sandherd"
+_CLIENT_PREFIX: Final = "client-"
 _FILE_MODE: Final = 0o644
 _DIRECTORY_MODE: Final = 0o755
 
@@ -75,36 +75,38 @@ class Deployment:
         )
         for principal in (*SERVICES, Principal.OPERATOR):
             files.ensure(principal, "")
-        known = {folder.name.removeprefix(_CLIENT) for folder in (self.directory / "creds").glob(f"{_CLIENT}*")}
-        for project in sorted(known | set(projects)):
+        existing_projects = {
+            folder.name.removeprefix(_CLIENT_PREFIX) for folder in (self.directory / "creds").glob(f"{_CLIENT_PREFIX}*")
+        }
+        for project in sorted(existing_projects | set(projects)):
             files.ensure(Principal.CLIENT, project)
         files.ensure_provisioner(changes=changes)
         files.ensure_store_guard()
 
     def _make_nats(self, tokens: BrokerTokens) -> None:
         folder = self.directory / "nats"
-        _publish(folder / "accounts.json", operator_mode(tokens))
+        _write_public_file(folder / "accounts.json", operator_mode(tokens))
         # Values for the Helm chart of NATS. They are a file, because they are too long for a command's argument.
-        _publish(folder / "values.json", {"config": {"merge": operator_mode(tokens)}})
+        _write_public_file(folder / "values.json", {"config": {"merge": operator_mode(tokens)}})
         config = {
             "server_name": "sandherd",
             "port": self._ports.nats,
-            # Monitoring shows all connections and their subjects without authentication: sandboxes must not reach it.
+            # Sandboxes must not reach the monitoring, which shows all connections and their subjects to anyone.
             "http": f"127.0.0.1:{self._ports.monitor}",
-            # Clients outside this host need TLS: by a proxy in front of this port, or configured here.
+            # Clients outside this host need TLS, by a proxy in front of this port, or configured here.
             "websocket": {"port": self._ports.websocket, "no_tls": True, **WEBSOCKET_LIMITS},
             **operator_mode(tokens),
             **storage_config(self._data, "jetstream"),
             **LIMITS,
         }
-        _publish(folder / "nats.conf", config)
+        _write_public_file(folder / "nats.conf", config)
 
     def _make_password(self) -> None:
         folder = self.directory / "database"
         if not (folder / "password").exists():
             write_secret(folder / "password", secrets.token_urlsafe(32))
         password = (folder / "password").read_text().strip()
-        _ensure_secret(folder / "pgpass", f"*:*:*:{_DATABASE}:{password}\n")
+        _ensure_secret(folder / "pgpass", f"*:*:*:{_DATABASE_NAME}:{password}\n")
 
     def _content(self) -> dict[Path, bytes]:
         files = self.directory.rglob("*") if self.directory.is_dir() else ()
@@ -112,21 +114,18 @@ class Deployment:
 
 
 def outcomes_by_folder(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[str, SetupOutcome]:
-    """By folder: what set-up has done with it, found by comparing the contents of its files before and after."""
-    found: dict[str, SetupOutcome] = {}
+    """What set-up has done with each folder, from the contents of its files before and after."""
+    outcomes: dict[str, SetupOutcome] = {}
     for folder in sorted({str(path.parent) for path in after}):
         files = [path for path in after if str(path.parent) == folder]
         new = all(path not in before for path in files)
         same = all(before.get(path) == after[path] for path in files)
-        found[folder] = SetupOutcome.CREATED if new else SetupOutcome.UNCHANGED if same else SetupOutcome.CHANGED
-    return found
+        outcomes[folder] = SetupOutcome.CREATED if new else SetupOutcome.UNCHANGED if same else SetupOutcome.CHANGED
+    return outcomes
 
 
-def _publish(path: Path, content: Mapping[str, object]) -> None:
-    """Write a file that the broker's Unix user can read, as JSON, which nats-server accepts.
-
-    It must have no secrets.
-    """
+def _write_public_file(path: Path, content: Mapping[str, object]) -> None:
+    """Write a file without secrets that the broker's Unix user can read, as JSON, which nats-server accepts."""
     make_directory(path.parent, _DIRECTORY_MODE)
     path.parent.chmod(_DIRECTORY_MODE)
     write_file(path, json.dumps(content, indent=2) + "\n", _FILE_MODE)

@@ -139,7 +139,7 @@ class HerdIdentity:
         return (self.broker / "operator.jwt").exists()
 
     def create(self, now: int) -> None:
-        """Create missing keys and tokens, and keep existing ones.
+        """Create missing keys and tokens. Existing ones are not changed.
 
         `now` is the Unix second at which tokens are issued.
         """
@@ -156,21 +156,21 @@ class HerdIdentity:
         """A key of the directory `root`, by its name."""
         return Key.read(self.root / f"{name}.nk")
 
-    def tokens(self, held: str | None, now: int, held_people: str | None = None) -> BrokerTokens:
+    def tokens(self, current_sandboxes: str | None, now: int, current_people: str | None = None) -> BrokerTokens:
         """The tokens to start the broker with.
 
-        `held` and `held_people` are the tokens of the sandboxes' and the users' account that the broker already has, or
-        None. A token is signed again only if this version declares other claims for the account. The new tokens of
-        these two accounts contain the revocations of the held ones. Otherwise revoked credentials could be valid again:
-        of two tokens issued in the same second, the broker uses the one that it is started with.
+        `current_sandboxes` and `current_people` are the tokens of the sandboxes' and the users' account that the broker
+        already has, or None. A token is signed again only if this version declares other claims for the account. The
+        new tokens of these two accounts contain the revocations of the current ones. Otherwise revoked credentials
+        could be valid again: of two tokens issued in the same second, the broker uses the one that it is started with.
         """
-        known = {"sandboxes": held, "people": held_people}
-        for name, wanted in self._account_claims().items():
-            if self._stored_claims(name) != wanted:
-                token = known.pop(name, None)
-                self._write_account(name, wanted, now, revocations(token) if token else {})
+        tokens_by_account = {"sandboxes": current_sandboxes, "people": current_people}
+        for name, declared in self._account_claims().items():
+            if self._stored_claims(name) != declared:
+                token = tokens_by_account.pop(name, None)
+                self._write_account(name, declared, now, revocations(token) if token else {})
         accounts = {
-            self.root_key(name).public: known.get(name) or (self.broker / f"{name}.jwt").read_text()
+            self.root_key(name).public: tokens_by_account.get(name) or (self.broker / f"{name}.jwt").read_text()
             for name in ("system", *ACCOUNT_KEYS.values())
         }
         return BrokerTokens((self.broker / "operator.jwt").read_text(), self.root_key("system").public, accounts)
@@ -221,9 +221,9 @@ class HerdIdentity:
         The claims of the sandboxes' and the users' account are in the folder `spawner`, because the spawner signs them
         again at each revocation. Those of the users' account are also in `root`, where earlier versions read them.
         """
-        own = self.root / f"{name}.json"
-        signed = {"sandboxes": (self.spawner / "account.json",), "people": (self.spawner / _PEOPLE_CLAIMS, own)}
-        return signed.get(name, (own,))
+        root_file = self.root / f"{name}.json"
+        signed = {"sandboxes": (self.spawner / "account.json",), "people": (self.spawner / _PEOPLE_CLAIMS, root_file)}
+        return signed.get(name, (root_file,))
 
     def _stored_claims(self, name: str) -> Claims | None:
         """The claims in an account's files; None if a file is missing, or if another version has changed one."""

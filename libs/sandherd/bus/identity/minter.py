@@ -123,7 +123,7 @@ class Registrar:
             principal=service,
             permissions=for_service(service),
         )
-        return self._file(body, key, SIGNING_KEYS[account_of(service)])
+        return self._credentials_text(body, key, SIGNING_KEYS[account_of(service)])
 
     def mint_person(self, role: Principal, name: str, *, project: str | None = None, life: float | None = None) -> str:
         """A credential of a client or a subscriber of one project, or of an operator. Without `life`, it never expires.
@@ -142,7 +142,7 @@ class Registrar:
             expires=None if life is None else int(self._clock().timestamp() + life),
             permissions=for_user(role, project, key.public),
         )
-        return self._file(body, key, "people-signing")
+        return self._credentials_text(body, key, "people-signing")
 
     def mint_provisioner(self, life: float = SETUP_LIFETIME) -> str:
         """A credential for creating missing streams. It expires after an hour at the latest."""
@@ -166,7 +166,7 @@ class Registrar:
             expires=int(self._clock().timestamp() + life),
             permissions=allowed,
         )
-        return self._file(body, key, SIGNING_KEYS[account])
+        return self._credentials_text(body, key, SIGNING_KEYS[account])
 
     def mint_probe(self) -> str:
         """A credential that may only publish the probe. The probe's acknowledgement shows that nats-server stores."""
@@ -185,7 +185,7 @@ class Registrar:
             principal=Principal.OPERATOR,
             permissions=allowed,
         )
-        return self._file(body, key, SIGNING_KEYS[Account.STORE_GUARD])
+        return self._credentials_text(body, key, SIGNING_KEYS[Account.STORE_GUARD])
 
     def is_signed_for(self, claims_of_user: Mapping[str, Any], account: Account) -> bool:
         """Whether the claims name this account, and as their issuer the key that this version uses for the account."""
@@ -201,6 +201,6 @@ class Registrar:
     def _account(self, principal: Principal) -> str:
         return self._identity.root_key(ACCOUNT_KEYS[account_of(principal)]).public
 
-    def _file(self, body: claims.Claims, key: Key, signing_key_name: str) -> str:
+    def _credentials_text(self, body: claims.Claims, key: Key, signing_key_name: str) -> str:
         token = sign_claims(body, self._identity.root_key(signing_key_name), int(self._clock().timestamp()))
         return credentials_text(token, key.seed)

@@ -2,9 +2,9 @@
 
 There is one list for the account of sandboxes and one for the account of users. A revoked key is listed until its last
 token has expired; the key of a token without an expiry stays. A key needs about 94 bytes in the account's token, which
-has to stay below the broker's message limit, so a list has at most `MAX_KEYS` keys. Above that, those that expire
-first are kept: keys of workers, which expire within an hour, rather than those of joiners. A joiner's credential may be
-valid for hours, but only allows requesting a worker's credential, and the spawner refuses that.
+has to stay below the broker's message limit, so a list has at most `MAX_KEYS` keys. If there are more, the keys that
+expire first stay: those of workers, which expire within an hour, rather than those of joiners. A joiner's credential
+may be valid for hours, but only allows requesting a worker's credential, and the spawner refuses that.
 """
 
 import asyncio
@@ -38,8 +38,7 @@ _PAUSE_FACTOR: Final = 3
 _MAX_PAUSE_SECONDS: Final = 0.25
 """Maximum duration of the pause after a push, in seconds."""
 _CLOCK_SKEW: Final = 60
-"""Seconds for which a key stays in the list after its token has expired: the clocks of two machines may differ so
-much."""
+"""Seconds for which a key stays in the list after its token has expired, because clocks of machines may differ."""
 
 
 class RevocationFailedError(Exception):
@@ -54,12 +53,12 @@ def with_new_keys(revoked: Mapping[str, int], new: Mapping[str, int], now: int) 
     latest = dict(revoked)
     for key, end in new.items():
         latest[key] = max(end, latest.get(key, 0))
-    good = {key: end for key, end in latest.items() if end + _CLOCK_SKEW > now}
-    return good if len(good) <= MAX_KEYS else dict(sorted(good.items(), key=itemgetter(1))[:MAX_KEYS])
+    valid = {key: end for key, end in latest.items() if end + _CLOCK_SKEW > now}
+    return valid if len(valid) <= MAX_KEYS else dict(sorted(valid.items(), key=itemgetter(1))[:MAX_KEYS])
 
 
 def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now: int) -> str:
-    """The account's token with this list: the broker refuses tokens of a listed key issued up to the listed second."""
+    """The account's token with this list. The broker refuses a listed key's tokens issued until the listed second."""
     return sign_claims(with_revocations(account, revoked), signing, now)
 
 
@@ -91,12 +90,12 @@ class RevocationList:
     async def change(self, new: Mapping[str, int], now: int) -> tuple[dict[str, int], int]:
         """Add keys and drop expired ones. Returns the resulting list and its revision."""
         while True:
-            held, revision = await self.read()
-            wanted = with_new_keys(held, new, now)
-            if wanted == held:
-                return held, revision
+            stored, revision = await self.read()
+            new_list = with_new_keys(stored, new, now)
+            if new_list == stored:
+                return stored, revision
             try:
-                return wanted, await self._bucket.update(self._key, json.dumps(wanted).encode(), last=revision)
+                return new_list, await self._bucket.update(self._key, json.dumps(new_list).encode(), last=revision)
             except KeyWrongLastSequenceError:
                 continue  # another spawner has changed the list: retry with its list
 
@@ -144,10 +143,10 @@ class AccountRevoker:
             await asyncio.sleep(max(0.0, self._pause_ends_at - _clock()))
             if push is self._next_push:
                 self._next_push = _Push()  # keys that are revoked from now on are not in this push
-            begun = _clock()
+            started_at = _clock()
             await self._push(push.keys, push.moment)
             push.done = True
-            self._pause_ends_at = _clock() + min((_clock() - begun) * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
+            self._pause_ends_at = _clock() + min((_clock() - started_at) * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
 
     async def _push(self, keys: Mapping[str, int], moment: int) -> None:
         listed, revision = await self._shared.change(keys, moment)
@@ -165,7 +164,7 @@ class AccountRevoker:
 
 
 class Revoker(AccountRevoker):
-    """Used by the spawner: revokes credentials of sandboxes; `people` revokes those of users. Use `Revoker.open`.
+    """Revokes credentials of sandboxes, in the spawner; `people` revokes those of users. Use `Revoker.open`.
 
     `people` is None if an earlier version created the spawner's keys, without the claims of the account of users.
     """

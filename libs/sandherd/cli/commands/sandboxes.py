@@ -253,12 +253,14 @@ def extend_sandbox(
 
     async def extend(herd: "Herd", name: str) -> "SandboxView":
         from sandherd.client.errors import InvalidFieldError
-        from sandherd.client.tasks.preflight import too_long
+        from sandherd.client.tasks.preflight import lifetime_error
 
         try:
             return await herd.extend(name, lifetime_seconds)
         except InvalidFieldError:  # the contract's limit is higher than that of this herd
-            raise too_long(lifetime_seconds, (await herd.catalogue()).max_ttl_seconds, "seconds", "TIME") from None
+            raise lifetime_error(
+                lifetime_seconds, (await herd.catalogue()).max_ttl_seconds, "seconds", "TIME"
+            ) from None
 
     return show_change(
         ctx,

@@ -110,17 +110,17 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
     from sandherd.cli.render import console
     from sandherd.cli.stderr import print_error
     from sandherd.client.webhooks.addresses import checked_url
-    from sandherd.client.webhooks.delivery import DeliveryLimits, WebhookDelivery, secrets_in
+    from sandherd.client.webhooks.delivery import DeliveryLimits, WebhookDelivery, read_secrets
     from sandherd.client.webhooks.sender import Sender
 
     sender = Sender(checked_url(url, private=private), private=private)
-    secrets_in(secret_file)
+    read_secrets(secret_file)
     report = (lambda text: console.print_line({"problem": text})) if output.is_json else print_error
     limits = DeliveryLimits(timedelta(seconds=age), timedelta(seconds=failing))
 
     async def work(herd: "Herd") -> int:
         delivery = WebhookDelivery(
-            herd, subscription, sender, lambda: secrets_in(secret_file), dead, limits=limits, report=report
+            herd, subscription, sender, lambda: read_secrets(secret_file), dead, limits=limits, report=report
         )
         await delivery.run()
         return 0

@@ -138,16 +138,16 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     None if no option is given. Raises `HerdError`, which names the option.
     """
     from sandherd.client.errors import HerdError, validated
-    from sandherd.client.repositories.source import RepositorySource, place_of
+    from sandherd.client.repositories.source import RepositorySource, url_or_path
 
     other_options = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
     other_options |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
     other_options |= {"--submodules": submodules, "--lfs": lfs, "--git-proxy": git_proxy is not None}
     if repo is None and not any(other_options.values()):
         return None
-    if lfs and repo is not None and "path" in place_of(repo):
+    if lfs and repo is not None and "path" in url_or_path(repo):
         raise _invalid_option("--lfs fetches objects from a forge", "name the repository by its URL")
-    if git_proxy and repo is not None and "path" in place_of(repo):
+    if git_proxy and repo is not None and "path" in url_or_path(repo):
         raise _invalid_option("--git-proxy is for a repository at a forge", "name the repository by its URL")
     if join and (branch or not ticket):
         raise _invalid_option("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
@@ -158,7 +158,10 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     options["git_proxy"] = git_proxy
     try:
         return validated(
-            RepositorySource, **(place_of(repo) if repo is not None else {}), **options, push=False if no_push else None
+            RepositorySource,
+            **(url_or_path(repo) if repo is not None else {}),
+            **options,
+            push=False if no_push else None,
         )
     except HerdError as error:
         field = error.problem.field or ""

@@ -7,6 +7,7 @@ from sandherd.contracts.requests import Audit
 from sandherd.plurals import pluralize
 
 MANY_UNSTORED_EVENTS: Final = 10_000
+"""With more events that are not stored yet, the doctor shows a warning."""
 _MAX_NAMES: Final = 5
 _LOST_EVENTS_TEXT: Final = (
     "events that were not published by then are lost, or in the herd's `kept` folder and retried for a day; after a "
@@ -16,10 +17,10 @@ _LOST_EVENTS_TEXT: Final = (
 
 def audit_faults(audit: Audit) -> list[str]:
     """The faults that an audit found, and what they mean; empty if every event was stored."""
-    later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
+    remedy_text = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
     names = ", ".join(audit.unsaid_sandboxes[:_MAX_NAMES]) + (", …" if audit.unsaid > _MAX_NAMES else "")
-    found = [
-        (audit.missing, pluralize(audit.missing, "event is missing", "events are missing") + later),
+    faults = [
+        (audit.missing, pluralize(audit.missing, "event is missing", "events are missing") + remedy_text),
         (
             audit.conflicts,
             pluralize(audit.conflicts, "event has", "events have")
@@ -33,10 +34,10 @@ def audit_faults(audit: Audit) -> list[str]:
         (
             audit.unsaid,
             pluralize(audit.unsaid, "sandbox has", "sandboxes have")
-            + f" ended without a last event of the agent ({names}): {_LOST_EVENTS_TEXT}{later}",
+            + f" ended without a last event of the agent ({names}): {_LOST_EVENTS_TEXT}{remedy_text}",
         ),
     ]
-    return [message for count, message in found if count]
+    return [message for count, message in faults if count]
 
 
 def check_audit(audit: Audit) -> list[Check]:
@@ -51,6 +52,6 @@ def check_audit(audit: Audit) -> list[Check]:
         gaps = Check("history", CheckState.WRONG, "; ".join(faults), "audit the history")
     letters = Check("dead letters", CheckState.RIGHT, "none")
     if audit.dead:
-        found = f"{audit.dead} in all projects"
-        letters = Check("dead letters", CheckState.WARNING, found, "list the dead letters")
+        text = f"{audit.dead} in all projects"
+        letters = Check("dead letters", CheckState.WARNING, text, "list the dead letters")
     return [lag, gaps, letters]

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class CheckState(StrEnum):
-    """Result of a check. The table shows `look` as `warning`, and `wrong` as `error`."""
+    """The result of a check. Tables show `look` as `warning`, and `wrong` as `error`."""
 
     RIGHT = "ok"
     WARNING = "look"

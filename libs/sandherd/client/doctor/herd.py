@@ -12,18 +12,18 @@ from sandherd.client.doctor.services import UNAVAILABLE_REMEDY, Answers, remedy_
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 
-BROKER_SINCE: Final = (2, 12)
+MIN_BROKER_VERSION: Final = (2, 12)
 """The oldest nats-server that supports per-message times to live, which streams and leases need."""
 
 
 def check_version(version: tuple[int, int, int], address: str | None, milliseconds: float) -> Check:
     """Whether the broker is new enough."""
-    place = f" at {address}" if address else ""
-    found = f"nats-server {'.'.join(map(str, version))}{place}, round-trip time {milliseconds:.1f} ms"
-    if version[:2] < BROKER_SINCE:
-        oldest = ".".join(map(str, BROKER_SINCE))
-        return Check("broker", CheckState.WRONG, found, f"use nats-server {oldest} or newer")
-    return Check("broker", CheckState.RIGHT, found)
+    location = f" at {address}" if address else ""
+    text = f"nats-server {'.'.join(map(str, version))}{location}, round-trip time {milliseconds:.1f} ms"
+    if version[:2] < MIN_BROKER_VERSION:
+        oldest = ".".join(map(str, MIN_BROKER_VERSION))
+        return Check("broker", CheckState.WRONG, text, f"use nats-server {oldest} or newer")
+    return Check("broker", CheckState.RIGHT, text)
 
 
 async def check_broker(herd: Herd, address: str | None = None) -> Check:
@@ -40,29 +40,29 @@ async def check_broker(herd: Herd, address: str | None = None) -> Check:
 
 
 async def check_herd(herd: Herd, answers: Answers, now: datetime) -> list[Check]:
-    """All checks: of these reports of the services, of the live state, the runtimes and the history."""
-    live, runtimes, history = await asyncio.gather(_live_state(herd), _runtimes(herd), _history(herd))
+    """All checks: of the services by their reports, of the live state, of the runtimes and of the history."""
+    live, runtimes, history = await asyncio.gather(_check_live_state(herd), _check_runtimes(herd), _check_history(herd))
     return with_failed_requests([*service_checks(answers, now), live, *runtimes, *history])
 
 
-async def _live_state(herd: Herd) -> Check:
+async def _check_live_state(herd: Herd) -> Check:
     try:
-        found = await herd.tasks(limit=1)
+        page = await herd.tasks(limit=1)
     except HerdError as error:
         return Check("live state", CheckState.WRONG, error.problem.message, remedy_of(error))
-    if found.origin == "live":
+    if page.origin == "live":
         return Check("live state", CheckState.RIGHT, "the spawner replies")
     return Check("live state", CheckState.WRONG, "the spawner is unavailable", UNAVAILABLE_REMEDY)
 
 
-async def _runtimes(herd: Herd) -> list[Check]:
+async def _check_runtimes(herd: Herd) -> list[Check]:
     try:
         return check_runtimes((await herd.catalogue()).runtimes)
     except HerdError:
         return []  # "live state" reports why the spawner does not reply
 
 
-async def _history(herd: Herd) -> list[Check]:
+async def _check_history(herd: Herd) -> list[Check]:
     try:
         return check_audit(await herd.audit())
     except HerdError as error:

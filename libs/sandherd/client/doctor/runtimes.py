@@ -1,4 +1,4 @@
-"""The checks of runtimes: how well they separate sandboxes from each other and from their host."""
+"""The checks of runtimes: how well they isolate sandboxes from each other and from their host."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.contracts.requests import RuntimeView
 
-LIMIT_REMEDY: Final = (
+_DISK_LIMIT_REMEDY: Final = (
     "run the spawner as root where loop devices can be mounted, without SANDHERD_SANDBOX_DISK_MB=0; "
     "or put its home on a separate file system, so that sandboxes cannot fill any other"
 )
@@ -14,7 +14,7 @@ _SHARED_UID_REMEDY: Final = (
     "run the spawner as root, with unused host uids, or give its user subordinate uids (/etc/subuid, "
     "/etc/subgid, newuidmap): each sandbox then has its own host uid"
 )
-_HOST_UIDS: Final = {
+_HOST_UID_RESULTS: Final = {
     "own": (CheckState.RIGHT, "each sandbox of runtime {} has a host uid of its own"),
     "subordinate": (CheckState.RIGHT, "each sandbox of runtime {} has a subordinate uid of the spawner's user"),
     "spawner": (CheckState.WARNING, "sandboxes of runtime {} share the host uid of the spawner"),
@@ -28,34 +28,34 @@ def check_runtimes(runtimes: Sequence[RuntimeView]) -> list[Check]:
 
 
 def check_host_uids(runtimes: Sequence[RuntimeView]) -> list[Check]:
-    """One check for each runtime that reports the host uids of sandboxes. Consequences are in the runtime's gaps."""
-    return [_host_uid(one) for one in runtimes if one.host_uid in _HOST_UIDS]
+    """One check for each runtime that reports the host uids of its sandboxes."""
+    return [_check_host_uid(runtime) for runtime in runtimes if runtime.host_uid in _HOST_UID_RESULTS]
 
 
-def _host_uid(runtime: RuntimeView) -> Check:
-    state, found = _HOST_UIDS[runtime.host_uid]
+def _check_host_uid(runtime: RuntimeView) -> Check:
+    state, text = _HOST_UID_RESULTS[runtime.host_uid]
     return Check(
         "sandbox host uid",
         state,
-        found.format(runtime.runtime),
+        text.format(runtime.runtime),
         None if state is CheckState.RIGHT else _SHARED_UID_REMEDY,
     )
 
 
 def check_isolation(runtimes: Sequence[RuntimeView]) -> list[Check]:
-    """Whether the runtimes isolate sandboxes as well as they could; one check for each missing guarantee."""
+    """A warning for each guarantee that a runtime does not give on its host."""
     return [
-        Check(f"runtime {one.runtime}", CheckState.WARNING, gap, "see the table of guarantees in docs/security.md")
-        for one in runtimes
-        for gap in one.gaps
+        Check(f"runtime {runtime.runtime}", CheckState.WARNING, gap, "see the table of guarantees in docs/security.md")
+        for runtime in runtimes
+        for gap in runtime.gaps
     ]
 
 
 def check_disk_limits(runtimes: Sequence[RuntimeView]) -> list[Check]:
-    """Whether a sandbox can fill the disk of its host; empty if no runtime reports it."""
-    unlimited = [one.runtime for one in runtimes if one.disk == "none"]
+    """Whether a sandbox can fill the disk of its host. Empty if no runtime reports its disk limits."""
+    unlimited = [runtime.runtime for runtime in runtimes if runtime.disk == "none"]
     if unlimited:
-        found = f"not limited in runtime {', '.join(unlimited)}"
-        return [Check("sandbox disk", CheckState.WARNING, found, LIMIT_REMEDY)]
-    limited = [f"{one.disk} in runtime {one.runtime}" for one in runtimes if one.disk]
+        text = f"not limited in runtime {', '.join(unlimited)}"
+        return [Check("sandbox disk", CheckState.WARNING, text, _DISK_LIMIT_REMEDY)]
+    limited = [f"{runtime.disk} in runtime {runtime.runtime}" for runtime in runtimes if runtime.disk]
     return [Check("sandbox disk", CheckState.RIGHT, f"limited by {', '.join(limited)}")] if limited else []

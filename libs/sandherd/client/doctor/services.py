@@ -39,11 +39,13 @@ EXAMINATIONS: Final[tuple[type[Examine], ...]] = (
     ExamineGateway,
 )
 MAX_SKEW: Final = timedelta(seconds=5)
-SOON: Final = timedelta(days=7)
-LONG: Final = 60.0
+"""Maximum difference between the clocks of a service and of this machine."""
+EXPIRY_WARNING_TIME: Final = timedelta(days=7)
+"""The time before a credential's end in which there is a warning."""
+MAX_WAITING_SECONDS: Final = 60.0
 """Seconds after which a waiting message counts as not being handled."""
-MANY: Final = 10_000
-"""The number of waiting messages above which a service does not keep up: it handles fewer in some seconds."""
+MAX_WAITING_MESSAGES: Final = 10_000
+"""The number of waiting messages above which a service does not keep up, because it needs many seconds for them."""
 
 EVENT_INGEST: Final = ExamineEventIngest.answered_by
 UNAVAILABLE_REMEDY: Final = "check that it runs, and see its log"
@@ -60,10 +62,10 @@ _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.RUNTIME: "check that its engine or API runs, and that the spawner's host reaches it and has access",
     PartKind.WARNING: STREAM_REMEDY,
 }
-_WAITS: Final = "not ready: it waits for the database, which has a check of its own"
-_AT_DATABASE: Final = "fix the check `database`; the service then continues by itself"
-_NOT_READ: Final = ("unknown:", "no reply")
-"""How a report on migrations begins if the database does not respond, or not in time."""
+_WAITS_FOR_DATABASE: Final = "not ready: it waits for the database, which has a check of its own"
+_DATABASE_CHECK_REMEDY: Final = "fix the check `database`; the service then continues by itself"
+_UNREADABLE_MIGRATIONS: Final = ("unknown:", "no reply")
+"""How the problem of migrations begins if the database did not respond, or not in time."""
 _LOST_REMEDY: Final = (
     "restore broker and history from one backup (docs/backup.md); without a backup, list the lost tasks, and submit "
     "them again"
@@ -81,7 +83,7 @@ _ALL_DECLARED_TEXT: Final = f"{len(STREAMS)} streams and {len(BUCKETS)} buckets 
 
 @dataclass(frozen=True)
 class ServiceReport:
-    """What a service reported, and the difference between its clock and ours."""
+    """The report of a service, and the difference between its clock and the clock of this machine."""
 
     examination: Examination
     skew: timedelta
@@ -95,8 +97,8 @@ async def request_reports(
     connection: Connection, requests: Sequence[type[Examine]] = EXAMINATIONS
 ) -> dict[str, ServiceReport | HerdError]:
     """Request a report from each service, concurrently."""
-    found = await asyncio.gather(*(_request_report(connection, request) for request in requests))
-    return {request.answered_by: report for request, report in zip(requests, found, strict=True)}
+    reports = await asyncio.gather(*(_request_report(connection, request) for request in requests))
+    return {request.answered_by: report for request, report in zip(requests, reports, strict=True)}
 
 
 def remedy_of(error: HerdError) -> str | None:
@@ -105,24 +107,24 @@ def remedy_of(error: HerdError) -> str | None:
 
 
 async def _request_report(connection: Connection, request: type[Examine]) -> ServiceReport | HerdError:
-    before = datetime.now(UTC)
+    sent_at = datetime.now(UTC)
     try:
         report = await connection.request(request(), timeout=8)
     except HerdError as error:
         return error
-    return ServiceReport(report, report.now - (before + (datetime.now(UTC) - before) / 2))
+    return ServiceReport(report, report.now - (sent_at + (datetime.now(UTC) - sent_at) / 2))
 
 
 def service_checks(answers: Answers, now: datetime) -> list[Check]:
     """All checks that are based on these replies."""
     reports = {name: answer.examination for name, answer in answers.items() if isinstance(answer, ServiceReport)}
-    parts = [part for one in reports.values() for part in one.parts]
+    parts = [part for examination in reports.values() for part in examination.parts]
     complete = len(reports) == len(answers)
     return [
         *check_database(parts, reported=not isinstance(answers.get(EVENT_INGEST), HerdError)),
-        *(_service(name, answer) for name, answer in answers.items()),
-        *_versions(reports),
-        *_credentials(reports, now),
+        *(_check_service(name, answer) for name, answer in answers.items()),
+        *_check_versions(reports),
+        *_check_credentials(reports, now),
         _check_of_kind("streams", PartKind.STREAM, parts, _ALL_DECLARED_TEXT, complete=complete),
         _check_of_kind(
             "consumers", PartKind.CONSUMER, parts, f"all {len(CONSUMERS)} consumers are active", complete=complete
@@ -130,30 +132,30 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
         *_dependency_checks("migrations", PartKind.MIGRATIONS, parts, "all applied"),
         *_dependency_checks("runtime", PartKind.RUNTIME, parts, "responds"),
         *_lost_data(parts),
-        *_lags(reports.values()),
-        *_clock(answers),
+        *_check_lags(reports.values()),
+        *_check_clock(answers),
     ]
 
 
-def _service(name: str, answer: ServiceReport | HerdError) -> Check:
-    """The check of a service's own parts; its dependencies have separate checks."""
+def _check_service(name: str, answer: ServiceReport | HerdError) -> Check:
+    """The check of a service itself. Its dependencies have separate checks."""
     if isinstance(answer, HerdError):
         return Check(name, CheckState.WRONG, answer.problem.message, remedy_of(answer) or UNAVAILABLE_REMEDY)
-    one = answer.examination
-    parts = [part for part in one.parts if part.problem and part.name != BROKER_DATA]
+    examination = answer.examination
+    parts = [part for part in examination.parts if part.problem and part.name != BROKER_DATA]
     for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.WARNING, CheckState.WARNING)):
         wrong = [part for part in parts if part.kind is kind and part.name != DATABASE]
         if wrong:
             return Check(name, state, _list_text(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
     if any(is_database(part) for part in parts):
-        return Check(name, CheckState.WARNING, _WAITS, _AT_DATABASE)
-    return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
+        return Check(name, CheckState.WARNING, _WAITS_FOR_DATABASE, _DATABASE_CHECK_REMEDY)
+    return Check(name, CheckState.RIGHT, f"version {examination.version} is ready")
 
 
 def _own_remedy(part: Part) -> str:
-    """The remedy for a problem of one of a service's own parts."""
-    known = (remedy for name, remedy in _WARNING_REMEDIES.items() if part.name.startswith(name))
-    return next(known, _REMEDIES[part.kind]) if part.kind is PartKind.WARNING else _REMEDIES[part.kind]
+    """The remedy for a problem of a service itself."""
+    matching_remedies = (remedy for name, remedy in _WARNING_REMEDIES.items() if part.name.startswith(name))
+    return next(matching_remedies, _REMEDIES[part.kind]) if part.kind is PartKind.WARNING else _REMEDIES[part.kind]
 
 
 def _check_of_kind(name: str, kind: PartKind, parts: Iterable[Part], ok_text: str, *, complete: bool) -> Check:
@@ -175,12 +177,12 @@ def _dependency_checks(name: str, kind: PartKind, parts: Sequence[Part], ok_text
 
 
 def _remedy(part: Part) -> str:
-    unreachable = part.kind is PartKind.MIGRATIONS and (part.problem or "").startswith(_NOT_READ)
+    unreachable = part.kind is PartKind.MIGRATIONS and (part.problem or "").startswith(_UNREADABLE_MIGRATIONS)
     return DATABASE_REMEDY if unreachable else _REMEDIES[part.kind]
 
 
 def _lost_data(parts: Iterable[Part]) -> Iterator[Check]:
-    """A check only if the broker lacks data from which the history was stored."""
+    """An error if the broker lacks events that the history has; otherwise no check."""
     for part in parts:
         if part.name == BROKER_DATA and part.problem:
             yield Check(BROKER_DATA, CheckState.WRONG, part.problem, _LOST_REMEDY)
@@ -190,49 +192,51 @@ def _list_text(parts: Iterable[Part]) -> str:
     return "; ".join(dict.fromkeys(f"{part.name}: {part.problem}" for part in parts))
 
 
-def _versions(reports: Mapping[str, Examination]) -> Iterator[Check]:
-    own = version("sandherd")
-    others = {name: one.version for name, one in reports.items() if one.version != own}
+def _check_versions(reports: Mapping[str, Examination]) -> Iterator[Check]:
+    own_version = version("sandherd")
+    others = {name: examination.version for name, examination in reports.items() if examination.version != own_version}
     if others:
-        found = ", ".join(f"{name} is {other}" for name, other in others.items())
+        text = ", ".join(f"{name} is {other}" for name, other in others.items())
         remedy = "update all to one version; one version apart works meanwhile"
-        yield Check("versions", CheckState.WARNING, f"this is {own}, {found}", remedy)
+        yield Check("versions", CheckState.WARNING, f"this is {own_version}, {text}", remedy)
 
 
-def _credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[Check]:
+def _check_credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[Check]:
     """A check for each credential of a service that expires within a week."""
-    for name, one in reports.items():
-        until = one.credential_expires_at
-        if until is None or until - now > SOON:
+    for name, examination in reports.items():
+        until = examination.credential_expires_at
+        if until is None or until - now > EXPIRY_WARNING_TIME:
             continue
-        found = f"the credential of {name} is valid until {until:%Y-%m-%d %H:%M} UTC"
+        text = f"the credential of {name} is valid until {until:%Y-%m-%d %H:%M} UTC"
         remedy = "create a new credential, and give it to the service"
-        yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, found, remedy)
+        yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, text, remedy)
 
 
-def _lags(reports: Iterable[Examination]) -> Iterator[Check]:
-    for one in reports:
-        for waiting in one.waiting:
-            yield check_waiting(one.service, waiting)
+def _check_lags(reports: Iterable[Examination]) -> Iterator[Check]:
+    for examination in reports:
+        for waiting in examination.waiting:
+            yield check_waiting(examination.service, waiting)
 
 
 def check_waiting(service: str, waiting: ConsumerBacklog) -> Check:
     """Whether a service keeps up with its messages."""
-    name, left = f"lag {waiting.consumer}", waiting.pending + waiting.unacknowledged
-    if waiting.still_seconds > LONG:
-        found = f"{left} waiting, the oldest for {waiting.still_seconds:.0f} s or longer"
-        return Check(name, CheckState.WRONG, found, f"see {service}'s log, and the checks of its dependencies")
-    if left > MANY:
-        return Check(name, CheckState.WARNING, f"{left} waiting", f"run another {service}; check its dependencies")
-    return Check(name, CheckState.RIGHT, f"{left} waiting")
+    name, waiting_messages = f"lag {waiting.consumer}", waiting.pending + waiting.unacknowledged
+    if waiting.still_seconds > MAX_WAITING_SECONDS:
+        text = f"{waiting_messages} waiting, the oldest for {waiting.still_seconds:.0f} s or longer"
+        return Check(name, CheckState.WRONG, text, f"see {service}'s log, and the checks of its dependencies")
+    if waiting_messages > MAX_WAITING_MESSAGES:
+        return Check(
+            name, CheckState.WARNING, f"{waiting_messages} waiting", f"run another {service}; check its dependencies"
+        )
+    return Check(name, CheckState.RIGHT, f"{waiting_messages} waiting")
 
 
-def _clock(answers: Answers) -> Iterator[Check]:
-    """A check of our clock against the clock of the service that differs most."""
+def _check_clock(answers: Answers) -> Iterator[Check]:
+    """A comparison of this machine's clock and the service's clock that differs most."""
     skews = {name: answer.skew for name, answer in answers.items() if isinstance(answer, ServiceReport)}
     if not skews:
         return
-    name = max(skews, key=lambda one: abs(skews[one]))
+    name = max(skews, key=lambda service: abs(skews[service]))
     seconds = abs(skews[name].total_seconds())
     if abs(skews[name]) > MAX_SKEW:
         remedy = "set the clock of that machine or of this one"

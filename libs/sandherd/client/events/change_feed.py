@@ -18,7 +18,7 @@ from sandherd.contracts.subjects import BY_NAME
 class ChangeFeed:
     """The live events of a project in some domains, such as `task`, from the time when the context is entered.
 
-    After a reconnect events may be missing: then `is_stale` is set, and the reader must query the state again.
+    After a reconnect, events may be missing. Then `is_stale` is true, and the reader must query the state again.
     """
 
     def __init__(self, connection: HerdConnection, project: str, domains: Iterable[str]) -> None:
@@ -47,7 +47,7 @@ class ChangeFeed:
             await self._subscriptions.pop().unsubscribe()
 
     def clear_stale(self) -> None:
-        """Clear `is_stale`. Call it before a query of the state: events that were missed earlier do not matter then."""
+        """Clear `is_stale`. Call it before a query of the state, which replaces all events that were missed before."""
         self.is_stale = False
 
     def take(self) -> list[Event]:
@@ -56,13 +56,13 @@ class ChangeFeed:
             raise NotReachedError.of(
                 Code.UNAVAILABLE, "the connection to the broker was closed", remedy="see `sandherd status`"
             )
-        found = list(self._events)
+        events = list(self._events)
         self._events.clear()
         self._changed.clear()
-        return found
+        return events
 
     async def wait(self) -> None:
-        """Wait until there are events to take, or the connection has changed, since the last `take`."""
+        """Wait until an event was received or the connection has changed, since the last `take`."""
         await self._changed.wait()
 
     async def _receive(self, subject: str, document: bytes) -> None:

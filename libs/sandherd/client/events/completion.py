@@ -1,4 +1,4 @@
-"""Detects the end of a target's events: all were received up to the final event, or waiting for them timed out."""
+"""Detects the end of a target's events: all before the final event were received, or the wait for them timed out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from sandherd.client.events.target import Target
 class CompletionStep:
     """The next action of a follower to complete the events of an ended target."""
 
-    over: bool = False
+    is_over: bool = False
     missing: MissingRange | None = None
-    """Events that are missing at the end, if any."""
+    """The events that are missing at the end; None if there are none."""
     found: list[Event] = field(default_factory=list)
     """Events to show before the next decision."""
     read_history: bool = False
@@ -29,18 +29,18 @@ class CompletionDetector:
         self._target = target
         self._gaps = gaps
         self._now = now
-        self._since: float | None = None
-        self._confirmed = False
+        self._ended_at: float | None = None
+        self._all_stored = False
         self._history_read = False
 
     @property
-    def near(self) -> bool:
-        """Whether the target has ended, and only remaining events are awaited."""
-        return self._since is not None
+    def is_near(self) -> bool:
+        """Whether the target has ended, and only its remaining events are awaited."""
+        return self._ended_at is not None
 
     def note_ended(self) -> None:
         """Note that the target has ended, from its live state or its final event."""
-        self._since = self._now() if self._since is None else self._since
+        self._ended_at = self._now() if self._ended_at is None else self._ended_at
 
     def withholds(self, event: Event) -> bool:
         """Whether this is the final event, which is held and shown last."""
@@ -51,48 +51,52 @@ class CompletionDetector:
         return True
 
     def restart(self) -> Event | None:
-        """Reset, because the target continues or its name is reused. Returns the final event from before.
+        """Reset, because the target continues or its name is reused. Returns the previous final event.
 
-        A refusal of this client's own command remains final: then nothing is reset, and None is returned.
+        If that event refuses a command of this client, it remains final: nothing is reset, and None is returned.
         """
         if self.final is not None and self._gaps.refuses(self.final):
             return None
-        earlier, self.final, self._since = self.final, None, None
-        self._confirmed = self._history_read = False
+        earlier, self.final, self._ended_at = self.final, None, None
+        self._all_stored = self._history_read = False
         return earlier
 
     def cancel_unless_final(self) -> None:
         """Reset the noted end, because the live state shows a running target, unless the final event was received."""
         if self.final is None:
-            self._since = None
+            self._ended_at = None
 
     async def next_step(self) -> CompletionStep:
         """The next action, when there is no gap."""
         if self.final is not None:
             return await self._step_with_event(self.final)
-        return self._step_without_event(self._since) if self._since is not None else CompletionStep()
+        return self._step_without_event(self._ended_at) if self._ended_at is not None else CompletionStep()
 
     async def _step_with_event(self, final: Event) -> CompletionStep:
-        needed = self._target.before_end(final)
-        if needed is None or self._confirmed or self._gaps.received_from(*needed):
-            # If no event of a source was received, there is no gap to show this, so the history is read again.
-            step = CompletionStep(over=self._history_read, read_history=not self._history_read)
+        required = self._target.before_end(final)
+        if required is None or self._all_stored or self._gaps.received_from(*required):
+            # The history is read again, because a source of which no event was received has no gap.
+            step = CompletionStep(is_over=self._history_read, read_history=not self._history_read)
             self._history_read = True
             return step
-        return await self._seek_tail(final, needed[0]) if self._now() >= self._gaps.retry_at else CompletionStep()
+        return (
+            await self._request_remaining(final, required[0])
+            if self._now() >= self._gaps.retry_at
+            else CompletionStep()
+        )
 
-    async def _seek_tail(self, final: Event, source: str) -> CompletionStep:
-        self._confirmed = await self._gaps.has(final)
-        found = await self._gaps.tail(source)
-        if self._confirmed or found or not self._gaps.is_expired(self._since or self._now()):
-            return CompletionStep(found=found)
-        return CompletionStep(over=True, missing=self._gaps.rest_of(source))
+    async def _request_remaining(self, final: Event, source: str) -> CompletionStep:
+        self._all_stored = await self._gaps.has(final)
+        events = await self._gaps.events_after_shown(source)
+        if self._all_stored or events or not self._gaps.is_expired(self._ended_at or self._now()):
+            return CompletionStep(found=events)
+        return CompletionStep(is_over=True, missing=self._gaps.rest_of(source))
 
     def _step_without_event(self, since: float) -> CompletionStep:
         """The next action if the target has ended but its final event was not received."""
         if self._gaps.is_expired(since):
-            return CompletionStep(over=True, missing=self._gaps.rest_of(self._gaps.state_source()))
+            return CompletionStep(is_over=True, missing=self._gaps.rest_of(self._gaps.state_source()))
         if self._now() < self._gaps.retry_at:
             return CompletionStep()
-        self._gaps.wait()
+        self._gaps.delay_next_request()
         return CompletionStep(read_history=True)

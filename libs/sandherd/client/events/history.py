@@ -10,7 +10,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import EventList, ListEvents
 
 PAGE: Final = 500
-_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+_NO_REPLY_CODES: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 SendRequest = Callable[[Any], Awaitable[Any]]
 
@@ -20,7 +20,7 @@ class SilentHistoryError(Exception):
 
 
 class History:
-    """Stored events. `silent_since` is when the history stopped replying (by `now`'s clock), None while it replies."""
+    """Stored events. `silent_since` is the time (of `now`) since which the history does not reply, or None."""
 
     def __init__(self, send: SendRequest, now: Callable[[], float]) -> None:
         self.silent_since: float | None = None
@@ -48,24 +48,24 @@ class History:
 
     async def within(self, gap: MissingRange) -> list[Event]:
         """The stored events of a gap."""
-        wanted = 1000 if gap.last is None else min(1000, gap.last - gap.first + 1)
-        found = await self._page(ListEvents(source=gap.source, after_sequence=gap.first - 1, limit=wanted))
-        return [decoder.from_history(stored) for stored in found.events]
+        limit = 1000 if gap.last is None else min(1000, gap.last - gap.first + 1)
+        page = await self._page(ListEvents(source=gap.source, after_sequence=gap.first - 1, limit=limit))
+        return [decoder.from_history(stored) for stored in page.events]
 
     async def has(self, event: Event) -> bool:
-        """Whether an event is stored, and so all events before it."""
-        found = await self._page(ListEvents(source=event.source, after_sequence=event.sequence - 1, limit=1))
-        if found.stored_through is None:
-            return bool(found.events)
-        return any(stored.stream_sequence <= found.stored_through for stored in found.events)
+        """Whether an event and all events before it are stored."""
+        page = await self._page(ListEvents(source=event.source, after_sequence=event.sequence - 1, limit=1))
+        if page.stored_through is None:
+            return bool(page.events)
+        return any(stored.stream_sequence <= page.stored_through for stored in page.events)
 
     async def _page(self, request: ListEvents) -> EventList:
         try:
-            answer: EventList = await self._send(request)
+            reply: EventList = await self._send(request)
         except HerdError as error:
-            if error.problem.code not in _SILENT:
+            if error.problem.code not in _NO_REPLY_CODES:
                 raise
             self.silent_since = self._now() if self.silent_since is None else self.silent_since
             raise SilentHistoryError(error.line) from error
         self.silent_since = None
-        return answer
+        return reply

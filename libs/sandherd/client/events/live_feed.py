@@ -9,17 +9,17 @@ from sandherd.client.events import decoder
 from sandherd.client.events.protocols import HerdConnection, LiveSubscription
 from sandherd.client.events.sequencer import Event
 
-QUEUE: Final = 1024
-"""Maximum number of queued events for a slow reader; further ones wait, and may be lost, in the NATS client."""
+QUEUE_SIZE: Final = 1024
+"""Maximum number of queued events for a slow reader. Further events wait in the NATS client, and may be lost there."""
 
 
 class ConnectionSignal(Enum):
     """A change of the connection."""
 
     BACK = "back"
-    """Reconnected; events published meanwhile were not received."""
+    """The client has reconnected. It has not received the events that were published meanwhile."""
     CLOSED = "gone"
-    """Closed permanently."""
+    """The connection was closed permanently."""
 
 
 class LiveFeed:
@@ -28,7 +28,7 @@ class LiveFeed:
     def __init__(self, link: HerdConnection, on_receipt: Callable[[Event], Awaitable[None]]) -> None:
         self._link = link
         self._on_receipt = on_receipt
-        self._received: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
+        self._received: asyncio.Queue[Event] = asyncio.Queue(QUEUE_SIZE)
         self._signal: ConnectionSignal | None = None
         self._available = asyncio.Event()
         self._subscriptions: dict[str, LiveSubscription] = {}
@@ -65,17 +65,17 @@ class LiveFeed:
         return await self.next(0)
 
     async def rest(self) -> list[Event]:
-        """All unread events that were published until now: also those in flight, or in the NATS client."""
+        """All unread events that were published until now, also those in flight or in the NATS client."""
         await self._link.flush()
-        found = []
+        events = []
         while not self._received.empty() or any(
             subscription.pending_msgs for subscription in self._subscriptions.values()
         ):
             if self._received.empty():
                 await asyncio.sleep(0)
             else:
-                found.append(self._received.get_nowait())
-        return found
+                events.append(self._received.get_nowait())
+        return events
 
     async def close(self) -> None:
         """Unsubscribe."""

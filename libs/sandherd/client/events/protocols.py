@@ -45,7 +45,10 @@ class HerdConnection(Protocol):
         """Wait until the broker has processed everything sent before, and its earlier messages are received."""
 
     def on_change(self, callback: Callable[[bool], None]) -> Callable[[], None]:
-        """Call `callback` with True at each reconnect, with False at the end. Returns a function that removes it."""
+        """Call `callback` with True at each reconnect, and with False when the connection is closed permanently.
+
+        Returns a function that removes the callback.
+        """
 
     def on_command(self, callback: Callable[[Envelope[Any]], None]) -> Callable[[], None]:
         """Call `callback` with every command before it is published. Returns a function that removes it."""

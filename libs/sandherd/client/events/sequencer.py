@@ -1,6 +1,6 @@
 """Orders received events by the `sequence` of their source, drops duplicates, and reports gaps.
 
-Nothing here waits or sends requests: `follower` does.
+Nothing here waits or sends requests; the module `follower` does.
 """
 
 import heapq
@@ -18,8 +18,8 @@ _SINGLE_ENTITY_SOURCES: Final = (AGENT_SOURCE, "/sandherd/spawner/", "/sandherd/
 def has_single_entity(source: str) -> bool:
     """Whether all events of a source are about one entity, so that its follower receives every sequence number.
 
-    A sandbox's worker, the spawner's record of a task or sandbox, and the relay's of a message are such sources;
-    an instance of the monitor is not: its sequence covers the whole herd.
+    Such sources are a sandbox's worker, the spawner's record of a task or sandbox, and the relay's record of a message.
+    An instance of the monitor is not, because its sequence covers the whole herd.
     """
     return source.startswith(_SINGLE_ENTITY_SOURCES)
 
@@ -35,11 +35,13 @@ class MissingRange:
 
 @dataclass
 class _Source:
+    """The state of one source: the next sequence number to release, and the events after it."""
+
     next: int = 1
     held: dict[int, Event] = field(default_factory=dict)
     highest: int = 0
     numbers: list[int] = field(default_factory=list)
-    """A heap of held numbers, and of numbers shown since, to find the lowest one without a scan."""
+    """A heap of the held numbers, and of some released ones, to find the lowest held number without a scan."""
 
     def add(self, event: Event) -> list[Event]:
         if event.sequence >= self.next and event.sequence not in self.held:
@@ -67,7 +69,8 @@ class Sequencer:
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
-        self._shared: set[str] = set()
+        self._shared_ids: set[str] = set()
+        """The ids of received events whose sources are about several entities."""
 
     def offer(self, event: Event) -> list[Event]:
         """The events that can be shown after this one was received."""
@@ -77,9 +80,9 @@ class Sequencer:
 
     def _offer_shared(self, event: Event) -> list[Event]:
         key = str(event.id)
-        if key in self._shared:
+        if key in self._shared_ids:
             return []
-        self._shared.add(key)
+        self._shared_ids.add(key)
         return [event]
 
     def gaps(self) -> list[MissingRange]:
@@ -95,7 +98,7 @@ class Sequencer:
         return self._sources[source].highest
 
     def skip(self, gap: MissingRange) -> list[Event]:
-        """Continue without the events of this gap. Returns the held events that can be shown now."""
+        """Continue without the missing events of this gap. Returns the held events that can be shown now."""
         source = self._sources[gap.source]
         if gap.last is not None:
             source.next = max(source.next, gap.last + 1)

@@ -24,12 +24,13 @@ Event = Envelope[Any]
 _TASK_EVENTS: Final = events_of("task")
 TASK_START: Final = TaskSubmitted.type
 TASK_RESTARTS: Final = types_with_state([TaskState.PENDING], _TASK_EVENTS)
-"""Events of a task that follow an earlier end: another task under its name, or a requested retry."""
+"""Events of a task that may follow its end: a new task with the same name, or a retry."""
 TASK_REFUSED: Final = frozenset({TaskRejected.type, TaskRefused.type})
-"""Events that refuse the submission of a task. Then there is no task of this name, or another one."""
+"""Events that refuse the submission of a task. Then there is no task of this name, or a different one."""
 SANDBOX_START: Final = SandboxRequested.type
 SANDBOX_REFUSED: Final = SandboxRefused.type
 REFUSALS: Final = TASK_REFUSED | {SANDBOX_REFUSED}
+"""Events that refuse a command about a task or a sandbox."""
 TASK_ENDS: Final = types_with_state(TASK_ENDED, _TASK_EVENTS) | {TaskRejected.type}
 SANDBOX_ENDS: Final = types_with_state(SANDBOX_ENDED, events_of("sandbox"))
 AGENT_ENDS: Final = frozenset(name for name, model in events_of("agent").items() if model.terminal)
@@ -46,7 +47,7 @@ def entity_subjects(project: str, entity: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """A task, with every sandbox it gets, or one sandbox."""
+    """A task with all its sandboxes, or one sandbox."""
 
     project: str
     entity: str
@@ -54,19 +55,19 @@ class Target:
 
     @property
     def source(self) -> str:
-        """Prefix of the source of the target's state events: the spawner's record. A task's source has a suffix."""
+        """The prefix of the source of the target's state events. The source of a task has a suffix."""
         return SPAWNER_SOURCE + self.entity
 
     def sources(self, sandboxes: set[str]) -> list[str]:
-        """The sources that are known before any event was received."""
+        """The sources of these sandboxes, which are known before any event was received."""
         return [start + name for name in sorted(sandboxes) for start in (SPAWNER_SOURCE, AGENT_SOURCE)]
 
     def subjects(self) -> list[str]:
         """The initial subjects. A task's sandbox is known as soon as it is requested."""
-        own = [entity_subjects(self.project, self.entity)]
+        subjects = [entity_subjects(self.project, self.entity)]
         if self.kind == "task":
-            own.append(BY_NAME["event.sandbox"].pattern({"project": self.project, "action": "requested"}))
-        return own
+            subjects.append(BY_NAME["event.sandbox"].pattern({"project": self.project, "action": "requested"}))
+        return subjects
 
     def concerns(self, event: Event, sandboxes: set[str]) -> bool:
         """Whether an event is about this target, or about one of its sandboxes."""
@@ -75,7 +76,7 @@ class Target:
         return self.kind == "task" and event.taskid == self.entity
 
     def sandbox_in(self, event: Event) -> str | None:
-        """The sandbox that belongs to this task according to an event, if any."""
+        """The sandbox that belongs to this task according to an event; None if the event names none."""
         if self.kind == "sandbox":
             return None
         if event.subject == self.entity:
@@ -85,7 +86,7 @@ class Target:
     def is_shown_by(self, event: Event) -> bool:
         """Whether an event about the target shows that it exists.
 
-        A refusal does not: its command may name another one.
+        A refusal does not show this, because it may only mean that another task or sandbox has the name.
         """
         return event.source.startswith((SPAWNER_SOURCE, AGENT_SOURCE)) and event.type not in REFUSALS
 
@@ -104,8 +105,8 @@ class Target:
 
         return SubmitTask.type if self.kind == "task" else CreateSandbox.type
 
-    def begins(self, event: Event) -> bool:
-        """Whether an ended target continues: another task uses its name, or the task is retried."""
+    def restarts(self, event: Event) -> bool:
+        """Whether the event shows that an ended target continues: a new task has its name, or the task is retried."""
         return event.subject == self.entity and event.type in TASK_RESTARTS
 
     def refusal_of(self, command: Envelope[Any]) -> str | None:
@@ -114,7 +115,7 @@ class Target:
         return f"{self.source}/{command.id.hex}" if created else None
 
     def before_end(self, final: Event) -> tuple[str, frozenset[str]] | None:
-        """A source, and types of its events: `final` may be returned after an event of one of these types was received.
+        """A source, and types of its events, of which one has to be received before `final` is returned.
 
         None if no other event is required, as for a task that was cancelled or never had a sandbox.
         """

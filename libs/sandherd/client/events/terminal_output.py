@@ -17,8 +17,9 @@ from sandherd.contracts.subjects import OUTPUT
 
 POLL_SECONDS: Final = 2.0
 SETTLE_SECONDS: Final = 0.1
-PAGE: Final = 100
-"""Chunks of a page. It is small because the last page is read again when there is more output."""
+"""The time from a live message until the stream has its output."""
+PAGE_SIZE: Final = 100
+"""The number of chunks in a page. It is small, because the last page is read again when there is more output."""
 
 
 class OutputReader:
@@ -28,15 +29,15 @@ class OutputReader:
         self._link = link
         self._sandbox = sandbox
         self._cursor: str | None = None
-        self._seen = 0
+        self._last_sequence = 0
 
     async def new_chunks(self) -> AsyncIterator[OutputChunk]:
         """The output that was stored since the last call; at the first call, all output."""
         while True:
-            page = await self._link.request(GetOutput(sandbox=self._sandbox, cursor=self._cursor, limit=PAGE))
+            page = await self._link.request(GetOutput(sandbox=self._sandbox, cursor=self._cursor, limit=PAGE_SIZE))
             for chunk in page.chunks:
-                if chunk.stream_sequence > self._seen:
-                    self._seen = chunk.stream_sequence
+                if chunk.stream_sequence > self._last_sequence:
+                    self._last_sequence = chunk.stream_sequence
                     yield chunk
             if page.next_cursor is None or page.next_cursor == self._cursor or not page.chunks:
                 return
@@ -75,7 +76,7 @@ class OutputFollower:
             async for chunk in self._reader.new_chunks():
                 yield chunk
         except ServiceUnavailableError:
-            # Retried until the end: the broker stores the output for event-ingest.
+            # Retried until the sandbox has ended, because the broker stores the output for event-ingest.
             if last:
                 raise
 

@@ -1,7 +1,7 @@
-"""Orders items of several sources by time: each is held for a moment, because an earlier one may still arrive.
+"""Orders items of several sources by time. Each item is held for a moment, because an earlier one may still arrive.
 
-On an idle machine a moment is enough. Under load the events of one source arrive later than those of another, so items
-are held for longer while delays differ, and while an earlier item is known to be missing; but never beyond a limit.
+On an idle machine a moment is enough. Under load the events of one source arrive later than those of another. So items
+are held longer while delays differ, and while an earlier item is known to be missing, but never longer than a limit.
 Nothing here waits; `cli.render.timed_display` does.
 """
 
@@ -12,19 +12,21 @@ from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 HOLD_SECONDS: Final = 0.3
-"""The shortest hold. An item that arrives more than this after a later item is returned after it."""
+"""The shortest time for which an item is held. An item that arrives even later is returned out of order."""
 LIMIT_SECONDS: Final = 3.0
-"""The longest hold."""
+"""The longest time for which an item is held."""
 MEMORY_SECONDS: Final = 10
-"""Seconds for which a measured delay is used."""
+"""The time for which a measured delay is used."""
 _MARGIN: Final = 1.5
-"""How much longer than the largest difference of delays an item is held: the next difference may be larger."""
+"""An item is held for the largest difference of delays times this factor, because the next one may be larger."""
 
 ItemT = TypeVar("ItemT")
 
 
 @dataclass(order=True)
 class _Held(Generic[ItemT]):
+    """An item that is held. `number` keeps the order of equal times; `received` is by the monotonic clock."""
+
     time: datetime
     number: int
     received: float = field(compare=False)
@@ -35,7 +37,7 @@ class _Held(Generic[ItemT]):
 class _Delays:
     """The smallest and the largest delay of the items of each second.
 
-    A delay is the difference of our monotonic clock and the item's time, so only differences of delays mean something.
+    A delay is the difference of our monotonic clock and the item's time, so only differences of delays are meaningful.
     """
 
     def __init__(self, limit: float) -> None:
@@ -47,11 +49,11 @@ class _Delays:
         delay, second = now - time.timestamp(), int(now)
         smallest, largest = self._seconds.get(second, (delay, delay))
         self._seconds[second] = (min(smallest, delay), max(largest, delay))
-        for old in [known for known in self._seconds if known < second - MEMORY_SECONDS]:
-            del self._seconds[old]
+        for expired in [each for each in self._seconds if each < second - MEMORY_SECONDS]:
+            del self._seconds[expired]
 
     def spread(self, now: float) -> float:
-        """Seconds between the smallest and the largest delay. Items of the history, beyond the limit, are ignored."""
+        """Seconds between the smallest and the largest delay. Delays over the limit, as of the history, are ignored."""
         recent = [delays for second, delays in self._seconds.items() if second >= int(now) - MEMORY_SECONDS]
         smallest = min((low for low, _ in recent), default=0.0)
         return max((high - smallest for _, high in recent if high - smallest <= self._limit), default=0.0)
@@ -65,7 +67,7 @@ class TimeOrder(Generic[ItemT]):
 
     def __init__(self, hold: float = HOLD_SECONDS, limit: float | None = None) -> None:
         self.incomplete = False
-        """Set while an earlier item is known to be missing: the others are held up to the limit."""
+        """Whether an earlier item is known to be missing. While it is, all items are held up to the limit."""
         self._shortest = hold
         self._limit = LIMIT_SECONDS if limit is None else limit
         self._delays = _Delays(self._limit)
@@ -95,7 +97,7 @@ class TimeOrder(Generic[ItemT]):
         return self._release_to(max(self._by_time)) if self._by_time else []
 
     def due_in(self, now: float) -> float | None:
-        """Seconds until the next item is due; None without one."""
+        """Seconds until the next item is due; None if no item is held."""
         while self._by_receipt and self._by_receipt[0].released:
             self._by_receipt.popleft()
         if not self._by_receipt:

@@ -1,7 +1,7 @@
-"""Fetches a task's branch from a bundle into a local repository; nothing else of the bundle is fetched.
+"""Fetches a task's branch, and nothing else, from a bundle into a local repository.
 
-The work tree and the checked out branch are not changed. Nothing of the bundle is executed, because a sandbox has made
-its commits. Git before 2.46 does not check objects that it fetches from a bundle. So the branch is fetched into a
+The work tree and the checked out branch are not changed. Nothing of the bundle is executed, because its commits are
+from a sandbox. Git before 2.46 does not check objects that it fetches from a bundle. So the branch is fetched into a
 temporary repository, from there into a second one, where git checks the objects (git-fsck(1)), and only then into the
 user's repository. Both temporary repositories are deleted.
 """
@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from sandherd.client.errors import HerdError
 from sandherd.client.repositories.bundle_header import InvalidBundleError, read_header
 from sandherd.client.repositories.git import GitFailedError, run_git, text_of
-from sandherd.client.repositories.local import HEADS, branch_commit, find, refuse_incomplete
+from sandherd.client.repositories.local import HEADS, branch_commit, find_repository, refuse_incomplete
 from sandherd.contracts.errors import Code
 from sandherd.contracts.repositories import BranchName, Commit
 
@@ -28,12 +28,12 @@ _FETCH: Final = (
     "--no-prune",
 )  # fmt: skip
 _FSCK_OPTIONS: Final = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
-_BRANCH: Final[TypeAdapter[str]] = TypeAdapter(BranchName)
-_COMMIT: Final[TypeAdapter[str]] = TypeAdapter(Commit)
-_ANCESTRY: Final = frozenset({0, 1, 128})
+_BRANCH_NAME: Final[TypeAdapter[str]] = TypeAdapter(BranchName)
+_COMMIT_ID: Final[TypeAdapter[str]] = TypeAdapter(Commit)
+_ANCESTRY_STATUSES: Final = frozenset({0, 1, 128})
 """The accepted exit statuses of `merge-base --is-ancestor`; 128 means that a commit does not exist."""
 Download = Callable[[IO[bytes]], Awaitable[None]]
-"""Writes the bundle into an empty file."""
+"""A function that writes the bundle into an empty file."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class FetchedBranch:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """The branch to fetch, its required commit, the local repository, and the current commit of the branch there."""
+class _FetchRequest:
+    """The branch to fetch, its required commit, the local repository, and the branch's current commit there."""
 
     branch: str
     commit: str
@@ -68,110 +68,111 @@ class _Wanted:
 async def fetch(branch: str, commit: str, into: Path, download: Download) -> FetchedBranch:
     """Fetch a branch, which must be at `commit`, into the repository that contains the folder `into`.
 
-    Raises `HerdError`: `conflict` if the local branch has other commits or is checked out, `refused` if the bundle has
-    other contents than this branch, or malformed objects.
+    If the local branch already contains `commit`, nothing is fetched. Raises `HerdError`: `conflict` if the local
+    branch has other commits or is checked out, `refused` if the bundle contains more than this branch, or malformed
+    objects.
     """
-    _check(_BRANCH, branch, "branch")
-    _check(_COMMIT, commit, "commit")
-    top, _ = await find(into)
+    _check_value(_BRANCH_NAME, branch, "branch")
+    _check_value(_COMMIT_ID, commit, "commit")
+    top, _ = await find_repository(into)
     await refuse_incomplete(top)
-    wanted = _Wanted(branch, commit, top, await branch_commit(top, branch))
-    if wanted.previous is not None and await _continues(top, wanted.previous, commit, of_user=True):
-        return FetchedBranch(branch, commit, top, wanted.previous, changed=False)
-    await _refuse_checked_out(wanted)
+    request = _FetchRequest(branch, commit, top, await branch_commit(top, branch))
+    if request.previous is not None and await _is_descendant(top, request.previous, commit, of_user=True):
+        return FetchedBranch(branch, commit, top, request.previous, changed=False)
+    await _refuse_checked_out(request)
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         bundle = Path(folder) / "bundle"
         with bundle.open("w+b") as file:
             await download(file)
             file.seek(0)
-            _check_header(file, wanted)
-        await _verify(bundle, wanted)
-        await _fetch_checked(bundle, wanted)
-    return FetchedBranch(branch, commit, top, wanted.previous, changed=True)
+            _check_header(file, request)
+        await _verify(bundle, request)
+        await _fetch_checked(bundle, request)
+    return FetchedBranch(branch, commit, top, request.previous, changed=True)
 
 
-async def _continues(folder: Path, commit: str, ancestor: str, *, of_user: bool) -> bool:
+async def _is_descendant(folder: Path, commit: str, ancestor: str, *, of_user: bool) -> bool:
     """Whether `commit` is `ancestor`, or a descendant of it."""
     arguments = ("merge-base", "--is-ancestor", "--end-of-options", ancestor, commit)
-    status, _ = await run_git(folder, *arguments, of_user=of_user, accepted=_ANCESTRY)
+    status, _ = await run_git(folder, *arguments, of_user=of_user, accepted=_ANCESTRY_STATUSES)
     return status == 0
 
 
-async def _refuse_checked_out(wanted: _Wanted) -> None:
+async def _refuse_checked_out(request: _FetchRequest) -> None:
     """Raise `HerdError` if a work tree has the branch checked out, or if the branch is a symbolic ref."""
-    for entry in (await text_of(wanted.top, "worktree", "list", "--porcelain")).split("\n\n"):
+    for entry in (await text_of(request.top, "worktree", "list", "--porcelain")).split("\n\n"):
         lines = entry.splitlines()
-        if f"branch {wanted.ref}" in lines:
-            place = lines[0].removeprefix("worktree ")
-            raise _conflict(
-                f"{wanted.branch} is checked out in {place}",
-                f"switch to another branch there, as with `git -C {shlex.quote(place)} switch --detach`",
+        if f"branch {request.ref}" in lines:
+            folder_of_work_tree = lines[0].removeprefix("worktree ")
+            raise _conflict_error(
+                f"{request.branch} is checked out in {folder_of_work_tree}",
+                f"switch to another branch there, as with `git -C {shlex.quote(folder_of_work_tree)} switch --detach`",
             )
-    symbolic = ("symbolic-ref", "--quiet", "--end-of-options", wanted.ref)
-    if await text_of(wanted.top, *symbolic, accepted=frozenset({0, 1})):
-        raise _conflict(
-            f"{wanted.branch} is a symbolic ref in {wanted.top}",
-            f"delete it with `git symbolic-ref --delete {wanted.ref}`",
+    symbolic = ("symbolic-ref", "--quiet", "--end-of-options", request.ref)
+    if await text_of(request.top, *symbolic, accepted=frozenset({0, 1})):
+        raise _conflict_error(
+            f"{request.branch} is a symbolic ref in {request.top}",
+            f"delete it with `git symbolic-ref --delete {request.ref}`",
         )
 
 
-def _check_header(file: IO[bytes], wanted: _Wanted) -> None:
+def _check_header(file: IO[bytes], request: _FetchRequest) -> None:
     """Raise `HerdError` unless the bundle has this branch at this commit, and no other ref."""
     try:
         header = read_header(file)
     except InvalidBundleError as error:
-        raise _refusal(wanted, str(error)) from None
-    if header.refs != {wanted.ref: wanted.commit}:
-        raise _refusal(wanted, f"it does not have exactly this branch at {wanted.commit[:12]}")
+        raise _refused_error(request, str(error)) from None
+    if header.refs != {request.ref: request.commit}:
+        raise _refused_error(request, f"it does not have exactly this branch at {request.commit[:12]}")
 
 
-async def _verify(bundle: Path, wanted: _Wanted) -> None:
+async def _verify(bundle: Path, request: _FetchRequest) -> None:
     try:
-        await run_git(wanted.top, "bundle", "verify", str(bundle))
+        await run_git(request.top, "bundle", "verify", str(bundle))
     except GitFailedError as error:
         raise HerdError.of(
             Code.CONFLICT,
-            f"{wanted.top} does not have the commits from which {wanted.branch} begins ({error.problem.message})",
+            f"{request.top} does not have the commits from which {request.branch} begins ({error.problem.message})",
             field="into",
             remedy="fetch its base there first (`git fetch`), or name the repository that the task began from",
         ) from None
 
 
-async def _fetch_checked(bundle: Path, wanted: _Wanted) -> None:
+async def _fetch_checked(bundle: Path, request: _FetchRequest) -> None:
     unchecked, checked = bundle.parent / "unchecked", bundle.parent / "checked"
-    refspec = f"{wanted.ref}:{wanted.ref}"
+    refspec = f"{request.ref}:{request.ref}"
     try:
         for target in (unchecked, checked):
-            await _create(target, wanted.top)
+            await _create_quarantine(target, request.top)
         await run_git(unchecked, *_FETCH, "--end-of-options", str(bundle), refspec, of_user=False)
         await run_git(
             checked, *_FETCH, "--end-of-options", str(unchecked), refspec, of_user=False, config=_FSCK_OPTIONS
         )
     except GitFailedError as error:
-        raise _refusal(wanted, error.problem.message) from None
-    if await branch_commit(checked, wanted.branch, of_user=False) != wanted.commit:
-        raise _refusal(wanted, f"it is not at {wanted.commit[:12]}")
-    await _refuse_other_commits(checked, wanted)
+        raise _refused_error(request, error.problem.message) from None
+    if await branch_commit(checked, request.branch, of_user=False) != request.commit:
+        raise _refused_error(request, f"it is not at {request.commit[:12]}")
+    await _refuse_other_commits(checked, request)
     try:
-        await run_git(wanted.top, *_FETCH, "--end-of-options", str(checked), refspec)
+        await run_git(request.top, *_FETCH, "--end-of-options", str(checked), refspec)
     except GitFailedError as error:
-        name = shlex.quote(wanted.branch)
+        name = shlex.quote(request.branch)
         remedy = f"correct that, then fetch again: `sandherd branches fetch {name}`"
-        raise _conflict(error.problem.message, remedy) from None
+        raise _conflict_error(error.problem.message, remedy) from None
 
 
-async def _refuse_other_commits(quarantine: Path, wanted: _Wanted) -> None:
+async def _refuse_other_commits(quarantine: Path, request: _FetchRequest) -> None:
     """Raise `HerdError` unless the local branch can be fast-forwarded."""
-    if wanted.previous is None or await _continues(quarantine, wanted.commit, wanted.previous, of_user=False):
+    if request.previous is None or await _is_descendant(quarantine, request.commit, request.previous, of_user=False):
         return
-    raise _conflict(
-        f"the branch {wanted.branch} in {wanted.top} has commits that the herd's branch does not have",
-        f"rename your branch, and fetch again: `git branch -m {shlex.quote(wanted.branch)} NAME`",
+    raise _conflict_error(
+        f"the branch {request.branch} in {request.top} has commits that the herd's branch does not have",
+        f"rename your branch, and fetch again: `git branch -m {shlex.quote(request.branch)} NAME`",
     )
 
 
-async def _create(quarantine: Path, top: Path) -> None:
-    """Create a bare repository that also has the objects of the local one."""
+async def _create_quarantine(quarantine: Path, top: Path) -> None:
+    """Create an empty bare repository that can also read the objects of the local repository."""
     objects = await text_of(top, "rev-parse", "--path-format=absolute", "--git-path", "objects")
     kind = await text_of(top, "rev-parse", "--show-object-format")
     init = ("init", "--quiet", "--bare", "--template=", f"--object-format={kind}", "--end-of-options", str(quarantine))
@@ -180,7 +181,7 @@ async def _create(quarantine: Path, top: Path) -> None:
     alternates.write_bytes(os.fsencode(f"{objects}\n"))
 
 
-def _check(kind: TypeAdapter[str], value: str, field: str) -> None:
+def _check_value(kind: TypeAdapter[str], value: str, field: str) -> None:
     try:
         kind.validate_python(value)
     except ValidationError:
@@ -189,14 +190,14 @@ def _check(kind: TypeAdapter[str], value: str, field: str) -> None:
         ) from None
 
 
-def _refusal(wanted: _Wanted, why: str) -> HerdError:
+def _refused_error(request: _FetchRequest, reason: str) -> HerdError:
     return HerdError.of(
         Code.REFUSED,
-        f"the bundle of {wanted.branch} is refused: {why}",
+        f"the bundle of {request.branch} is refused: {reason}",
         field="bundle",
         remedy="nothing of it was stored here; see `sandherd branches show`",
     )
 
 
-def _conflict(message: str, remedy: str) -> HerdError:
+def _conflict_error(message: str, remedy: str) -> HerdError:
     return HerdError.of(Code.CONFLICT, message, field="branch", remedy=remedy)

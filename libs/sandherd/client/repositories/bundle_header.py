@@ -10,20 +10,21 @@ _FORMATS: Final = (b"@object-format=sha1", b"@object-format=sha256")
 
 
 class InvalidBundleError(ValueError):
-    """The file is not a bundle, or one of a kind that is not accepted."""
+    """The file is not a bundle, or a bundle of a kind that is not accepted."""
 
 
 @dataclass(frozen=True)
 class BundleHeader:
-    """The commits that a bundle needs, and the refs that it has."""
+    """The commits that a bundle needs, and the refs that it contains."""
 
     needs: tuple[str, ...]
+    """Commits that the bundle does not contain, and that the receiving repository must have."""
     refs: dict[str, str]
-    """Commits by the full names of refs."""
+    """The full names of the refs, each with its commit."""
 
 
 def read_header(file: IO[bytes]) -> BundleHeader:
-    """Read the header of a bundle. Raises `InvalidBundleError`, also for a bundle without some objects (`@filter`)."""
+    """Read the header of a bundle. Raises `InvalidBundleError`, also if the bundle lacks objects (`@filter`)."""
     if file.readline(_MAX_LINE_BYTES) not in _VERSIONS:
         raise InvalidBundleError("it is not a bundle of git")
     needs: list[str] = []

@@ -1,8 +1,8 @@
 """Runs git(1) on a repository of this machine, without executing anything of a repository or a bundle.
 
-The user's own configuration is in effect, as it decides which repositories are trusted (`safe.directory`). Hooks,
-fsmonitor and the network are not used. Variables such as `GIT_DIR` are removed: a git hook that runs the client has
-set them for another repository.
+The user's configuration of git is in effect, because it decides which repositories are trusted (`safe.directory`).
+Hooks, fsmonitor and the network are not used. Variables such as `GIT_DIR` are removed, because a git hook that runs
+this client has set them for another repository.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.process_signals import send_group
 
-SECONDS: Final = 900.0
-"""Time limit of one command."""
+COMMAND_SECONDS: Final = 900.0
+"""The default time limit of one command."""
 _LIMITED_COMMAND: Final = 'test "$0" = 0 || ulimit -f "$0"; exec git "$@"'
-_BLOCK: Final = 512
-"""Bytes of the unit of `ulimit -f` (POSIX)."""
+_ULIMIT_BLOCK_BYTES: Final = 512
+"""The unit of `ulimit -f` in bytes (POSIX)."""
 _STOP_SECONDS: Final = 5.0
-"""How long git may remove its lock files and incomplete packs before it is killed."""
-_MAX_OUTPUT: Final = 64 * 1024**2
-_MAX_MESSAGE: Final = 300
-_NOT_FOUND: Final = 127
+"""How long git may take to remove its lock files and incomplete packs before it is killed."""
+_MAX_OUTPUT_BYTES: Final = 64 * 1024**2
+_MAX_MESSAGE_LENGTH: Final = 300
+_STATUS_NOT_FOUND: Final = 127
 """The status of a shell whose program does not exist."""
-_CONFIG: Final[Mapping[str, str]] = {
+_SAFE_SETTINGS: Final[Mapping[str, str]] = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.sshCommand": "false",
@@ -47,7 +47,7 @@ _INHERITED_VARIABLES: Final = (
     "GIT_CEILING_DIRECTORIES",
     "GIT_DISCOVERY_ACROSS_FILESYSTEM",
 )
-_WITHOUT_USER: Final[Mapping[str, str]] = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+_WITHOUT_USER_SETTINGS: Final[Mapping[str, str]] = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
 
 class GitFailedError(HerdError):
@@ -63,7 +63,7 @@ async def run_git(  # the options of a command
     of_user: bool = True,
     out: IO[bytes] | None = None,
     file_bytes: int | None = None,
-    seconds: float = SECONDS,
+    seconds: float = COMMAND_SECONDS,
     accepted: frozenset[int] = frozenset({0}),
 ) -> tuple[int, bytes]:
     """Run git in a folder. Returns its exit status, one of `accepted`, and its output, which is empty with `out`.
@@ -72,8 +72,12 @@ async def run_git(  # the options of a command
     Raises `GitFailedError` for another status, and `HerdError` if git is not installed, or after `seconds`. After a
     time out or a cancellation, git and its children have ended.
     """
-    settings = [word for name, value in {**_CONFIG, **(config or {})}.items() for word in ("-c", f"{name}={value}")]
-    blocks = 0 if file_bytes is None else file_bytes // _BLOCK + 1
+    settings = [
+        argument
+        for name, value in {**_SAFE_SETTINGS, **(config or {})}.items()
+        for argument in ("-c", f"{name}={value}")
+    ]
+    blocks = 0 if file_bytes is None else file_bytes // _ULIMIT_BLOCK_BYTES + 1
     process = await asyncio.create_subprocess_exec(
         *("/bin/sh", "-c", _LIMITED_COMMAND, str(blocks), *settings, *arguments),
         env=_environment(of_user=of_user),
@@ -85,52 +89,52 @@ async def run_git(  # the options of a command
     )
     try:
         async with asyncio.timeout(seconds):
-            printed, errors = await asyncio.gather(_read_all(process.stdout), _read_all(process.stderr))
+            output, errors = await asyncio.gather(_read_all(process.stdout), _read_all(process.stderr))
             status = await process.wait()
     except TimeoutError:
-        raise _slow(arguments[0], seconds) from None
+        raise _timeout_error(arguments[0], seconds) from None
     finally:
         await _end_process(process)
     if status not in accepted:
-        raise _failure(arguments[0], status, errors)
-    return status, printed
+        raise _git_error(arguments[0], status, errors)
+    return status, output
 
 
 async def text_of(
     folder: Path, *arguments: str, of_user: bool = True, accepted: frozenset[int] = frozenset({0})
 ) -> str:
     """The output of git as text, without a line break at its end. Raises as `run_git`."""
-    _, printed = await run_git(folder, *arguments, of_user=of_user, accepted=accepted)
-    return os.fsdecode(printed).removesuffix("\n")
+    _, output = await run_git(folder, *arguments, of_user=of_user, accepted=accepted)
+    return os.fsdecode(output).removesuffix("\n")
 
 
 def _environment(*, of_user: bool) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     if of_user:
         inherited |= {name: value for name, value in os.environ.items() if name.startswith(_INHERITED_VARIABLES)}
-    own = {
+    fixed = {
         "LC_ALL": "C",
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
     }
-    return inherited | own | ({} if of_user else dict(_WITHOUT_USER))
+    return inherited | fixed | ({} if of_user else dict(_WITHOUT_USER_SETTINGS))
 
 
 async def _read_all(stream: asyncio.StreamReader | None) -> bytes:
-    """Everything until the end of the stream. Raises `HerdError` above the limit."""
+    """Everything until the end of the stream. Raises `HerdError` for more than `_MAX_OUTPUT_BYTES`."""
     parts, size = [], 0
     while stream is not None and (part := await stream.read(65_536)):
         parts.append(part)
         size += len(part)
-        if size > _MAX_OUTPUT:
-            raise HerdError.of(Code.TOO_LARGE, f"git printed more than {_MAX_OUTPUT} bytes", field="repository")
+        if size > _MAX_OUTPUT_BYTES:
+            raise HerdError.of(Code.TOO_LARGE, f"git printed more than {_MAX_OUTPUT_BYTES} bytes", field="repository")
     return b"".join(parts)
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:
-    """End git and its children if they still run, even if this is cancelled meanwhile."""
+    """End git and its children if they still run, even if this coroutine is cancelled meanwhile."""
     if process.returncode is not None:
         return
     send_group(process.pid, signal.SIGTERM)
@@ -143,7 +147,7 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _slow(command: str, seconds: float) -> HerdError:
+def _timeout_error(command: str, seconds: float) -> HerdError:
     return HerdError.of(
         Code.UNAVAILABLE,
         f"git {command} took longer than {seconds:.0f} s",
@@ -152,15 +156,15 @@ def _slow(command: str, seconds: float) -> HerdError:
     )
 
 
-def _failure(command: str, status: int, errors: bytes) -> HerdError:
-    if status == _NOT_FOUND:
+def _git_error(command: str, status: int, errors: bytes) -> HerdError:
+    if status == _STATUS_NOT_FOUND:
         return HerdError.of(Code.UNAVAILABLE, "git is not installed here", field="repository", remedy="install git")
     lines = " ".join(errors.decode(errors="replace").split())
-    found = GitFailedError.of(
+    error = GitFailedError.of(
         Code.REFUSED,
-        f"git {command}: {lines[-_MAX_MESSAGE:] or f'it ended with status {status}'}",
+        f"git {command}: {lines[-_MAX_MESSAGE_LENGTH:] or f'it ended with status {status}'}",
         field="repository",
         remedy="correct what git reports, and try again",
     )
-    found.status = status
-    return found
+    error.status = status
+    return error

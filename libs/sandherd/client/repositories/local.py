@@ -12,12 +12,12 @@ from sandherd.client.repositories.source import RepositorySource
 from sandherd.contracts.errors import Code
 
 HEADS: Final = "refs/heads/"
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
-_MAX_LABEL: Final = 100
-_MAX_PATHS: Final = 5
+_UNSAFE_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_MAX_LABEL_LENGTH: Final = 100
+_MAX_BRANCHES_SHOWN: Final = 5
 _EXAMINE_SECONDS: Final = 300.0
-_PARTIAL: Final = r"^(remote\..*\.promisor|extensions\.partialclone)$"
-_STATUS: Final = (
+_PARTIAL_CLONE_SETTINGS: Final = r"^(remote\..*\.promisor|extensions\.partialclone)$"
+_STATUS_COMMAND: Final = (
     "status",
     "--porcelain",
     "-z",
@@ -39,13 +39,13 @@ class LocalRepository:
     commit: str
     """The branch's commit."""
     uncommitted: int
-    """Number of changed or new files that are not committed, and so not uploaded."""
+    """The number of changed or new files that are not committed. They are not uploaded."""
 
     @property
     def label(self) -> str:
-        """The name of its folder, as a label of a repository."""
+        """The name of the repository's folder, with only the characters that a label may have."""
         name = self.top.name.removesuffix(".git")
-        return _UNSAFE.sub("-", name)[:_MAX_LABEL].strip("-") or "repository"
+        return _UNSAFE_CHARACTERS.sub("-", name)[:_MAX_LABEL_LENGTH].strip("-") or "repository"
 
 
 async def examine(source: RepositorySource) -> LocalRepository:
@@ -54,23 +54,23 @@ async def examine(source: RepositorySource) -> LocalRepository:
     Raises `HerdError` for a folder without a repository, a shallow or partial clone, and an unknown base branch.
     """
     folder = Path(source.path or ".")
-    top, bare = await find(folder)
+    top, bare = await find_repository(folder)
     await refuse_incomplete(top)
     base = source.base or await _current_branch(top)
     commit = await _commit_of(top, base)
-    return LocalRepository(source, top, base, commit, 0 if bare else await _uncommitted_paths(top))
+    return LocalRepository(source, top, base, commit, 0 if bare else await _count_uncommitted_paths(top))
 
 
-async def find(folder: Path) -> tuple[Path, bool]:
+async def find_repository(folder: Path) -> tuple[Path, bool]:
     """The folder of the repository that contains a folder, and whether it is bare. Raises `HerdError`."""
     if not folder.is_dir():
-        raise _wrong(f"{folder} is not a folder", "path", "name a folder in a git repository")
+        raise _error(f"{folder} is not a folder", "path", "name a folder in a git repository")
     try:
         is_bare = await text_of(folder, "rev-parse", "--is-bare-repository") == "true"
-        place = "--absolute-git-dir" if is_bare else "--show-toplevel"
-        return Path(await text_of(folder, "rev-parse", place)), is_bare
+        option = "--absolute-git-dir" if is_bare else "--show-toplevel"
+        return Path(await text_of(folder, "rev-parse", option)), is_bare
     except GitFailedError as error:
-        raise _wrong(
+        raise _error(
             f"{folder} is not in a git repository that can be used ({error.problem.message})",
             "path",
             "name a folder of one, or its URL; for files without git there is --dir",
@@ -78,15 +78,15 @@ async def find(folder: Path) -> tuple[Path, bool]:
 
 
 async def refuse_incomplete(top: Path) -> None:
-    """Raise `HerdError` for a shallow or partial clone: a bundle of it could not be complete."""
+    """Raise `HerdError` for a shallow or partial clone, because a bundle of it would not be complete."""
     if await text_of(top, "rev-parse", "--is-shallow-repository") == "true":
-        raise _wrong(
+        raise _error(
             f"{top} is a shallow clone, which has only a part of its history",
             "path",
             f"complete it with `git -C {top} fetch --unshallow`, or name the repository's URL",
         )
-    if await text_of(top, "config", "--name-only", "--get-regexp", _PARTIAL, accepted=frozenset({0, 1})):
-        raise _wrong(
+    if await text_of(top, "config", "--name-only", "--get-regexp", _PARTIAL_CLONE_SETTINGS, accepted=frozenset({0, 1})):
+        raise _error(
             f"{top} is a partial clone, which has only a part of its objects",
             "path",
             "clone it again without --filter, or name the repository's URL",
@@ -94,9 +94,9 @@ async def refuse_incomplete(top: Path) -> None:
 
 
 async def write_bundle(repository: LocalRepository, out: IO[bytes], limit: int | None) -> None:
-    """Write the base branch with its history as a bundle into an empty file, which is at its beginning afterwards.
+    """Write the base branch with its history as a bundle into an empty file, and seek to the file's beginning.
 
-    Raises `HerdError`, also if it has more than `limit` bytes.
+    Raises `HerdError`, also if the bundle has more than `limit` bytes.
     """
     try:
         await run_git(
@@ -114,43 +114,43 @@ async def write_bundle(repository: LocalRepository, out: IO[bytes], limit: int |
 
 async def branch_commit(top: Path, branch: str, *, of_user: bool = True) -> str | None:
     """The commit of a local branch; None if there is no such branch."""
-    found = await text_of(
+    commit = await text_of(
         top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{HEADS}{branch}^{{commit}}",
         of_user=of_user, accepted=frozenset({0, 1}),
     )  # fmt: skip
-    return found or None
+    return commit or None
 
 
 async def _current_branch(top: Path) -> str:
-    found = await text_of(top, "symbolic-ref", "--quiet", "HEAD", accepted=frozenset({0, 1}))
-    if not found.startswith(HEADS):
-        raise _wrong(
+    ref = await text_of(top, "symbolic-ref", "--quiet", "HEAD", accepted=frozenset({0, 1}))
+    if not ref.startswith(HEADS):
+        raise _error(
             f"HEAD of {top} is detached: no branch is checked out",
             "base",
             "name the branch to begin from with --base (`base:` in a file of tasks)",
         )
-    return found.removeprefix(HEADS)
+    return ref.removeprefix(HEADS)
 
 
 async def _commit_of(top: Path, base: str) -> str:
-    """The commit of the base branch. Raises `HerdError` for an invalid name, or an unknown branch, with known ones."""
+    """The commit of the base branch. Raises `HerdError` for an invalid name or an unknown branch."""
     try:
         validated(RepositorySource, path=str(top), base=base)
     except HerdError as error:
-        raise _wrong(f"{base}: {error.problem.message}", "base", "name another branch with --base") from None
-    if found := await branch_commit(top, base):
-        return found
-    listed = await text_of(top, "for-each-ref", "--format=%(refname)", f"--count={_MAX_PATHS + 1}", HEADS)
-    known = [name.removeprefix(HEADS) for name in listed.splitlines()]
-    if not known:
-        raise _wrong(f"{top} has no commit yet", "base", "commit first")
-    shown = ", ".join(known[:_MAX_PATHS]) + (", …" if known[_MAX_PATHS:] else "")
-    raise _wrong(f"{top} has no branch {base}; there is: {shown}", "base", "name one of them with --base")
+        raise _error(f"{base}: {error.problem.message}", "base", "name another branch with --base") from None
+    if commit := await branch_commit(top, base):
+        return commit
+    listed = await text_of(top, "for-each-ref", "--format=%(refname)", f"--count={_MAX_BRANCHES_SHOWN + 1}", HEADS)
+    branches = [name.removeprefix(HEADS) for name in listed.splitlines()]
+    if not branches:
+        raise _error(f"{top} has no commit yet", "base", "commit first")
+    shown = ", ".join(branches[:_MAX_BRANCHES_SHOWN]) + (", …" if branches[_MAX_BRANCHES_SHOWN:] else "")
+    raise _error(f"{top} has no branch {base}; there is: {shown}", "base", "name one of them with --base")
 
 
-async def _uncommitted_paths(top: Path) -> int:
-    _, printed = await run_git(top, *_STATUS, seconds=_EXAMINE_SECONDS)
-    return printed.count(b"\0")
+async def _count_uncommitted_paths(top: Path) -> int:
+    _, output = await run_git(top, *_STATUS_COMMAND, seconds=_EXAMINE_SECONDS)
+    return output.count(b"\0")  # every path ends with a NUL, because there are no renames, which have two paths
 
 
 def _too_large(repository: LocalRepository, limit: int) -> HerdError:
@@ -162,5 +162,5 @@ def _too_large(repository: LocalRepository, limit: int) -> HerdError:
     )
 
 
-def _wrong(message: str, field: str, remedy: str) -> HerdError:
+def _error(message: str, field: str, remedy: str) -> HerdError:
     return HerdError.of(Code.INVALID_FIELD, message, field=field, remedy=remedy)

@@ -22,27 +22,28 @@ from sandherd.contracts.repositories import (
 )
 
 _COPIED_FIELDS: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
-"""The fields that are the same in a task spec."""
-_FILE: Final = "file://"
-_SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
+"""The fields that are copied into the field `repository` of a task spec unchanged."""
+_FILE_SCHEME: Final = "file://"
+_SCP_ADDRESS: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
 """An address such as `git@github.com:OWNER/NAME`, which git reads as a URL of ssh."""
 
 
 class RepositorySource(Model):
-    """The repository that a task works on: its `url`, or the `path` of a local one, or of a folder in it.
+    """The repository that a task works on: its `url`, or the `path` of a local repository or of a folder in it.
 
-    Without both it is the default repository of the project.
+    Without both, it is the default repository of the project.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: RepositoryUrl | None = None
     path: Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")] | None = None
-    """A folder of this machine. Its base branch is uploaded; changes that are not committed are not."""
+    """A folder of this machine. The base branch of its repository is uploaded, without uncommitted changes."""
     base: BranchName | None = None
-    """The branch to begin from, and to merge into. None means the default branch (locally, the current one)."""
+    """The branch to begin from, and to merge into. None means the default branch; of a local repository, the current
+    branch."""
     branch: BranchName | None = None
-    """A live branch of an earlier task to continue. None means a new one, named after the task."""
+    """A live branch of an earlier task to continue. None means a new branch, which is named after the task."""
     ticket: Ticket | None = None
     """The ticket that the task works on. The name of the branch contains it."""
     join: bool = False
@@ -50,7 +51,7 @@ class RepositorySource(Model):
     commit_rest: bool = True
     """Whether uncommitted changes of the agent become a commit when it ends."""
     pull_request: PullRequestOptions | None = None
-    """The options of the branch's pull request. None means those of the spawner's configuration."""
+    """The options of the branch's pull request. None means the options in the spawner's configuration."""
     push: bool | None = None
     """Whether the branch is pushed whenever it is saved. None means that it is pushed if the repository has a URL."""
     submodules: Submodules = False
@@ -59,7 +60,7 @@ class RepositorySource(Model):
     """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has their pointers."""
     git_proxy: bool | None = None
     """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner. None
-    means as the project's default repository has it, and no for another repository."""
+    means the value of the project's default repository, and False for any other repository."""
 
     @property
     def is_local(self) -> bool:
@@ -83,11 +84,11 @@ class RepositorySource(Model):
                 field="repository",
                 remedy="name it with --repo (`repository`)",
             )
-        own = self.options() | {"base": self.base or default.base}
-        own["commit_rest"] = self.commit_rest and default.commit_rest
-        own |= {"submodules": self.submodules or default.submodules, "lfs": self.lfs or default.lfs}
-        own["git_proxy"] = default.git_proxy if self.git_proxy is None else self.git_proxy
-        return validated(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
+        fields = self.options() | {"base": self.base or default.base}
+        fields["commit_rest"] = self.commit_rest and default.commit_rest
+        fields |= {"submodules": self.submodules or default.submodules, "lfs": self.lfs or default.lfs}
+        fields["git_proxy"] = default.git_proxy if self.git_proxy is None else self.git_proxy
+        return validated(Repository, **fields, url=default.url, push=default.push if self.push is None else self.push)
 
     def of_url(self) -> Repository:
         """The field `repository` of a task spec, for a source with a URL."""
@@ -98,7 +99,7 @@ class RepositorySource(Model):
         return {name: getattr(self, name) for name in _COPIED_FIELDS} | {"git_proxy": bool(self.git_proxy)}
 
     @model_validator(mode="after")
-    def _is_complete(self) -> Self:
+    def _check_fields(self) -> Self:
         if self.url is not None and self.path is not None:
             raise ValueError("name either the url of a repository, or the path of a local one")
         if self.path is not None and self.push:
@@ -116,13 +117,13 @@ class RepositorySource(Model):
         return self
 
 
-def place_of(text: str) -> dict[str, str]:
-    """The `url` or the `path` of a `RepositorySource`, from one text. Raises `HerdError` for a URL of ssh."""
-    if text.startswith(_FILE):
+def url_or_path(text: str) -> dict[str, str]:
+    """The field `url` or `path` of a `RepositorySource` for a text. Raises `HerdError` for a URL of ssh."""
+    if text.startswith(_FILE_SCHEME):
         return {"path": unquote(urlsplit(text).path)}
     if "://" in text:
         return {"url": text}
-    if _SCP.fullmatch(text) and not os.path.lexists(text):
+    if _SCP_ADDRESS.fullmatch(text) and not os.path.lexists(text):
         raise HerdError.of(
             Code.INVALID_FIELD,
             "a repository is named by its URL of https, or by its path here",
@@ -133,8 +134,8 @@ def place_of(text: str) -> dict[str, str]:
 
 
 def source_of(repository: "RepositorySource | str | os.PathLike[str]") -> RepositorySource:
-    """The source for a text, which is a URL or a path, or for a path. Raises `HerdError`."""
+    """The source for a text (a URL or a path), or for a path. Raises `HerdError`."""
     if isinstance(repository, RepositorySource):
         return repository
-    place = place_of(repository) if isinstance(repository, str) else {"path": str(Path(repository))}
-    return validated(RepositorySource, **place)
+    location = url_or_path(repository) if isinstance(repository, str) else {"path": str(Path(repository))}
+    return validated(RepositorySource, **location)

@@ -25,17 +25,17 @@ def pack(folder: Path, out: IO[bytes], limit: int | None) -> None:
 
     def refuse_deep(path: str, _directory: bool) -> bool:  # noqa: FBT001  # `writer.pack`'s signature
         if path.count("/") >= DEEPEST:
-            raise _too_deep(folder)
+            raise _too_deep_error(folder)
         return False
 
     try:
         writer.pack(folder, out, limit=limit, skips=refuse_deep, strict=True)
     except writer.ArchiveTooLargeError:
         assert limit is not None
-        raise too_large(str(folder), None, limit) from None
+        raise too_large_error(str(folder), None, limit) from None
 
 
-def _too_deep(folder: Path) -> HerdError:
+def _too_deep_error(folder: Path) -> HerdError:
     """The error for a folder that is too deep to be unpacked in the sandbox."""
     return HerdError.of(
         Code.INVALID_FIELD,
@@ -55,21 +55,22 @@ def unpack(
 ) -> tuple[tuple[str, str], ...]:
     """Unpack into a new folder, or merge into an existing one. Either everything becomes visible, or nothing.
 
-    `limit` is the maximum of unpacked bytes; without it, the archive must not be compressed. Entries for which
-    `skips(path)` is true are left out; `prune(unpacked, folder)` may delete others before any is visible. Returns the
-    links that were skipped because they may lead out of the folder, each with its target. Raises `HerdError`.
+    `limit` is the maximum number of unpacked bytes. Without it, the archive must not be compressed. Entries for which
+    `skips(path)` is true are left out. `prune(unpacked, folder)` may delete other entries before any is visible.
+    Returns the links that were skipped because they may lead out of the folder, each with its target. Raises
+    `HerdError`.
     """
-    within = folder if folder.is_dir() else folder.parent
+    parent = folder if folder.is_dir() else folder.parent
     try:
-        within.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".sandherd-", dir=within))
+        parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".sandherd-", dir=parent))
     except OSError as error:
-        raise _not_writable(folder, error) from None
+        raise _not_writable_error(folder, error) from None
     try:
         # A sandbox packs without compression: the contents can't be larger than the archive.
-        weight = limit if limit is not None else archive.seek(0, os.SEEK_END)
+        max_bytes = limit if limit is not None else archive.seek(0, os.SEEK_END)
         archive.seek(0)
-        left_out = extraction.unpack(archive, staging, limit=weight, outward=False, skips=skips).left_out
+        left_out = extraction.unpack(archive, staging, limit=max_bytes, outward=False, skips=skips).left_out
         if prune is not None:
             prune(staging, folder)
         staging.chmod(0o755)
@@ -81,7 +82,7 @@ def unpack(
         message = f"the sandbox's archive can't be unpacked: {error}"
         raise HerdError.of(Code.REFUSED, message, field="path", remedy=_REMEDY) from None
     except OSError as error:
-        raise _not_writable(folder, error) from None
+        raise _not_writable_error(folder, error) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return left_out
@@ -103,7 +104,7 @@ def _merge(staging: Path, folder: Path) -> None:
             os.close(descriptor)
 
 
-def _not_writable(folder: Path, error: OSError) -> HerdError:
+def _not_writable_error(folder: Path, error: OSError) -> HerdError:
     return HerdError.of(
         Code.INVALID_FIELD,
         f"{folder} can't be written: {error.strerror or error}",
@@ -112,12 +113,12 @@ def _not_writable(folder: Path, error: OSError) -> HerdError:
     )
 
 
-def too_large(name: str, size: int | None, limit: int) -> HerdError:
-    """The error for a file or archive over the limit."""
-    has = "has more" if size is None else f"has {size} bytes"
+def too_large_error(name: str, size: int | None, limit: int) -> HerdError:
+    """The error for a file or archive that has more than `limit` bytes; `size` is None if its size is not known."""
+    actual_size = "has more" if size is None else f"has {size} bytes"
     return HerdError.of(
         Code.TOO_LARGE,
-        f"{name} {has}; the maximum size of a file or an archive is {limit} bytes",
+        f"{name} {actual_size}; the maximum size of a file or an archive is {limit} bytes",
         field="path",
         remedy="copy less at once, or increase SANDHERD_MAX_FILE_MB of the herd",
     )

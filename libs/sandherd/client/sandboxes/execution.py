@@ -23,13 +23,13 @@ from sandherd.contracts.requests import (
 
 Signal = Literal["TERM", "INT", "KILL"]
 ENDING_SECONDS: Final = 120.0
-"""Seconds after its time limit in which a command may still be reported as running."""
+"""Seconds after the time limit of a command in which the sandbox may still report that it runs."""
 DEFAULT_TIMEOUT: Final = 86_400.0
 """How long to wait for a command whose time limit is unknown, in seconds."""
 READ_SECONDS: Final = 60.0
 """Time limit for reading what a command has written so far, in seconds."""
 START_PATIENCE: Final = 5.0
-"""How long to retry the start of a command in an unavailable sandbox, in seconds: it may be reconnecting."""
+"""How long a request to an unavailable sandbox is retried, in seconds, because the sandbox may be reconnecting."""
 
 
 def command(  # one parameter per field
@@ -42,7 +42,7 @@ def command(  # one parameter per field
     timeout: int = 600,
     terminal: TerminalSize | None = None,
 ) -> Exec:
-    """A command for a sandbox. Raises `HerdError` naming the invalid field, before anything is sent."""
+    """The request that starts a command in a sandbox. Raises `HerdError` with the invalid field."""
     arguments = argument_list(argv)
     if not arguments:
         raise HerdError.of(
@@ -76,9 +76,18 @@ class Execution:
     """A running or ended command in a sandbox. Iterate over `output()` for its output until its end."""
 
     def __init__(
-        self, link: HerdConnection, sandbox: str, name: str, longest: float = DEFAULT_TIMEOUT, *, offset: int = 0
+        self,
+        link: HerdConnection,
+        sandbox: str,
+        name: str,
+        total_seconds: float = DEFAULT_TIMEOUT,
+        *,
+        offset: int = 0,
     ) -> None:
-        """`offset` is the number of bytes of the command's output that are not wanted again."""
+        """`offset` is the number of bytes at the beginning of the output that are not returned.
+
+        `total_seconds` is the maximum time to wait for the command's end.
+        """
         self.sandbox = sandbox
         """The sandbox in which the command runs."""
         self.name = name
@@ -86,38 +95,38 @@ class Execution:
         self.state: ExecState | None = None
         """The state of the command at the last request; None before the first."""
         self._link = link
-        self._longest = longest
+        self._total_seconds = total_seconds
         self._offset = offset
-        self._read: list[ExecOutput] = []
+        self._unread_output: list[ExecOutput] = []
 
     @classmethod
     async def start(cls, link: HerdConnection, request: Exec) -> "Execution":
         """Start a command. Raises `HerdError` if the sandbox does not exist or has ended, or if its worker refuses."""
-        found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING_SECONDS)
+        execution = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING_SECONDS)
         try:
-            found._update(await request_with_retries(link, request, patience=START_PATIENCE))
+            execution._update(await request_with_retries(link, request, patience=START_PATIENCE))
         except asyncio.CancelledError:
             # The command may already run, and its caller does not get its name.
-            await found.kill("KILL")
+            await execution.kill("KILL")
             raise
-        return found
+        return execution
 
     async def output(self) -> AsyncIterator[ExecOutput]:
         """The output of the command, in order, until it has ended and all stored output was returned.
 
         Raises `HerdError` (`refused`) if the command is still reported as running after its time limit.
         """
-        progress = ProgressCheck(self._longest, longest=self._longest)
+        progress = ProgressCheck(self._total_seconds, total_seconds=self._total_seconds)
         while True:
-            ready, self._read = self._read, []
+            ready, self._unread_output = self._unread_output, []
             for piece in ready:
                 yield piece
             if self._is_complete():
                 return
-            before = self._offset
+            previous_offset = self._offset
             await self.poll()
-            if not self._read and not self._is_complete():
-                await progress.report(self._offset - before)
+            if not self._unread_output and not self._is_complete():
+                await progress.report(self._offset - previous_offset)
             progress.check()
 
     async def wait(self) -> ExecState:
@@ -136,22 +145,22 @@ class Execution:
 
     async def now(self) -> AsyncIterator[ExecOutput]:
         """The output of the command so far."""
-        before = -1
-        progress = ProgressCheck(READ_SECONDS, longest=READ_SECONDS)
-        while before < self._offset and not self._is_complete():
-            before = self._offset
+        previous_offset = -1
+        progress = ProgressCheck(READ_SECONDS, total_seconds=READ_SECONDS)
+        while previous_offset < self._offset and not self._is_complete():
+            previous_offset = self._offset
             await self.poll(wait=0)
             progress.check()
-            ready, self._read = self._read, []
+            ready, self._unread_output = self._unread_output, []
             for piece in ready:
                 yield piece
 
     async def kill(self, signal: Signal = "TERM") -> ExecState:
         """Send a signal to the command and all processes that it has started."""
-        found: ExecState = await request_with_retries(
+        state: ExecState = await request_with_retries(
             self._link, ExecKill(sandbox=self.sandbox, exec=self.name, signal=signal), patience=START_PATIENCE
         )
-        return found
+        return state
 
     async def write(self, data: bytes, *, offset: int, size: TerminalSize | None = None) -> int:
         """Write to the command's terminal, or resize it. Returns the total of accepted bytes, the next `offset`.
@@ -160,8 +169,8 @@ class Execution:
         command has ended or has no terminal.
         """
         request = ExecInput(sandbox=self.sandbox, exec=self.name, offset=offset, data=data, size=size)
-        found = await request_with_retries(self._link, request)
-        return min(int(found.accepted), offset + len(data))
+        reply = await request_with_retries(self._link, request)
+        return min(int(reply.accepted), offset + len(data))
 
     async def end(self, grace: float = 2.0) -> None:
         """End the command with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""
@@ -178,7 +187,7 @@ class Execution:
 
     def _update(self, state: ExecState) -> ExecState:
         self.state = state
-        self._read += state.output
+        self._unread_output += state.output
         self._offset = max(self._offset, state.next_offset)
         return state
 

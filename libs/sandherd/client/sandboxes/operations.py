@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Final, Literal, TypeVar, overload
 from sandherd.client import queries
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, checked_name, new_sandbox_name, validated
-from sandherd.client.named_secrets import NamedSecrets, sealed_for
+from sandherd.client.named_secrets import NamedSecrets, encrypt_for_spawner
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
@@ -39,33 +39,33 @@ SEALING_SECONDS: Final = 15.0
 """The timeout of the request for the key that encrypts values of secrets. Without a spawner it fails at once."""
 PRUNE_SECONDS: Final = 60.0
 SpecT = TypeVar("SpecT", bound="SandboxSpec")
-_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
+_NO_REPLY_CODES: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
 
 
 class SandboxOperations(NamedSecrets):
     """The sandbox methods of `Herd`. Every method raises `HerdError`."""
 
     connection: Connection
-    _cached: "requests.Catalogue | None" = None
+    _catalogue: "requests.Catalogue | None" = None
     _catalogue_unavailable: bool = False
 
     # --- catalogue and checks ------------------------------------------------------------------------------------
 
     async def catalogue(self, *, timeout: float = 5.0) -> "requests.Catalogue":
         """The available runtimes, profiles and harnesses, and the limits."""
-        found: requests.Catalogue = await self.connection.request(requests.ListRuntimes(), timeout=timeout)
-        return found
+        reply: requests.Catalogue = await self.connection.request(requests.ListRuntimes(), timeout=timeout)
+        return reply
 
     async def check(self, spec: "SandboxSpec") -> None:
         """Raise `HerdError` for a spec that the spawner would reject. If it does not reply, nothing is checked.
 
-        The catalogue is cached, and requested again before it refuses anything.
+        The catalogue is cached, and requested again before a spec is refused.
         """
-        known = self._cached
-        if known is None or preflight.refusal(spec, known) is not None:
-            sealing = any(spec.env[name] for name in spec.secret_env)
-            known = self._cached = await self._catalogue_or_none(SEALING_SECONDS if sealing else CATALOGUE_SECONDS)
-        refused = preflight.refusal(spec, known) if known is not None else None
+        catalogue = self._catalogue
+        if catalogue is None or preflight.refusal(spec, catalogue) is not None:
+            seconds = SEALING_SECONDS if any(spec.env[name] for name in spec.secret_env) else CATALOGUE_SECONDS
+            catalogue = self._catalogue = await self._catalogue_or_none(seconds)
+        refused = preflight.refusal(spec, catalogue) if catalogue is not None else None
         if refused is not None:
             raise refused
         await self._check_named_secrets(spec)
@@ -75,11 +75,11 @@ class SandboxOperations(NamedSecrets):
 
         If the spawner did not reply, or its version has no key, the values are sent unencrypted.
         """
-        key = self._cached.secrets_key if self._cached is not None else None
+        key = self._catalogue.secrets_key if self._catalogue is not None else None
         if key is None or not any(spec.env[name] for name in spec.secret_env):
             return spec
         values = {name: spec.env[name] for name in spec.secret_env}
-        sealed = sealed_for(key, values)
+        sealed = encrypt_for_spawner(key, values)
         return spec.model_copy(update={"env": {**spec.env, **dict.fromkeys(values, "")}, "sealed": sealed})
 
     async def _catalogue_or_none(self, seconds: float = CATALOGUE_SECONDS) -> "requests.Catalogue | None":
@@ -88,15 +88,15 @@ class SandboxOperations(NamedSecrets):
         try:
             return await self.catalogue(timeout=seconds)
         except HerdError as error:
-            if error.problem.code not in _SILENT:
+            if error.problem.code not in _NO_REPLY_CODES:
                 raise
             self._catalogue_unavailable = True
             return None
 
     async def prune(self, *, now: bool = False) -> "requests.PruneResult":
-        """Compare all records with the runtimes' sandboxes; with `now`, remove orphans without their grace time."""
-        found: requests.PruneResult = await self.connection.request(requests.Prune(now=now), timeout=PRUNE_SECONDS)
-        return found
+        """Compare all records with the runtimes' sandboxes. With `now`, orphans are removed without a grace time."""
+        reply: requests.PruneResult = await self.connection.request(requests.Prune(now=now), timeout=PRUNE_SECONDS)
+        return reply
 
     # --- lifecycle -----------------------------------------------------------------------------------------------
 
@@ -146,10 +146,10 @@ class SandboxOperations(NamedSecrets):
 
         `sandbox` is its name, `sbx-…`. A repeated call with the same name and spec creates no second sandbox.
         """
-        wanted = spec or wire.SandboxSpec()
-        await self.check(wanted)
+        checked_spec = spec or wire.SandboxSpec()
+        await self.check(checked_spec)
         name = new_sandbox_name(sandbox or new_sandbox())
-        command = validated(wire.CreateSandbox, sandbox=name, spec=self._seal_secrets(wanted), requested_by=by)
+        command = validated(wire.CreateSandbox, sandbox=name, spec=self._seal_secrets(checked_spec), requested_by=by)
         if wait:
             return await commands.create_and_wait(self.connection, command, timeout)
         await self.connection.command(command, name)
@@ -173,9 +173,9 @@ class SandboxOperations(NamedSecrets):
 
     async def extend(self, sandbox: str, seconds: int, *, timeout: float = COMMAND_SECONDS) -> "requests.SandboxView":
         """Set the expiry of a sandbox to `seconds` from now. A later expiry is not changed."""
-        before = await self.sandbox(sandbox)
+        view = await self.sandbox(sandbox)
         command = validated(wire.ExtendSandbox, sandbox=sandbox, seconds=seconds)
-        return await commands.extend_and_wait(self.connection, command, before, timeout)
+        return await commands.extend_and_wait(self.connection, command, view, timeout)
 
     async def terminate(self, sandbox: str, *, reason: str = "requested by user") -> None:
         """Terminate a sandbox and every process in it. Raises `HerdError` (`conflict`) if it has ended."""
@@ -185,18 +185,18 @@ class SandboxOperations(NamedSecrets):
 
     async def sandbox(self, sandbox: str) -> "requests.SandboxView":
         """A sandbox in its current or final state."""
-        return await queries.whole_sandbox(self.connection.request, checked_name(sandbox, "sandbox"))
+        return await queries.sandbox_with_history(self.connection.request, checked_name(sandbox, "sandbox"))
 
     async def agent_server(
         self, sandbox: str, *, with_key: bool = False, timeout: float = 15.0
     ) -> "requests.AgentServerView":
         """The address and state of a sandbox's agent server.
 
-        Its key, and the headers required on the way to it, are secrets: they are returned only with `with_key`.
+        Its key, and the headers that requests to it need, are secrets. They are returned only with `with_key`.
         """
         request = requests.GetAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
-        found: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
-        return found
+        reply: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
+        return reply
 
     async def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
         """The last lines of the log that its runtime stores for a sandbox: of its process, container or pod.
@@ -239,10 +239,10 @@ class SandboxOperations(NamedSecrets):
     ) -> "requests.FileList":
         """The entries of a folder in the work tree of a sandbox; for a file, only its entry."""
         name = checked_name(sandbox, "sandbox")
-        found: requests.FileList = await self.connection.request(
+        reply: requests.FileList = await self.connection.request(
             validated(requests.ListFiles, sandbox=name, path=path, recursive=recursive, limit=limit), timeout=15
         )
-        return found
+        return reply
 
     async def upload(
         self, sandbox: str, local: "Path | IO[bytes]", path: str, *, on_progress: "OnTransfer | None" = None
@@ -278,10 +278,10 @@ class SandboxOperations(NamedSecrets):
 
     async def _max_file_bytes(self) -> int | None:
         """The maximum file size in bytes; None if the spawner does not reply."""
-        known = self._cached = self._cached or await self._catalogue_or_none()
-        return None if known is None else known.max_file_bytes
+        catalogue = self._catalogue = self._catalogue or await self._catalogue_or_none()
+        return None if catalogue is None else catalogue.max_file_bytes
 
 
 def new_sandbox() -> str:
-    """A new sandbox name, to subscribe before the sandbox is created."""
+    """A new sandbox name, with which a client can subscribe before it creates the sandbox."""
     return new_name("sbx")

@@ -17,17 +17,18 @@ from sandherd.contracts.requests import INLINE_BYTES, PortData, PortRead, PortWr
 
 LOOPBACK: Final = "127.0.0.1"
 _CLOSE_SECONDS: Final = 3.0
-_PAUSE_SECONDS: Final = 0.05
-"""How long to wait after a reply without progress, in seconds: a sandbox may reply at once."""
+_NO_PROGRESS_DELAY_SECONDS: Final = 0.05
+"""The delay after a reply without progress, because a sandbox may reply at once."""
 
-_RESET: Final = struct.pack("ii", 1, 0)
-"""The value of SO_LINGER with which closing a connection resets it: its bytes are incomplete."""
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which a close resets the connection. So the peer notices that data is missing."""
 
 Report = Callable[[HerdError], None]
+"""A function that is called with the error that ended a connection."""
 
 
 class PortForward:
-    """Accepts connections on `local`, each of which is forwarded to `port` in `sandbox`."""
+    """Accepts connections on the port `local` of this machine, and forwards each to `port` in `sandbox`."""
 
     def __init__(self, link: HerdConnection, sandbox: str, port: int, report: Report) -> None:
         self.sandbox, self.port = sandbox, port
@@ -45,6 +46,7 @@ class PortForward:
 
         Raises `HerdError` if the port `local` can't be used; 0 means any free port.
         """
+        # The requests are not sent: their validation checks the sandbox's name and the port.
         validated(PortRead, sandbox=checked_name(sandbox, "sandbox"), connection="con-x")
         validated(PortWrite, sandbox=sandbox, connection="con-x", port=port)
         forward = cls(link, sandbox, port, report)
@@ -74,7 +76,7 @@ class PortForward:
         name = new_name("con")
         directions: list[asyncio.Task[None]] = []
         try:
-            await self._write(name, 0, b"")  # opens it
+            await self._write(name, 0, b"")  # opens the connection in the sandbox
             directions = [
                 asyncio.create_task(self._send(name, reader)),
                 asyncio.create_task(self._receive(name, writer)),
@@ -84,11 +86,11 @@ class PortForward:
         except HerdError as error:
             self._report(error)
         except OSError:
-            pass  # the program on this machine has closed it
+            pass  # the program on this machine has closed the connection
         finally:
             await cancel_and_wait(directions, again_after=SHORT_CLEANUP_SECONDS)
             if not writer.is_closing():
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 writer.transport.abort()
             await self._close(name)
 
@@ -99,33 +101,34 @@ class PortForward:
             while data:
                 accepted = await self._write(name, offset, data)
                 if accepted == offset:
-                    await asyncio.sleep(_PAUSE_SECONDS)
+                    await asyncio.sleep(_NO_PROGRESS_DELAY_SECONDS)
                 data, offset = data[accepted - offset :], accepted
         while not (await self._request(name, offset, b"", end=True)).ended:  # noqa: ASYNC110  # another process ends it
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(_NO_PROGRESS_DELAY_SECONDS)
 
     async def _receive(self, name: str, writer: asyncio.StreamWriter) -> None:
         """Write what the program in the sandbox sends, as fast as the program on this machine reads it."""
         offset, ended = 0, False
         while not ended:
             request = PortRead(sandbox=self.sandbox, connection=name, offset=offset)
-            found: PortData = await request_with_retries(self._link, request)
-            writer.write(found.data)
+            reply: PortData = await request_with_retries(self._link, request)
+            writer.write(reply.data)
             await writer.drain()
-            offset, ended = offset + len(found.data), found.ended
-            if not found.data and not ended:
-                await asyncio.sleep(_PAUSE_SECONDS)
+            offset, ended = offset + len(reply.data), reply.ended
+            if not reply.data and not ended:
+                await asyncio.sleep(_NO_PROGRESS_DELAY_SECONDS)
         if writer.can_write_eof():
             writer.write_eof()
 
     async def _write(self, name: str, offset: int, data: bytes) -> int:
-        found = await self._request(name, offset, data)
-        return max(offset, min(found.accepted, offset + len(data)))
+        """Write data to the connection in the sandbox. Returns the offset after the bytes that were accepted."""
+        reply = await self._request(name, offset, data)
+        return max(offset, min(reply.accepted, offset + len(data)))
 
     async def _request(self, name: str, offset: int, data: bytes, *, end: bool = False) -> PortWritten:
         request = PortWrite(sandbox=self.sandbox, connection=name, port=self.port, offset=offset, data=data, end=end)
-        found: PortWritten = await request_with_retries(self._link, request)
-        return found
+        reply: PortWritten = await request_with_retries(self._link, request)
+        return reply
 
     async def _close(self, name: str) -> None:
         """Close the connection in the sandbox. If this fails, the worker closes it after `PORT_IDLE_SECONDS`."""

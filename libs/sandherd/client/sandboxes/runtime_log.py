@@ -12,9 +12,9 @@ from sandherd.contracts.requests import GetRuntimeLogs, RuntimeLog
 async def read(link: HerdConnection, sandbox: str, *, lines: int) -> tuple[bytes, bool]:
     """The last lines of the log, and whether bytes at their beginning are missing. Raises `HerdError`."""
     request = validated(GetRuntimeLogs, sandbox=checked_name(sandbox, "sandbox"), lines=lines)
-    found: RuntimeLog = await request_with_retries(link, request)
-    if found.artifact is None:
-        return found.data or b"", found.truncated
+    log: RuntimeLog = await request_with_retries(link, request)
+    if log.artifact is None:
+        return log.data or b"", log.truncated
     with tempfile.TemporaryFile() as file:
-        await transfer.fetch(link, sandbox, found.artifact, file, transfer.silent)
-        return file.read(), found.truncated
+        await transfer.fetch(link, sandbox, log.artifact, file, transfer.silent)
+        return file.read(), log.truncated

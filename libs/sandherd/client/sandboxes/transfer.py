@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 
 from sandherd.client.errors import HerdError, validated
 from sandherd.client.events.protocols import HerdConnection
-from sandherd.client.regular_file import opened_regular
+from sandherd.client.regular_file import open_regular_file
 from sandherd.client.retry import ProgressCheck, request_with_retries
 from sandherd.client.sandboxes import archive
 from sandherd.concurrency import cancel_and_wait
@@ -30,8 +30,8 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.subjects import ARTIFACT
 
-AT_ONCE: Final = 4
-"""Maximum number of chunks in flight."""
+MAX_CHUNKS_IN_FLIGHT: Final = 4
+"""Maximum number of chunks that are sent at the same time."""
 STALLED_SECONDS: Final = 120.0
 """Seconds without progress after which a transfer fails."""
 MAX_TRANSFER_SECONDS: Final = 3600.0
@@ -39,11 +39,11 @@ MAX_TRANSFER_SECONDS: Final = 3600.0
 _MIN_PROGRESS_BYTES: Final = 64 * 1024
 
 OnTransfer = Callable[[int, int], None]
-"""Called with the number of transferred bytes, and the number of all bytes."""
+"""A function that is called with the number of transferred bytes, and the number of all bytes."""
 
 
 def silent(_transferred: int, _size: int) -> None:
-    """Ignores progress."""
+    """An `OnTransfer` that ignores the progress."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class UploadSource:
 
 @contextmanager
 def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
-    """A local file, or an open one, or a folder, to upload.
+    """A context with a local file, an open file or a folder to upload.
 
-    Raises `HerdError` if it is over `limit` bytes, or can't be read.
+    Raises `HerdError` if it has more than `limit` bytes, or can't be read.
     """
     if not isinstance(path, Path):
         yield _limited_source(path, limit)
@@ -74,13 +74,13 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
                 archive.pack(path, packed, limit)
                 yield _upload_source(packed, folder=True)
         else:
-            with opened_regular(path) as file, tempfile.TemporaryFile() as copy:
-                found = os.fstat(file.fileno())
-                if limit is not None and found.st_size > limit:
-                    raise archive.too_large(str(path), found.st_size, limit)
-                if found.st_size == 0:
+            with open_regular_file(path) as file, tempfile.TemporaryFile() as copy:
+                status = os.fstat(file.fileno())
+                if limit is not None and status.st_size > limit:
+                    raise archive.too_large_error(str(path), status.st_size, limit)
+                if status.st_size == 0:
                     _copy(file, copy, path, limit)
-                yield _upload_source(copy if found.st_size == 0 else file, mode=found.st_mode & 0o777)
+                yield _upload_source(copy if status.st_size == 0 else file, mode=status.st_mode & 0o777)
     except OSError as error:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -104,7 +104,7 @@ def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> No
     """Copy a file that reports no size, such as one in /proc, because its content may differ at the next read."""
     while block := os.read(file.fileno(), INLINE_BYTES):
         if limit is not None and copy.tell() + len(block) > limit:
-            raise archive.too_large(str(path), None, limit)
+            raise archive.too_large_error(str(path), None, limit)
         copy.write(block)
 
 
@@ -115,14 +115,14 @@ def bytes_source(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSourc
 
 
 def _limited_source(file: IO[bytes], limit: int | None) -> UploadSource:
-    found = _upload_source(file)
-    if limit is not None and found.size > limit:
-        raise archive.too_large("the file", found.size, limit)
-    return found
+    content = _upload_source(file)
+    if limit is not None and content.size > limit:
+        raise archive.too_large_error("the file", content.size, limit)
+    return content
 
 
 def _upload_source(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:
-    """The current content of the file, to upload; data that is appended meanwhile is ignored."""
+    """The current content of the file, to upload. Data that is appended later is not uploaded."""
     size, sha256 = digest_of(file)
     return UploadSource(file, size, sha256, mode, folder)
 
@@ -131,15 +131,15 @@ async def upload(
     link: HerdConnection, project: str, sandbox: str, content: UploadSource, path: str, *, report: OnTransfer = silent
 ) -> FileWritten:
     """Upload `content` into the sandbox as `path`. Raises `HerdError`."""
-    whole = content.size <= INLINE_BYTES
+    is_inline = content.size <= INLINE_BYTES
     content.file.seek(0)
     request = validated(
         Upload,
         sandbox=sandbox,
         transfer=new_name("trf"),
         path=path,
-        data=content.file.read(content.size) if whole else None,
-        artifact=None if whole else await _send_chunks(link, project, sandbox, content, report),
+        data=content.file.read(content.size) if is_inline else None,
+        artifact=None if is_inline else await _send_chunks(link, project, sandbox, content, report),
         sha256=content.sha256,
         mode=content.mode,
         unpack=content.folder,
@@ -167,11 +167,11 @@ async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO
 
 
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
-    """Repeat the request until the transfer is done. Each request continues it. Raises `HerdError` without progress."""
-    progress = ProgressCheck(STALLED_SECONDS, longest=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
-    while not (found := await request_with_retries(link, request)).done:
-        await progress.report(found.moved)
-    return found
+    """Repeat the request, which continues the transfer, until it is done. Raises `HerdError` without progress."""
+    progress = ProgressCheck(STALLED_SECONDS, total_seconds=MAX_TRANSFER_SECONDS, minimum=_MIN_PROGRESS_BYTES)
+    while not (reply := await request_with_retries(link, request)).done:
+        await progress.report(reply.moved)
+    return reply
 
 
 async def _send_chunks(
@@ -201,14 +201,14 @@ async def _send_chunks(
 
 
 async def _for_each(count: int, send_one: Callable[[int], Any]) -> None:
-    """Call `send_one` for each number, at most `AT_ONCE` concurrently. The first error cancels the others."""
+    """Call `send_one` for each number, with limited concurrency. The first error cancels the other calls."""
     numbers = iter(range(count))
 
     async def work() -> None:
         for number in numbers:
             await send_one(number)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(min(AT_ONCE, count))]
+    workers = [asyncio.ensure_future(work()) for _ in range(min(MAX_CHUNKS_IN_FLIGHT, count))]
     try:
         await asyncio.gather(*workers)
     finally:
@@ -220,16 +220,16 @@ async def download(
 ) -> FileRead:
     """Download a file, or a folder as an archive, from the sandbox into `out`. Raises `HerdError`."""
     request = validated(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
-    found: FileRead = await _repeat_until_done(link, request)
-    if found.artifact is None:
-        out.write(found.data or b"")
+    reply: FileRead = await _repeat_until_done(link, request)
+    if reply.artifact is None:
+        out.write(reply.data or b"")
     else:
-        await _fetch(link, sandbox, found.artifact, out, report)
-    if digest_of(out) != (found.size, found.sha256):
+        await _fetch(link, sandbox, reply.artifact, out, report)
+    if digest_of(out) != (reply.size, reply.sha256):
         raise _damaged_error(path, "the received data is not what the sandbox sent")
     out.seek(0)
-    report(found.size, found.size)
-    return found
+    report(reply.size, reply.size)
+    return reply
 
 
 async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out: IO[bytes], report: OnTransfer) -> None:
@@ -246,5 +246,5 @@ async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out:
         raise _damaged_error(artifact.artifact, str(error)) from None
 
 
-def _damaged_error(path: str, what: str) -> HerdError:
-    return HerdError.of(Code.CONFLICT, f"{path}: {what}", field="path", remedy="copy it again")
+def _damaged_error(path: str, problem: str) -> HerdError:
+    return HerdError.of(Code.CONFLICT, f"{path}: {problem}", field="path", remedy="copy it again")

@@ -12,8 +12,8 @@ from sandherd.client.sync.loop_thread import LoopThread
 class SyncHerd(SyncHerdMethods):
     """`Herd` for programs without asyncio: the same methods, which return when the work is done.
 
-    Events and output are plain generators. The connection works in a thread of its own, so several threads may use one
-    `SyncHerd`, and a program may have an event loop beside it. Ctrl-C cancels the method that waits. Callbacks such as
+    Events and output are plain generators. The connection uses a separate thread, so several threads may use one
+    `SyncHerd`, and the program may run an event loop itself. Ctrl-C cancels the method that waits. Callbacks such as
     `on_progress` are called in the connection's thread, and can't call methods of the `SyncHerd`.
     """
 

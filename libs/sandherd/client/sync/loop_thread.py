@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, in which other threads use asynchronous objects."""
+"""An event loop in a separate thread, in which other threads use asynchronous objects."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 
-from sandherd.client.errors import HerdError, closed
+from sandherd.client.errors import HerdError, closed_error
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.errors import Code
 
@@ -28,29 +28,29 @@ class LoopThread:
         # that an interrupted start leaves an object that can be closed.
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandherd-client", daemon=True)
 
-    def run(self, make: Callable[[], Awaitable[T]]) -> T:
-        """Call `make` and await its result, in the loop's thread. Raises its exceptions, and `HerdError` after `close`.
+    def run(self, create: Callable[[], Awaitable[T]]) -> T:
+        """Call `create` and await its result in the loop's thread. Raises its exceptions; `HerdError` after `close`.
 
         If the waiting thread is interrupted (Ctrl-C), the work is cancelled, and has ended when this method raises.
         """
-        work = self._start(make)
+        work = self._start(create)
         try:
             return work.outcome.result()
         except BaseException:
             self._cancel(work)
             raise
 
-    def call(self, make: Callable[[], T]) -> T:
-        """Call `make` in the loop's thread, and return its result."""
+    def call(self, create: Callable[[], T]) -> T:
+        """Call `create` in the loop's thread, and return its result."""
 
         async def called() -> T:
-            return make()
+            return create()
 
         return self.run(called)
 
-    def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Generator[T]:
-        """The items of the iterator that `make` returns. The iterator is closed with this generator."""
-        items = self.call(make)
+    def iterate(self, create: Callable[[], AsyncIterator[T]]) -> Generator[T]:
+        """The items of the iterator that `create` returns. The iterator is closed with this generator."""
+        items = self.call(create)
         try:
             while (item := self.run(lambda: _next(items))) is not _END_OF_ITERATION:
                 yield item
@@ -61,25 +61,28 @@ class LoopThread:
 
     @contextmanager
     def entered(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
-        """Enter an asynchronous context, and yield its value. One task enters and leaves it, as time limits require."""
-        begun: Future[T] = Future()
+        """Enter an asynchronous context, and yield its value.
+
+        One task enters and leaves the context, because `asyncio.timeout` requires this.
+        """
+        value_future: Future[T] = Future()
         closing = asyncio.Event()
 
-        async def hold() -> None:
+        async def hold_open() -> None:
             try:
                 async with context as found:
-                    begun.set_result(found)
+                    value_future.set_result(found)
                     await closing.wait()
             except BaseException as error:
-                if begun.done():
+                if value_future.done():
                     raise
-                begun.set_exception(error)
+                value_future.set_exception(error)
 
-        work = self._start(hold)
+        work = self._start(hold_open)
         try:
-            yield begun.result()
+            yield value_future.result()
         except BaseException:
-            if not begun.done():
+            if not value_future.done():
                 self._loop.call_soon_threadsafe(work.cancel)
             raise
         finally:
@@ -93,7 +96,7 @@ class LoopThread:
                 return
             self._closed = True
         if os.getpid() != self._process:
-            return  # the thread is in the parent
+            return  # this process is a fork: the thread exists only in its parent
         if self._thread.ident is not None:
             asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -101,25 +104,25 @@ class LoopThread:
         self._loop.close()
 
     def _cancel(self, work: "_Work[Any]") -> None:
-        """Cancel work, and wait until it has ended. The cancellation is repeated, as the work may swallow one."""
+        """Cancel work, and wait until it has ended. Repeats the cancellation, because the work may swallow it."""
         while not work.outcome.done():
             self._loop.call_soon_threadsafe(work.cancel)
             with suppress(TimeoutError):
                 work.outcome.exception(SHORT_CLEANUP_SECONDS)
 
-    def _start(self, make: Callable[[], Awaitable[T]]) -> "_Work[T]":
+    def _start(self, create: Callable[[], Awaitable[T]]) -> "_Work[T]":
         if threading.current_thread() is self._thread:
             raise RuntimeError(
-                "a callback of SyncHerd can't call its methods: they wait for the thread that it runs in"
+                "a callback of SyncHerd can't call its methods, because they wait for the thread that runs the callback"
             )
         if os.getpid() != self._process:
             raise HerdError.of(
                 Code.UNAVAILABLE, "the connection belongs to the parent process", remedy="connect in the child as well"
             )
-        work = _Work(make)
+        work = _Work(create)
         with self._lock:
             if self._closed:
-                raise closed()
+                raise closed_error()
             if self._thread.ident is None:
                 self._thread.start()
             self._loop.call_soon_threadsafe(work.start)
@@ -129,22 +132,22 @@ class LoopThread:
 class _Work(Generic[T]):
     """One piece of work in the loop, and its outcome for the thread that waits for it."""
 
-    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, create: Callable[[], Awaitable[T]]) -> None:
         self.outcome: Future[T] = Future()
-        self._make = make
+        self._make = create
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the work. Called in the loop's thread."""
         self._task = asyncio.ensure_future(self._run())
-        self._task.add_done_callback(self._settle)
+        self._task.add_done_callback(self._set_cancelled_outcome)
 
     def cancel(self) -> None:
         """Cancel the work. Called in the loop's thread."""
         if self._task is not None:
             self._task.cancel()
 
-    def _settle(self, _task: "asyncio.Task[None]") -> None:
+    def _set_cancelled_outcome(self, _task: "asyncio.Task[None]") -> None:
         """Set the outcome of a task that was cancelled before it began."""
         if not self.outcome.done():
             self.outcome.set_exception(_cancelled_error())
@@ -164,7 +167,7 @@ async def _next(items: AsyncIterator[T]) -> T | Any:
 
 async def _cancel_others() -> None:
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    # Repeatedly: nats-py's tasks may swallow a cancellation (see `concurrency`), and the thread would not end.
+    # The cancellation is repeated: nats-py's tasks may swallow one (see `concurrency`), and the thread would not end.
     await cancel_and_wait(others, again_after=SHORT_CLEANUP_SECONDS)
     await asyncio.get_running_loop().shutdown_asyncgens()
     await asyncio.get_running_loop().shutdown_default_executor()

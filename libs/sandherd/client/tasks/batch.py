@@ -1,12 +1,12 @@
-"""Reads several tasks from one file, which may depend on each other; orders and checks them before any is sent.
+"""Reads several tasks, which may depend on each other, from one file. Orders and checks them before any is sent.
 
 The file is YAML or JSON: a mapping with `tasks`, a list of task specs with a `name` each. `depends_on` names tasks of
-the file; `after` names tasks that were submitted before. `inputs` is a list of `from` and `paths`: files from the
-results of either; a task of the file that others take files from stores its result. A `name` is valid in the file only:
-the tasks get new names, unless `task` gives the name. `resume` is a task that was submitted before, or a mapping of
-`task`, `fork`, `attempt` and `work`; its stored session is looked up before anything is sent. `repository` is a
-mapping of `url`, or `path` of a local one, and options (`batch_repository.py`). An entry with a `matrix` is one task
-for each combination of its values (`matrix.py`).
+the file; `after` names tasks that were submitted before. `inputs` is a list of mappings with `from` and `paths`: files
+from the results of both kinds of tasks. A task of the file from which others take files stores its result. A `name` is
+only valid in the file: the tasks get new names, unless `task` gives the name. `resume` is a task that was submitted
+before, or a mapping with `task`, `fork`, `attempt` and `work`; its stored session is looked up before anything is sent.
+`repository` is a mapping with `url`, or `path` of a local one, and options (`batch_repository.py`). An entry with a
+`matrix` is one task for each combination of its values (`matrix.py`).
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.secret_values import check_secret_values
 from sandherd.client.tasks.batch_inputs import inputs_of
 from sandherd.client.tasks.batch_repository import repository_of
-from sandherd.client.tasks.matrix import expanded
+from sandherd.client.tasks.matrix import expand_matrices
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
@@ -36,18 +36,19 @@ from sandherd.contracts.names import BATCH_PREFIX, new_name
 
 MAX_TASKS: Final = 10_000
 _SEE: Final = "see docs/task-files.md, which shows every field, and `sandherd tasks submit --help`"
-_LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
+_LABEL_VALUE: Final = re.compile(LABEL_VALUE_PATTERN)
 _OWN_FIELDS: Final = frozenset({"name", "task", "after", "argv"})
 """Fields of a task in a file that are not fields of a task spec."""
 INTERNAL: Final = frozenset({"sealed", "work"})
 """Fields of a spec that only clients set."""
-_HINTS: Final = {
+_FIELD_REMEDIES: Final = {
     "memory": "write `limits: {memory_mb: 4096}`",
     "cores": "write `limits: {cores: 2}`",
     "attempts": "write `retry: {max_attempts: 3}`",
 }
 """Remedies for fields that are named like options of `sandherd run`."""
 _ID_LETTERS: Final = 26
+"""The length of a computed batch name without its prefix."""
 _STANDARD_INPUT: Final = Path("-")
 
 
@@ -73,7 +74,7 @@ def read(path: Path) -> list[BatchTask]:
     """The tasks of a file, each after its dependencies. Raises `HerdError`, which names the file, task and field."""
     entries = _entries(_document(path), path)
     try:
-        return ordered(entries, Path() if path == _STANDARD_INPUT else path.parent)
+        return order_tasks(entries, Path() if path == _STANDARD_INPUT else path.parent)
     except HerdError as error:
         raise in_file(path, error) from None
 
@@ -83,28 +84,28 @@ def in_file(path: Path, error: HerdError) -> HerdError:
     return HerdError(error.problem.model_copy(update={"message": f"{path}: {error.problem.message}"}))
 
 
-def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list[BatchTask]:
+def order_tasks(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list[BatchTask]:
     """The tasks, each after its dependencies. Raises `HerdError` for a missing dependency or a cycle.
 
     Paths of repositories are relative to `folder`.
     """
-    named = _by_label(_within_maximum(expanded(_within_maximum(entries))))
+    named = _by_label(_within_maximum(expand_matrices(_within_maximum(entries))))
     tasks = {label: _task_name(label, entry) for label, entry in named.items()}
     batch = batch_name([tasks[label] for label, entry in named.items() if entry.get("task") is not None])
-    waits = {label: list(entry.get("depends_on") or []) for label, entry in named.items()}
-    for label, others in waits.items():
+    dependencies = {label: list(entry.get("depends_on") or []) for label, entry in named.items()}
+    for label, others in dependencies.items():
         _check_references(label, others, tasks)
-    read = {label: inputs_of(label, entry, tasks) for label, entry in named.items()}
-    sources = {one["task"] for inputs in read.values() for one in inputs}
-    more = {label: {"inputs": inputs} | _result_fields(tasks[label] in sources) for label, inputs in read.items()}
+    inputs = {label: inputs_of(label, entry, tasks) for label, entry in named.items()}
+    sources = {item["task"] for items in inputs.values() for item in items}
+    changes = {label: {"inputs": items} | _result_fields(tasks[label] in sources) for label, items in inputs.items()}
     return [
-        _batch_task(label, {**named[label], **more[label]}, tasks, batch, folder)
-        for label in _sort_by_dependency(waits)
+        _batch_task(label, {**named[label], **changes[label]}, tasks, batch, folder)
+        for label in _sort_by_dependency(dependencies)
     ]
 
 
 def batch_name(names: Sequence[str]) -> str:
-    """The name of a batch: a new one; for given `names` of tasks always the same, so that a file can be sent again."""
+    """The name of a batch: new without `names`, else computed from them, so that a file can be submitted again."""
     if not names:
         return new_name(BATCH_PREFIX.removesuffix("-"))
     return BATCH_PREFIX + hashlib.sha256("\0".join(sorted(names)).encode()).hexdigest()[:_ID_LETTERS]
@@ -117,11 +118,11 @@ def _document(path: Path) -> Any:
     except OSError as error:
         raise _error(f"{path}: {error.strerror}", "file", "name a file that can be read") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise _error(f"{path}: neither YAML nor JSON: {_fault(error)}", "file", "fix it") from None
+        raise _error(f"{path}: neither YAML nor JSON: {_parse_error(error)}", "file", "fix it") from None
 
 
-def _fault(error: Exception) -> str:
-    """The error of the parser, with the line and column; its own text would also repeat the line."""
+def _parse_error(error: Exception) -> str:
+    """The parser's error with the line and column. Its own text would also repeat the line of the file."""
     if isinstance(error, UnicodeDecodeError | RecursionError):
         return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "it is nested too deep"
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
@@ -173,13 +174,13 @@ def _result_fields(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one f
     return {"keep_work": True} if is_source else {}
 
 
-def _sort_by_dependency(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _sort_by_dependency(dependencies: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """The labels, each after its dependencies. Labels without dependencies stay in the order of the file."""
     try:
-        yield from TopologicalSorter(waits).static_order()
+        yield from TopologicalSorter(dependencies).static_order()
     except CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))
-        raise _error(f"dependency cycle: {circle}", "depends_on", "remove one of them from `depends_on`") from None
+        cycle = " → ".join(reversed(error.args[1]))
+        raise _error(f"dependency cycle: {cycle}", "depends_on", "remove one of them from `depends_on`") from None
 
 
 def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], batch: str, folder: Path) -> BatchTask:
@@ -202,20 +203,20 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
 
 
 def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
-    """Raise `HerdError` for an unknown field of a task, with the known ones."""
+    """Raise `HerdError` for an unknown field of a task, with the known fields."""
     unknown = next((name for name in fields if name not in TaskSpec.model_fields), None)
     if unknown is None:
         return
-    usual = f"use some of: {', '.join(sorted([*_OWN_FIELDS, *TaskSpec.model_fields.keys() - INTERNAL]))}"
-    remedy = _HINTS.get(unknown, f"{usual}; {_SEE}")
+    known_fields = f"use some of: {', '.join(sorted([*_OWN_FIELDS, *TaskSpec.model_fields.keys() - INTERNAL]))}"
+    remedy = _FIELD_REMEDIES.get(unknown, f"{known_fields}; {_SEE}")
     raise _error(f"{label}: {unknown} is not a field of a task", str(unknown), remedy)
 
 
-def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
+def with_labels(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
     """The tasks with additional labels. A task's own labels have precedence. Raises `HerdError` for too many labels."""
     return [
-        replace(one, spec=validated(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}}))
-        for one in tasks
+        replace(task, spec=validated(TaskSpec, **dict(task.spec) | {"labels": {**labels, **task.spec.labels}}))
+        for task in tasks
     ]
 
 
@@ -231,7 +232,7 @@ def own_labels(labels: Any) -> dict[str, Any]:
 
 def _labels_of_batch(label: str, batch: str) -> dict[str, str]:
     """The labels that Sandherd sets: the batch, and the name in the file if it is valid as the value of a label."""
-    named = {NAME_LABEL: label} if label and _LABEL.fullmatch(label) else {}
+    named = {NAME_LABEL: label} if label and _LABEL_VALUE.fullmatch(label) else {}
     return {BATCH_LABEL: batch} | named
 
 

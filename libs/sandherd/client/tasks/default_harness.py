@@ -14,7 +14,7 @@ from sandherd.contracts.specs import TaskSpec
 async def require_harness(send: SendRequest, project: str, tasks: Mapping[str, TaskSpec]) -> None:
     """Raise `HerdError` (`invalid_field`) for the first task without a harness, if the project has no default one.
 
-    If the spawner is unavailable, nothing is checked: it checks the tasks later.
+    If the spawner is unavailable, nothing is checked here, because the spawner checks the tasks later.
     """
     incomplete = [task for task, spec in tasks.items() if spec.harness.kind == PROJECT_DEFAULT]
     if not incomplete:

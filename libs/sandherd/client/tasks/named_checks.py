@@ -1,4 +1,4 @@
-"""Checks tasks of a file before they are sent. Errors have the task's name in the file, and no command line options."""
+"""Checks tasks of a file before they are sent. Errors name the task as in the file, and no command line options."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -14,7 +14,7 @@ async def check_each(check: Callable[[TaskSpec], Awaitable[None]], tasks: Mappin
 
 
 async def check_named(check: Callable[[TaskSpec], Awaitable[None]], spec: TaskSpec, name: str) -> None:
-    """Check one task. Raises `HerdError` with its `name`, and with its field in place of an option in the remedy."""
+    """Check one task. Raises `HerdError` with its `name`; the remedy names a field of the file, and not an option."""
     try:
         await check(spec)
     except HerdError as error:

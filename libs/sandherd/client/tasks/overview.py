@@ -28,8 +28,9 @@ LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
 """The states of tasks that have not ended."""
 MAX_TASKS: Final = 500
 HISTORY_SECONDS: Final = 3.0
+"""The timeout of an optional request, to the history or to the spawner."""
 _FINDING_EVENTS: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
-_OUTCOME: Final = MonitorInterventionOutcome.type
+_OUTCOME_EVENT: Final = MonitorInterventionOutcome.type
 _UNSOLVED_OUTCOMES: Final = frozenset({"ignored", "undelivered"})
 T = TypeVar("T")
 
@@ -52,8 +53,8 @@ class WorkView(BaseModel):
     """The tokens of all attempts: input, output, and cache tokens."""
     cost_micro_usd: int | None = None
     needs: str | None = None
-    """Why the task needs a user: an approval, a paused sandbox, or a diagnosis of the monitor. None if it needs
-    none."""
+    """Why the task needs a user: an approval, a paused sandbox, or a diagnosis of the monitor. None if it does not
+    need a user."""
     waits_for: str | None = None
     """The reason why the task waits, if it does not need a user."""
     text: str = ""
@@ -64,21 +65,25 @@ class Overview(BaseModel):
 
     tasks: list[WorkView]
     more: bool = False
-    """Whether there are more tasks than these."""
+    """Whether there are unfinished tasks that are not in `tasks`."""
 
 
 async def overview(send: queries.SendRequest) -> Overview:
-    """Request the overview. Raises `HerdError` if the spawner does not reply; replies of the history are optional."""
+    """Request the overview.
+
+    Raises `HerdError` if the spawner does not reply with the tasks. All other replies are optional.
+    """
     live = await send(validated(ListLiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
     tasks = await with_approvals(send, live.tasks)
     names = [view.task for view in tasks]
     running = [SandboxState.RUNNING, SandboxState.PAUSED]
     now, past, usage, findings = await asyncio.gather(
-        _optional(send, validated(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
-        _optional(send, validated(ListPastSandboxes, states=running, limit=1000)),
-        _optional(send, validated(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
-        _optional(
-            send, validated(requests.ListEvents, types=[*_FINDING_EVENTS, _OUTCOME], newest_first=True, limit=1000)
+        _optional_reply(send, validated(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
+        _optional_reply(send, validated(ListPastSandboxes, states=running, limit=1000)),
+        _optional_reply(send, validated(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
+        _optional_reply(
+            send,
+            validated(requests.ListEvents, types=[*_FINDING_EVENTS, _OUTCOME_EVENT], newest_first=True, limit=1000),
         ),
     )
     views = work_views(
@@ -99,10 +104,13 @@ def work_views(
     usage: Sequence[GroupUsage] | None,
     diagnoses: Mapping[str, str],
 ) -> list[WorkView]:
-    """The views of unfinished tasks, those that need a user first. Pure."""
-    spent = {(group.project, group.group): group for group in usage or []}
-    found = [_view(task, paused, known, spent if usage is not None else None, diagnoses) for task in tasks]
-    return sorted(found, key=lambda view: (view.needs is None, view.submitted_at, view.task))
+    """The views of unfinished tasks, those that need a user first. Pure.
+
+    `paused` are the paused sandboxes; `known` are the views of sandboxes in the history.
+    """
+    usage_by_task = {(group.project, group.group): group for group in usage or []}
+    views = [_view(task, paused, known, usage_by_task if usage is not None else None, diagnoses) for task in tasks]
+    return sorted(views, key=lambda view: (view.needs is None, view.submitted_at, view.task))
 
 
 def diagnoses_of(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -116,10 +124,10 @@ def diagnoses_of(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _diagnosis(event: Mapping[str, Any]) -> str | None:
     data = event.get("data", {})
-    if event["type"] == _OUTCOME:
+    if event["type"] == _OUTCOME_EVENT:
         outcome = data.get("outcome")
         return f"diagnosis: the monitor's message was {outcome}" if outcome in _UNSOLVED_OUTCOMES else None
-    if event["type"] == _FINDING_EVENTS[0]:
+    if event["type"] == MonitorGuardianAnalysed.type:
         return f"diagnosis: {data.get('rule')}: {data.get('summary')}" if data.get("needs_steering") else None
     return "diagnosis: its worker does not respond"
 
@@ -128,11 +136,11 @@ def _view(
     task: TaskView,
     paused: set[str],
     known: Mapping[str, SandboxView],
-    spent: "Mapping[tuple[str | None, str | None], GroupUsage] | None",
+    usage_by_task: "Mapping[tuple[str | None, str | None], GroupUsage] | None",
     diagnoses: Mapping[str, str],
 ) -> WorkView:
     sandbox, needs = task.sandbox or "", _needs(task, paused, diagnoses)
-    group = None if spent is None else spent.get((task.project, task.task), GroupUsage())
+    group = None if usage_by_task is None else usage_by_task.get((task.project, task.task), GroupUsage())
     return WorkView(
         **task.model_dump(include={"project", "task", "attempt", "sandbox", "submitted_at", "started_at", "text"}),
         name=task.labels.get(NAME_LABEL),
@@ -160,11 +168,11 @@ def tokens_of(usage: requests.Usage) -> int:
 
 async def cost_of(send: queries.SendRequest, task: TaskView) -> int | None:
     """The cost of a task so far, in millionths of a US dollar; None if the history does not reply."""
-    found = await _optional(send, validated(requests.GetUsage, by="task", tasks=[task.task], limit=1))
-    return None if found is None else int(found.total.cost_micro_usd)
+    usage = await _optional_reply(send, validated(requests.GetUsage, by="task", tasks=[task.task], limit=1))
+    return None if usage is None else int(usage.total.cost_micro_usd)
 
 
-async def _optional(send: queries.SendRequest, request: Request[Any] | None) -> Any:
+async def _optional_reply(send: queries.SendRequest, request: Request[Any] | None) -> Any:
     """The reply; None if there is no request or no reply."""
     try:
         return None if request is None else await send(request, timeout=HISTORY_SECONDS)

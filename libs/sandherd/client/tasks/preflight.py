@@ -14,27 +14,27 @@ _OPTIONS = {"memory_mb": "--memory", "cores": "--cores"}
 
 
 def refusal(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
-    """The error of a spec that the spawner would reject, with the permitted values; None if it is acceptable."""
+    """The error if the spawner would reject a spec, with the permitted values; None if the spec is acceptable."""
     runtimes = [runtime.runtime for runtime in catalogue.runtimes]
     return (
         _unknown_error("runtime", spec.runtime, runtimes)
         or _unknown_error("profile", spec.profile, catalogue.profiles)
-        or _harness(spec, catalogue)
+        or _unknown_harness(spec, catalogue)
         or _exceeded_limit(spec.limits, catalogue.caps)
         or _excessive_ttl(spec.ttl_seconds, catalogue.max_ttl_seconds)
         or _excessive_attempts(spec, catalogue.max_attempts)
     )
 
 
-def _unknown_error(field: str, value: str | None, known: Collection[str]) -> HerdError | None:
-    if value is None or value in known:
+def _unknown_error(field: str, value: str | None, known_names: Collection[str]) -> HerdError | None:
+    if value is None or value in known_names:
         return None
-    names = ", ".join(sorted(known)) or "none"
-    remedy = f"name another one with --{field}" if known else f"omit --{field}"
+    names = ", ".join(sorted(known_names)) or "none"
+    remedy = f"name another one with --{field}" if known_names else f"omit --{field}"
     return _error(f"there is no {field} {value!r} here; there is: {names}", f"spec.{field}", remedy)
 
 
-def _harness(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
+def _unknown_harness(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
     if not isinstance(spec, TaskSpec) or spec.harness.kind == PROJECT_DEFAULT:
         return None
     return _unknown_error("harness", spec.harness.kind, catalogue.harnesses)
@@ -52,13 +52,13 @@ def _exceeded_limit(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdEr
 
 
 def _excessive_ttl(value: int | None, limit: int) -> HerdError | None:
-    return None if value is None or value <= limit else too_long(value, limit, "spec.ttl_seconds", "--ttl")
+    return None if value is None or value <= limit else lifetime_error(value, limit, "spec.ttl_seconds", "--ttl")
 
 
-def too_long(value: int, limit: int, field: str, option: str) -> HerdError:
+def lifetime_error(value: int, limit: int, field: str, option: str) -> HerdError:
     """The error for a lifetime that is longer than the herd allows."""
-    limit_text, wanted = duration_text(limit), duration_text(value)
-    message = f"a lifetime of {wanted} was requested; at most {limit_text} is allowed here, with all extensions"
+    limit_text, requested_text = duration_text(limit), duration_text(value)
+    message = f"a lifetime of {requested_text} was requested; at most {limit_text} is allowed here, with all extensions"
     return _error(message, field, f"use {option} {limit_text} or less")
 
 

@@ -14,11 +14,11 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TASK_ENDED, TaskState
 
 REJECTED: Final = "rejected"
-"""The state of a task that was rejected. Such a task has no other state."""
-UNKNOWN: Final = "submitted"
+"""The state of a task that was rejected. It is not one of `TaskState`."""
+SUBMITTED: Final = "submitted"
 """The state of a submitted task until the spawner has accepted it."""
-_FINAL: Final = frozenset({*(state.value for state in TASK_ENDED), REJECTED})
-_ORDER: Final = (*(state.value for state in TaskState), REJECTED, UNKNOWN)
+_FINAL_STATES: Final = frozenset({*(state.value for state in TASK_ENDED), REJECTED})
+_STATE_ORDER: Final = (*(state.value for state in TaskState), REJECTED, SUBMITTED)
 
 
 class TaskOutcome(BaseModel):
@@ -27,7 +27,7 @@ class TaskOutcome(BaseModel):
     task: str
     name: str | None = None
     """The name of the task in the file that it was submitted from."""
-    state: str = UNKNOWN
+    state: str = SUBMITTED
     """A state of a task, or `rejected`, or `submitted` if it is not accepted yet."""
     attempt: int = 1
     sandbox: str | None = None
@@ -37,14 +37,14 @@ class TaskOutcome(BaseModel):
     @property
     def ended(self) -> bool:
         """Whether the state is final."""
-        return self.state in _FINAL
+        return self.state in _FINAL_STATES
 
 
 class TaskProgress:
     """The states of the tasks that are waited for."""
 
     def __init__(self, submitted: Mapping[str, str | None] | None = None) -> None:
-        """`submitted` are tasks that will be submitted: by the name of the task, its name in the file."""
+        """`submitted` maps the names of the tasks that will be submitted to their names in the file."""
         self._submitted = set(submitted or ())
         self._outcomes = {task: TaskOutcome(task=task, name=name) for task, name in (submitted or {}).items()}
 
@@ -56,7 +56,7 @@ class TaskProgress:
     @property
     def accepted(self) -> int:
         """The number of tasks that are accepted or rejected."""
-        return sum(outcome.state != UNKNOWN for outcome in self._outcomes.values())
+        return sum(outcome.state != SUBMITTED for outcome in self._outcomes.values())
 
     @property
     def ended(self) -> int:
@@ -87,9 +87,9 @@ class TaskProgress:
 
     def apply(self, event: Envelope[Any]) -> None:
         """Update the state of a task from an event. Events of other tasks are ignored."""
-        known = self._outcomes.get(event.subject)
-        if known is not None:
-            self._outcomes[event.subject] = known.model_copy(update=self._changes(event))
+        outcome = self._outcomes.get(event.subject)
+        if outcome is not None:
+            self._outcomes[event.subject] = outcome.model_copy(update=self._changes(event))
 
     def _changes(self, event: Envelope[Any]) -> dict[str, Any]:
         data = event.data
@@ -102,14 +102,14 @@ class TaskProgress:
         if isinstance(data, TaskSubmitted):
             return {"state": "pending", "attempt": data.attempt, "name": data.labels.get(NAME_LABEL)}
         error = getattr(data, "error", None) or getattr(data, "reason", None) or None
-        found = {"sandbox": getattr(data, "sandbox", None), "error": error}
-        found |= {"error_type": getattr(data, "error_type", None)}
-        return {"state": data.sets_state.value, "attempt": data.attempt, **found}
+        changes = {"sandbox": getattr(data, "sandbox", None), "error": error}
+        changes |= {"error_type": getattr(data, "error_type", None)}
+        return {"state": data.sets_state.value, "attempt": data.attempt, **changes}
 
     def summarize(self) -> str:
-        """A text with the number of ended tasks, of all tasks, and of those in each state."""
+        """A text with the number of ended tasks, of all tasks, and of the tasks in each state."""
         counts = Counter(outcome.state for outcome in self._outcomes.values())
-        states = ", ".join(f"{counts[state]} {state}" for state in _ORDER if counts[state])
+        states = ", ".join(f"{counts[state]} {state}" for state in _STATE_ORDER if counts[state])
         return f"{self.ended} of {len(self._outcomes)} ended: {states}"
 
 

@@ -6,25 +6,26 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, refused
+from sandherd.client.errors import HerdError, refused_task_error
 from sandherd.client.events import decoder
 from sandherd.client.events.target import SPAWNER_SOURCE, TASK_REFUSED, Event, entity_subjects
-from sandherd.client.tasks.unread_commands import unread
+from sandherd.client.tasks.unread_commands import has_unread_commands
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import ListEvents
 
 DECIDED_SECONDS: Final = 30.0
+"""Maximum time to wait for the spawner's decision."""
 _CHECK_SECONDS: Final = 0.5
 _REQUIRED_CHECKS: Final = 2
-"""This number of consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges
-the command, so the refusal was received then."""
+"""The number of consecutive checks that must find no unread command. The spawner publishes a refusal before it
+acknowledges the command, so a refusal has been received by then."""
 
 
 class Resubmission:
     """Receives the refusal of a task that is submitted within the context.
 
-    The spawner publishes no event for a task that is submitted again. So if it has read all commands and has not
+    The spawner publishes no event if the same task is submitted again. So if it has read all commands and has not
     refused this one, it is the same task.
     """
 
@@ -49,18 +50,20 @@ class Resubmission:
         await self._subscription.unsubscribe()
 
     async def check_same(self, remedy: str) -> None:
-        """Wait for the spawner's decision. Raises `HerdError`: `conflict` if another task has the name."""
-        clock, read = asyncio.get_running_loop().time, 0
+        """Wait for the spawner's decision. Raises `HerdError`; its code is `conflict` if another task has the name."""
+        clock, checks_without_unread = asyncio.get_running_loop().time, 0
         deadline = clock() + DECIDED_SECONDS
         while True:
             self._changed.clear()
             for event in [*self._refusals, *await self._stored_refusal()]:
-                self._check(event, remedy)
-            if read == _REQUIRED_CHECKS:
+                self._raise_if_refused(event, remedy)
+            if checks_without_unread == _REQUIRED_CHECKS:
                 return
             if clock() > deadline:
                 raise _undecided_error(self._task)
-            read = read + 1 if await unread(self._connection.request) is False else 0
+            checks_without_unread = (
+                checks_without_unread + 1 if await has_unread_commands(self._connection.request) is False else 0
+            )
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._changed.wait()
@@ -76,27 +79,27 @@ class Resubmission:
             self._changed.set()
 
     async def _stored_refusal(self) -> list[Event]:
-        """The refusal from the history, if the live subscription missed it."""
+        """The refusal in the history, which is needed if the live subscription has missed it."""
         if self._command is None:
             return []
         try:
             source = f"{SPAWNER_SOURCE}{self._task}/{self._command.id.hex}"
-            found = await self._connection.request(ListEvents(source=source, types=sorted(TASK_REFUSED)))
+            reply = await self._connection.request(ListEvents(source=source, types=sorted(TASK_REFUSED)))
         except HerdError:
             return []
-        return [decoder.from_history(stored) for stored in found.events]
+        return [decoder.from_history(stored) for stored in reply.events]
 
-    def _check(self, event: Event, remedy: str) -> None:
+    def _raise_if_refused(self, event: Event, remedy: str) -> None:
         if self._command is None or event.data.command_id != str(self._command.id):
             return
         if event.data.code != Code.CONFLICT:
-            raise refused(event)
+            raise refused_task_error(event)
         raise HerdError.of(Code.CONFLICT, event.data.reason, field="task", remedy=remedy)
 
 
 def _undecided_error(task: str) -> HerdError:
     return HerdError.of(
         Code.UNAVAILABLE,
-        f"there is a task {task}; whether it is the same was not decided within {DECIDED_SECONDS:g} s",
+        f"there is a task {task}; the spawner did not decide within {DECIDED_SECONDS:g} s whether it is the same task",
         remedy=f"see `sandherd events {task}`",
     )

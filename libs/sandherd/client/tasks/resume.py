@@ -1,4 +1,4 @@
-"""Finds the stored session of an earlier task in the history: the spawner may have deleted its record."""
+"""Finds the stored session of an earlier task in the history. The spawner may have deleted the task's record."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,17 +24,19 @@ from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TASK_ENDED
 
 _HISTORY_DELAY: Final = timedelta(seconds=10)
-"""The time after a task's end in which its last events may be missing in the history."""
+"""Time after the end of a task in which the history may not have its last events yet."""
 _POLL_SECONDS: Final = 0.2
 _MAX_EVENTS: Final = 100
-_KINDS: Final = get_args(Resume.model_fields["harness"].annotation)
-_RESULT_TYPES: Final = tuple(one.type for one in (AgentTranscriptSaved, AgentWorkSaved, AgentCompleted, AgentFailed))
+_RESUMABLE_HARNESSES: Final = get_args(Resume.model_fields["harness"].annotation)
+_RESULT_TYPES: Final = tuple(
+    event.type for event in (AgentTranscriptSaved, AgentWorkSaved, AgentCompleted, AgentFailed)
+)
 
 
 class ResumeSource(BaseModel):
-    """The session to resume: that of an attempt of an earlier task.
+    """The session to resume: the stored session of an attempt of an earlier task.
 
-    Without `attempt`, it is that of the last attempt that stored a session.
+    Without `attempt`, it is the session of the last attempt that stored one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,29 +44,32 @@ class ResumeSource(BaseModel):
     task: SafeName
     attempt: Attempt | None = None
     fork: bool = False
-    """Whether to continue in a copy of the session; the original one is not changed."""
+    """Whether to continue in a copy of the session, so that the original session is not changed."""
     work: bool = True
     """Whether to begin with the work tree that the attempt stored."""
 
 
-async def resuming_spec(send: SendRequest, spec: TaskSpec, earlier: ResumeSource | None) -> TaskSpec:
-    """The task spec with the session to resume. Raises `HerdError`, also if its harness can't resume a session."""
-    if earlier is None:
+async def resuming_spec(send: SendRequest, spec: TaskSpec, source: ResumeSource | None) -> TaskSpec:
+    """The task spec with the session to resume; unchanged without `source`.
+
+    Raises `HerdError`, also if the task's harness can't resume a session.
+    """
+    if source is None:
         return spec
-    return validated(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(earlier))})
+    return validated(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(source))})
 
 
 async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork: bool, work: bool) -> Resume:
     """The session of an attempt, by default of the last attempt that has stored a session. Raises `HerdError`."""
     view = await queries.task(send, task)
-    _check(view, fork=fork)
+    _check_resumable(view, fork=fork)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, attempt):
-        found = await _stored_results(send, assigned.sandbox)
-        if "transcript" in found or (view.harness == STORES_OWN_SESSIONS and "session_id" in found):
-            taken = {name: value for name, value in found.items() if work or name != "work"}
-            known = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
-            return validated(Resume, **known, **taken, fork=fork)
+        stored_results = await _stored_results(send, assigned.sandbox)
+        if "transcript" in stored_results or (view.harness == STORES_OWN_SESSIONS and "session_id" in stored_results):
+            results = {name: value for name, value in stored_results.items() if work or name != "work"}
+            origin = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
+            return validated(Resume, **origin, **results, fork=fork)
     attempt_text = task if attempt is None else f"attempt {attempt} of {task}"
     raise HerdError.of(
         Code.NOT_FOUND,
@@ -79,9 +84,9 @@ async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
     view = await queries.task(send, task)
     await _wait_for_history(send, view)
     for assigned in await _attempts(send, task, None):
-        found = await _stored_results(send, assigned.sandbox)
-        if "work" in found:
-            return assigned.sandbox, found["work"]
+        stored_results = await _stored_results(send, assigned.sandbox)
+        if "work" in stored_results:
+            return assigned.sandbox, stored_results["work"]
     raise HerdError.of(
         Code.NOT_FOUND,
         f"{task} has no stored work tree",
@@ -92,15 +97,17 @@ async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
 
 async def submitted_work(send: SendRequest, task: str) -> ArtifactRef | None:
     """The archive of the files that a task began with. None if it began without files. Raises `HerdError`."""
-    found = await _events(send, entity=task, types=[TaskSubmitted.type])
-    return next((event.work for event in found if isinstance(event, TaskSubmitted)), None)
+    events = await _events(send, entity=task, types=[TaskSubmitted.type])
+    return next((event.work for event in events if isinstance(event, TaskSubmitted)), None)
 
 
-def _check(view: TaskView, *, fork: bool) -> None:
+def _check_resumable(view: TaskView, *, fork: bool) -> None:
     """Raise `HerdError` if the task's harness or state prevents a resume. The spawner checks both again."""
-    if view.harness not in _KINDS:
+    if view.harness not in _RESUMABLE_HARNESSES:
         text = f"{view.task} uses the harness {view.harness}, which has no session"
-        raise HerdError.of(Code.INVALID_FIELD, text, field="resume", remedy=f"name a task of {', '.join(_KINDS)}")
+        raise HerdError.of(
+            Code.INVALID_FIELD, text, field="resume", remedy=f"name a task of {', '.join(_RESUMABLE_HARNESSES)}"
+        )
     if not fork and view.state not in TASK_ENDED:
         text = f"{view.task} is {view.state}: its session can't continue in two places"
         raise HerdError.of(Code.CONFLICT, text, field="resume", remedy="fork it (--fork), or wait until it has ended")
@@ -117,28 +124,31 @@ async def _wait_for_history(send: SendRequest, view: TaskView) -> None:
 
 
 async def _attempts(send: SendRequest, task: str, attempt: int | None) -> list[TaskAssigned]:
-    """The attempts that had a sandbox, the last one first; only `attempt`, if it is given."""
-    begun = await _events(send, entity=task, types=[TaskAssigned.type])
-    return [one for one in begun if isinstance(one, TaskAssigned) and attempt in {None, one.attempt}]
+    """The attempts that had a sandbox, the last one first. If `attempt` is given, only this one."""
+    events = await _events(send, entity=task, types=[TaskAssigned.type])
+    return [event for event in events if isinstance(event, TaskAssigned) and attempt in {None, event.attempt}]
 
 
 async def _stored_results(send: SendRequest, sandbox: str) -> dict[str, Any]:
-    """The last stored session and work tree of an attempt. An agent may store its session itself."""
-    found: dict[str, Any] = {}
+    """The last stored session and work tree of an attempt, as fields of `Resume`.
+
+    If the agent stores its session itself, there is only its `session_id`.
+    """
+    results: dict[str, Any] = {}
     for event in reversed(await _events(send, entity=sandbox, types=_RESULT_TYPES)):
         match event:
             case AgentTranscriptSaved(session_id=str(session), artifact=artifact):
-                found |= {"session_id": session, "transcript": artifact}
+                results |= {"session_id": session, "transcript": artifact}
             case AgentWorkSaved(artifact=artifact) if artifact is not None:
-                found["work"] = artifact
+                results["work"] = artifact
             case AgentCompleted(session_id=str(session)) | AgentFailed(session_id=str(session)):
-                found.setdefault("session_id", session)
+                results.setdefault("session_id", session)
             case _:
                 pass
-    return found
+    return results
 
 
 async def _events(send: SendRequest, *, entity: str, types: Sequence[str]) -> list[Any]:
     """The events of these types, newest first."""
-    question = validated(ListEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
-    return [decoder.from_history(stored).data for stored in (await send(question)).events]
+    request = validated(ListEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
+    return [decoder.from_history(stored).data for stored in (await send(request)).events]

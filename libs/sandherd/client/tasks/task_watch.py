@@ -12,15 +12,15 @@ from sandherd.client.events import decoder
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.events.target import TASK_REFUSED, Event
 from sandherd.client.pending_creations import PendingCreations
-from sandherd.client.tasks.progress import UNKNOWN, TaskProgress
+from sandherd.client.tasks.progress import SUBMITTED, TaskProgress
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.labels import BATCH_LABEL
 from sandherd.contracts.requests import ListEvents, ListLiveTasks, ListPastTasks, TaskView
 
-PAGE: Final = 500
+_PAGE_SIZE: Final = 500
 OnProgress = Callable[[TaskProgress], None]
-"""Called when the wait begins, and after each change."""
+"""A function that is called when the wait begins, and after each change."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class TaskSelection:
     async def views(self, send: queries.SendRequest, expected: Collection[str] = ()) -> list[TaskView]:
         """The current views of the tasks that are known.
 
-        Raises `HerdError` (`not_found`) if a named task is unknown, or if no task has the labels. It does not if the
-        tasks are new, or are `expected`.
+        Raises `HerdError` (`not_found`) if a named task is unknown, or if no task has the labels. It does not raise it
+        for tasks that are new or `expected`.
         """
         if not self.labels:
             return [view for name in self.names for view in await self._named_tasks(send, name, expected)]
-        known = {view.task: view for view in await _past_tasks(send, self.labels)}
+        views_by_name = {view.task: view for view in await _past_tasks(send, self.labels)}
         live = [view async for view in live_tasks(send, self.labels)]
-        known |= {view.task: view for view in live}
-        if not (known or expected or self.are_new):
+        views_by_name |= {view.task: view for view in live}
+        if not (views_by_name or expected or self.are_new):
             raise HerdError.of(
                 Code.NOT_FOUND,
                 f"no task has {_label_text(self.labels)}",
                 field="label",
                 remedy="see `sandherd tasks list -o json`",
             )
-        return sorted(known.values(), key=lambda view: (view.submitted_at, view.task))
+        return sorted(views_by_name.values(), key=lambda view: (view.submitted_at, view.task))
 
     def expected(self, submitted: PendingCreations) -> list[str]:
         """The selected tasks among those that this client has submitted. The spawner may not have read them yet."""
@@ -72,18 +72,18 @@ async def live_tasks(send: queries.SendRequest, labels: Mapping[str, str], **fil
 
     `filters` are further fields of `ListLiveTasks`.
     """
-    request = validated(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **filters)
+    request = validated(ListLiveTasks, labels=labels, limit=_PAGE_SIZE, sort="oldest", **filters)
     async for page in queries.pages(send, request):
         for view in page.tasks:
             yield view
 
 
 async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> list[TaskView]:
-    """The tasks in the history that have all these labels; none if the history is unavailable.
+    """The tasks in the history that have all these labels; an empty list if the history is unavailable.
 
-    A wait works without them: the spawner has all tasks that have not ended.
+    A wait works without the history, because the spawner has all tasks that have not ended.
     """
-    request = validated(ListPastTasks, labels=labels, limit=PAGE)
+    request = validated(ListPastTasks, labels=labels, limit=_PAGE_SIZE)
     try:
         return [view async for page in queries.pages(send, request) for view in page.tasks]
     except HerdError:
@@ -115,7 +115,7 @@ class TaskWatch:
         expected = self._selection.expected(self._connection.creations)
         self.progress.update(await self._selection.views(send, expected))
         self.progress.expect(expected)
-        for task in [outcome.task for outcome in self.progress.outcomes if outcome.state == UNKNOWN]:
+        for task in [outcome.task for outcome in self.progress.outcomes if outcome.state == SUBMITTED]:
             for event in await _refusals(send, task):
                 self.progress.apply(event)
 
@@ -138,15 +138,15 @@ class TaskWatch:
 
 
 async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
-    """The stored events that refuse the submission of a task; none if the history is unavailable.
+    """The stored events that refuse the submission of a task; an empty list if the history is unavailable.
 
-    A refused task is in no list of tasks: only these events show that it was refused.
+    A refused task is in no list of tasks, so only these events show that it was refused.
     """
     try:
-        found = await send(validated(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
+        reply = await send(validated(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
     except HerdError:
         return []
-    return [decoder.from_history(stored) for stored in found.events]
+    return [decoder.from_history(stored) for stored in reply.events]
 
 
 def silent(_progress: TaskProgress) -> None:
@@ -159,7 +159,7 @@ def selection_of_names(tasks: Iterable[str]) -> TaskSelection:
 
 
 def selection_of_submitted(submitted: Mapping[str, TaskSpec]) -> TaskSelection:
-    """The selection of tasks that are being submitted: by their batch, if they have the same one."""
+    """The selection of tasks that are being submitted: by their names, and by their batch if all are of one batch."""
     batches = {spec.labels.get(BATCH_LABEL) for spec in submitted.values()}
     batch = batches.pop() if len(batches) == 1 else None
     labels = {BATCH_LABEL: batch} if batch else {}

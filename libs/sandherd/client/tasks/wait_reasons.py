@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests import ApprovalView
 
 APPROVAL_SECONDS: Final = 2.0
-_PAGE: Final = 1000
+"""The timeout of a request for approvals."""
+_MAX_APPROVALS: Final = 1000
 _MAX_TOOL_LENGTH: Final = 40
 
 
 async def pending_approvals(send: SendRequest, sandbox: str | None = None) -> "list[ApprovalView]":
-    """The approvals that no user has answered yet; none if the history does not reply."""
+    """The approvals that no user has answered yet; an empty list if the history does not reply."""
     from sandherd.contracts.requests import ListApprovals  # most lists have no running task
 
-    request = ListApprovals(sandbox=sandbox, state=ApprovalState.PENDING, limit=_PAGE)
+    request = ListApprovals(sandbox=sandbox, state=ApprovalState.PENDING, limit=_MAX_APPROVALS)
     try:
         return list((await send(request, timeout=APPROVAL_SECONDS)).approvals)
     except HerdError:
@@ -52,15 +53,15 @@ async def progress_problem(send: SendRequest, task: str) -> str | None:
 
     Raises `HerdError`, as `ServiceUnavailableError` if the spawner does not respond.
     """
-    found = (await send(ListLiveTasks(task=task, limit=1))).tasks
-    if not found:
+    views = (await send(ListLiveTasks(task=task, limit=1))).tasks
+    if not views:
         return "the spawner has not handled its submission yet; see `sandherd doctor`"
-    view: TaskView = found[0]
+    view: TaskView = views[0]
     if view.state is TaskState.PENDING:
         return view.waits_for
     if view.state not in {TaskState.ASSIGNED, TaskState.RUNNING} or view.sandbox is None:
         return None
-    return _sandbox_problem(await queries.sandbox(send, view.sandbox)) or await _open_approval(send, view.sandbox)
+    return _sandbox_problem(await queries.sandbox(send, view.sandbox)) or await _approval_problem(send, view.sandbox)
 
 
 def _sandbox_problem(sandbox: SandboxView) -> str | None:
@@ -71,7 +72,7 @@ def _sandbox_problem(sandbox: SandboxView) -> str | None:
     return None
 
 
-async def _open_approval(send: SendRequest, sandbox: str) -> str | None:
+async def _approval_problem(send: SendRequest, sandbox: str) -> str | None:
     approvals = await pending_approvals(send, sandbox)
     if not approvals:
         return None

@@ -1,7 +1,7 @@
-"""Orders events after a restart: those that were delivered before and not acknowledged precede the others.
+"""Orders events after a restart: events that the previous program received and did not acknowledge precede new ones.
 
-The broker redelivers an unacknowledged event only after some time, but delivers new events at once. After a program was
-killed, it would otherwise handle later events of a task before earlier ones. Pure.
+The broker redelivers an unacknowledged event only after some time, but delivers new events at once. A program that
+restarts after a kill would otherwise handle later events of a task before earlier ones. Pure.
 """
 
 import heapq
@@ -12,10 +12,10 @@ EventT = TypeVar("EventT")
 
 
 class ArrivalOrder(Generic[EventT]):
-    """Holds events until all `unacknowledged` earlier ones were received, then returns them by their sequence.
+    """Holds events until the earlier ones, whose number is `unacknowledged`, are received, then returns all in order.
 
-    An event that is redelivered while it is handled is ignored. After `done` it is returned again: its acknowledgement
-    was lost.
+    An event that is redelivered before `done` is called for it is ignored. After `done` it is returned again, because
+    its acknowledgement was lost.
     """
 
     def __init__(self, unacknowledged: int) -> None:
@@ -25,11 +25,11 @@ class ArrivalOrder(Generic[EventT]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether earlier events were not received yet."""
+        """Whether some earlier events have not been received yet."""
         return self._missing > 0
 
     def add(self, sequence: int, deliveries: int, event: EventT) -> Iterator[EventT]:
-        """Add an event. Returns the events to handle next."""
+        """Add an event that was delivered `deliveries` times. Returns the events to handle next."""
         if sequence in self._known:
             return
         self._known.add(sequence)
@@ -40,7 +40,7 @@ class ArrivalOrder(Generic[EventT]):
             yield from self.release()
 
     def release(self) -> Iterator[EventT]:
-        """Return all held events, even if earlier ones were not received: another program has handled them."""
+        """Return all held events, and wait no longer for earlier ones: another program has handled them."""
         self._missing = 0
         while self._held:
             yield heapq.heappop(self._held)[1]

@@ -1,7 +1,7 @@
 """Delivers the events of a subscription to a URL, in order for each task and sandbox, with retries.
 
 An event is acknowledged when its receiver has accepted it, or when it was given up and written to the file of dead
-letters. So after a program was killed between any two steps, the event is delivered again, with the same id.
+letters. So if the program is killed between any two steps, the event is delivered again, with the same id.
 """
 
 import asyncio
@@ -24,10 +24,11 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import Subscription
 from sandherd.webhook_signatures import PREFIX
 
-AT_ONCE: Final = 8
-"""Maximum of webhooks that are sent at the same time. Those of one task or sandbox are sent one after the other."""
-PACE: Final = Backoff(base=1.0, cap=300.0, jitter=0.5)
+MAX_CONCURRENT_WEBHOOKS: Final = 8
+"""Maximum number of webhooks that are sent at the same time. Those of one task or sandbox are sent one by one."""
+RETRY_BACKOFF: Final = Backoff(base=1.0, cap=300.0, jitter=0.5)
 _EXTENSIONS_PER_ACK_WAIT: Final = 3
+"""How often the acknowledgement deadline of an event is extended in the time of one deadline."""
 
 
 @dataclass(frozen=True)
@@ -37,99 +38,108 @@ class DeliveryLimits:
     age: timedelta = timedelta(hours=24)
     """How long an event is retried, from the first attempt of this program."""
     failing: timedelta = timedelta(days=5)
-    """How long the receiver may accept no event before the delivery ends."""
+    """How long the receiver may accept no event before the whole delivery ends."""
 
 
-def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: DeliveryLimits) -> float | None:
-    """Seconds until a webhook that was not accepted is sent again; None means it is given up."""
-    delay = max(PACE.delay(failures), reply.retry_after or 0.0)
-    return None if now + timedelta(seconds=delay) - first > limits.age else delay
+def retry_delay(
+    reply: SendResult, failures: int, first_attempt_at: datetime, now: datetime, limits: DeliveryLimits
+) -> float | None:
+    """Seconds until a webhook that was not accepted is sent again; None if it is given up."""
+    delay = max(RETRY_BACKOFF.delay(failures), reply.retry_after or 0.0)
+    return None if now + timedelta(seconds=delay) - first_attempt_at > limits.age else delay
 
 
 @dataclass
 class WebhookDelivery:
-    """The delivery of one subscription to one URL. `report` is called with each problem, as a line of text."""
+    """The delivery of one subscription to one URL.
+
+    `secrets` returns the secrets that sign the webhooks, `dead_letters` is the file of dead letters, and `report` is
+    called with each problem, as a line of text.
+    """
 
     herd: Herd
     subscription: str
     sender: Sender
     secrets: Callable[[], tuple[str, ...]]
-    dead: Path | None
+    dead_letters: Path | None
     limits: DeliveryLimits = DeliveryLimits()
     report: Callable[[str], None] = lambda _text: None
-    _last: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    _last_by_entity: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     _running: "set[asyncio.Task[None]]" = field(default_factory=set)
-    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _send_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_WEBHOOKS))
     _accepted_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     async def run(self) -> None:
-        """Deliver until cancelled. Raises `HerdError` if the receiver responds with 410, or accepts none for long."""
-        found = await self._subscription()
-        self._order: ArrivalOrder[ReceivedEvent] = ArrivalOrder(found.unacknowledged)
+        """Deliver until cancelled.
+
+        Raises `HerdError` if the receiver responds with 410, or accepts no event for `limits.failing`.
+        """
+        subscription = await self._subscription()
+        self._order: ArrivalOrder[ReceivedEvent] = ArrivalOrder(subscription.unacknowledged)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ended = ended
-        receiving = asyncio.create_task(self._receive(found))
+        receiving = asyncio.create_task(self._receive(subscription))
         try:
             await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
             await (ended if ended.done() else receiving)
         finally:
-            await cancel_and_wait([receiving])  # first: events that are given back are for the next program
+            await cancel_and_wait([receiving])  # first, so that this program does not receive events that it gives back
             await cancel_and_wait(self._running)
             ended.cancel()
 
     async def _subscription(self) -> Subscription:
-        listed = (await self.herd.subscriptions()).subscriptions
-        found = next((one for one in listed if one.name == self.subscription), None)
-        if found is None:
+        subscriptions = (await self.herd.subscriptions()).subscriptions
+        matching = next((each for each in subscriptions if each.name == self.subscription), None)
+        if matching is None:
             text = f"there is no subscription {self.subscription}"
             remedy = f"create it with `sandherd subscriptions create {self.subscription}`"
             raise HerdError.of(Code.NOT_FOUND, text, field="name", remedy=remedy)
-        return found
+        return matching
 
     async def _receive(self, subscription: Subscription) -> None:
         self._extend_seconds = subscription.ack_wait_seconds / _EXTENSIONS_PER_ACK_WAIT
         async with self.herd.receive(self.subscription) as stream:
             releasing = asyncio.create_task(self._release_later(subscription.ack_wait_seconds * 2))
             try:
-                await self._take(stream)
+                await self._receive_events(stream)
             finally:
                 await cancel_and_wait([releasing])
 
-    async def _take(self, stream: EventStream) -> None:
+    async def _receive_events(self, stream: EventStream) -> None:
         async for received in stream:
-            for one in self._order.add(received.stream_sequence, received.deliveries, received):
-                self._start(one)
+            for next_event in self._order.add(received.stream_sequence, received.deliveries, received):
+                self._start(next_event)
 
     async def _release_later(self, seconds: float) -> None:
-        """After `seconds`, deliver the held events without those that were unacknowledged at the beginning."""
+        """After `seconds`, deliver the held events, and wait no longer for the unacknowledged earlier events."""
         await asyncio.sleep(seconds)
-        for one in self._order.release():
-            self._start(one)
+        for held in self._order.release():
+            self._start(held)
 
     def _start(self, received: ReceivedEvent) -> None:
         entity = received.event.subject
-        task = asyncio.create_task(self._deliver(received, self._last.get(entity)))
-        self._last[entity] = task
+        task = asyncio.create_task(self._deliver(received, self._last_by_entity.get(entity)))
+        self._last_by_entity[entity] = task
         self._running.add(task)
-        task.add_done_callback(lambda done: self._end(entity, done))
+        task.add_done_callback(lambda done: self._delivery_done(entity, done))
 
-    def _end(self, entity: str, task: "asyncio.Task[None]") -> None:
+    def _delivery_done(self, entity: str, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
-        if self._last.get(entity) is task:
-            del self._last[entity]
+        if self._last_by_entity.get(entity) is task:
+            del self._last_by_entity[entity]
         if not task.cancelled() and (error := task.exception()) is not None and not self._ended.done():
             self._ended.set_exception(error)
 
-    async def _deliver(self, received: ReceivedEvent, before: "asyncio.Task[None] | None") -> None:
+    async def _deliver(self, received: ReceivedEvent, previous: "asyncio.Task[None] | None") -> None:
         """Deliver an event after the previous event of the same task or sandbox."""
         extending = asyncio.create_task(self._extend_deadline(received))
         acknowledged = False
         try:
-            if before is not None:
-                await asyncio.wait([before])
-                if before.cancelled() or before.exception() is not None:
+            if previous is not None:
+                await asyncio.wait([previous])
+                if previous.cancelled() or previous.exception() is not None:
                     return  # this event is redelivered, after the previous one
-            await self._until_accepted(received)
+            await self._send_until_accepted(received)
             await received.ack()
             acknowledged = True
             self._order.done(received.stream_sequence)
@@ -143,14 +153,14 @@ class WebhookDelivery:
             await asyncio.sleep(self._extend_seconds)
             await received.continue_work()
 
-    async def _until_accepted(self, received: ReceivedEvent) -> None:
+    async def _send_until_accepted(self, received: ReceivedEvent) -> None:
         event = received.event
         webhook = WebhookMessage(str(event.id), event.model_dump_json(exclude_none=True).encode())
-        first, failures = datetime.now(UTC), 0
+        first_attempt_at, failures = datetime.now(UTC), 0
         while not (reply := await self._send(webhook)).is_accepted:
             now = datetime.now(UTC)
-            self._check_end(reply, now)
-            delay = next_step(reply, failures, first, now, self.limits)
+            self._check_receiver(reply, now)
+            delay = retry_delay(reply, failures, first_attempt_at, now, self.limits)
             if delay is None:
                 await asyncio.to_thread(self._write_dead_letter, received, webhook, reply)
                 return
@@ -161,11 +171,11 @@ class WebhookDelivery:
         self._accepted_at = datetime.now(UTC)
 
     async def _send(self, webhook: WebhookMessage) -> SendResult:
-        async with self._places:
+        async with self._send_slots:
             headers = webhook.headers(self.secrets(), datetime.now(UTC))
             return await asyncio.to_thread(self.sender.send, webhook.body, headers)
 
-    def _check_end(self, reply: SendResult, now: datetime) -> None:
+    def _check_receiver(self, reply: SendResult, now: datetime) -> None:
         if reply.wants_no_more:
             text = "the receiver responds with 410: it wants no more webhooks"
             raise HerdError.of(Code.REFUSED, text, remedy="correct the URL, and start again: no event is lost")
@@ -176,28 +186,28 @@ class WebhookDelivery:
     def _write_dead_letter(self, received: ReceivedEvent, webhook: WebhookMessage, reply: SendResult) -> None:
         """Report the event as given up, and append it durably to the file of dead letters, if there is one."""
         self.report(f"{received.event.type} {webhook.id} is given up: {reply.reason}")
-        if self.dead is None:
+        if self.dead_letters is None:
             return
         line = {"sequence": received.stream_sequence, "reason": reply.reason, "event": json.loads(webhook.body)}
-        with self.dead.open("a") as file:
+        with self.dead_letters.open("a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
 
-def secrets_in(path: Path) -> tuple[str, ...]:
-    """The secrets in a file, one in each line; several during a rotation. Raises `HerdError`."""
+def read_secrets(path: Path) -> tuple[str, ...]:
+    """The secrets in a file, one in each line: more than one during a rotation. Raises `HerdError`."""
     try:
-        found = tuple(path.read_text()[:4096].split())
+        secrets = tuple(path.read_text()[:4096].split())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         remedy = "write one there with `sandherd webhooks secret`"
         raise HerdError.of(
             Code.INVALID_FIELD, f"{path} can't be read: {why}", field="secret_file", remedy=remedy
         ) from None
-    if not found or not all(one.startswith(PREFIX) for one in found):
+    if not secrets or not all(line.startswith(PREFIX) for line in secrets):
         remedy = "write one there with `sandherd webhooks secret`"
         raise HerdError.of(
-            Code.INVALID_FIELD, f"{path} has a line that is not a secret", field="secret_file", remedy=remedy
+            Code.INVALID_FIELD, f"{path} does not have a secret in each line", field="secret_file", remedy=remedy
         )
-    return found
+    return secrets

@@ -11,20 +11,20 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import SplitResult
 
-from sandherd.client.webhooks.addresses import AddressRefusedError, port_of, resolved
+from sandherd.client.webhooks.addresses import AddressRefusedError, port_of, resolve_address
 from sandherd.webhook_signatures import signature
 
-SECONDS: Final = 10.0
-"""Maximum seconds of each step: to connect, to send, to receive a part of the response's head."""
+STEP_SECONDS: Final = 10.0
+"""Maximum seconds of each step: to connect, to send, or to receive a part of the response's head."""
 TOTAL_SECONDS: Final = 30.0
 """Maximum seconds from the connection to the end of the response's head, however slowly the receiver sends it."""
-_AGENT: Final = "Sandherd"
-_MAX_RETRY_SECONDS: Final = 3600.0
+_USER_AGENT: Final = "Sandherd"
+_MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True)
 class SendResult:
-    """The result of an attempt. `status` is None if there was no response."""
+    """The result of an attempt. `status` is None if there was no response; `retry_after` is in seconds."""
 
     status: int | None
     reason: str
@@ -49,14 +49,14 @@ class WebhookMessage:
     body: bytes
 
     def headers(self, secrets: tuple[str, ...], now: datetime) -> dict[str, str]:
-        """The headers, with one signature for each secret: there are several during a rotation."""
+        """The headers, with one signature for each secret: there is more than one during a rotation."""
         stamp = str(int(now.timestamp()))
         return {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
-            "User-Agent": _AGENT,
+            "User-Agent": _USER_AGENT,
             "webhook-id": self.id,
             "webhook-timestamp": stamp,
-            "webhook-signature": " ".join(signature(one, self.id, stamp, self.body) for one in secrets),
+            "webhook-signature": " ".join(signature(secret, self.id, stamp, self.body) for secret in secrets),
         }
 
 
@@ -68,11 +68,15 @@ class Sender:
         url: SplitResult,
         *,
         private: bool,
-        seconds: float = SECONDS,
+        seconds: float = STEP_SECONDS,
         total_seconds: float = TOTAL_SECONDS,
         remedy: str = "--permit-private permits others",
     ) -> None:
-        """`remedy` is added to the reason if the address of the URL is not permitted."""
+        """`private` permits private addresses.
+
+        `seconds` is the maximum of each step, `total_seconds` that of the whole exchange. `remedy` is added to the
+        reason of a failure if the address of the URL is not permitted.
+        """
         self._url = url
         self._private = private
         self._remedy = remedy
@@ -83,7 +87,7 @@ class Sender:
     def send(self, body: bytes, headers: dict[str, str]) -> SendResult:
         """Send a webhook once. The body of the response is not read."""
         try:
-            address = resolved(self._url, private=self._private)
+            address = resolve_address(self._url, private=self._private)
             with (
                 socket.create_connection((address, port_of(self._url)), self._seconds) as plain,
                 shut_down_after(plain, self._total_seconds),
@@ -110,13 +114,13 @@ class Sender:
         connection.endheaders(body)
         response = connection.getresponse()
         return SendResult(
-            response.status, f"status {response.status}", _seconds_of(response.headers.get("Retry-After"))
+            response.status, f"status {response.status}", _retry_after_seconds(response.headers.get("Retry-After"))
         )
 
 
 @contextmanager
 def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
-    """Shut the connection down if the context does not end within `seconds`, and raise `TimeoutError` then.
+    """Shut the connection down and raise `TimeoutError` if the context does not end within `seconds`.
 
     The timeout of a socket is not enough, because it limits each read: a peer could send single bytes forever.
     """
@@ -124,7 +128,7 @@ def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
 
     def expire() -> None:
         expired.set()
-        with suppress(OSError):  # the peer has closed it
+        with suppress(OSError):  # the peer has closed the connection
             control.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, expire)
@@ -142,6 +146,10 @@ def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
         raise TimeoutError(f"no complete response within {seconds:g} s")
 
 
-def _seconds_of(text: Any) -> float | None:
-    """The seconds of `Retry-After`; None for a date, or without it."""
-    return min(float(text), _MAX_RETRY_SECONDS) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+def _retry_after_seconds(text: Any) -> float | None:
+    """The seconds in a `Retry-After` header, at most an hour; None if there is no header, or if it is a date."""
+    return (
+        min(float(text), _MAX_RETRY_AFTER_SECONDS)
+        if isinstance(text, str) and text.isascii() and text.isdigit()
+        else None
+    )

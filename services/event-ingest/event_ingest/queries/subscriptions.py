@@ -26,8 +26,8 @@ from sandherd.bus.subscription_consumers import (
     SubscriptionTerms,
     check_project,
     filters,
-    free_slot,
-    slots_for,
+    free_place,
+    places_for,
 )
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
@@ -90,7 +90,7 @@ class Subscriptions:
                     return _check_same(existing, requested)
                 await self._create(request, project, _place_of(same_name[0], project))
                 continue
-            place = free_slot(request.name, consumers, self._terms)
+            place = free_place(request.name, consumers, self._terms)
             await check_start(self._bus, request.start)
             await self._create(request.model_copy(update={"update": False}), project, place)
             await self._delete_duplicates(request.name, project)
@@ -171,7 +171,7 @@ class Subscriptions:
 
 def consumers_with_name(consumers: Consumers, name: str) -> list[ConsumerInfo]:
     """The consumers of the subscription with this name. If there are several, the one that stays is first."""
-    candidates = (consumers[place] for place in slots_for(name) if place in consumers)
+    candidates = (consumers[place] for place in places_for(name) if place in consumers)
     return [info for info in candidates if (info.config.metadata or {}).get(NAME) == name]
 
 

@@ -10,7 +10,7 @@ from gateway.routes.route_replies import Name
 from gateway.sessions import ReadSession, Session
 from sandherd.client.errors import HerdError, validated
 from sandherd.client.file_history import FileContent
-from sandherd.client.history import SECONDS
+from sandherd.client.history import HISTORY_TIMEOUT_SECONDS
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Number
 from sandherd.contracts.requests import (
@@ -31,7 +31,7 @@ from sandherd.contracts.requests import (
 
 router: Final = APIRouter(tags=["history"])
 _NO_FIELDS: Final[frozenset[str]] = frozenset()
-_TIMEOUT_SECONDS: Final = SECONDS / 2
+_TIMEOUT_SECONDS: Final = HISTORY_TIMEOUT_SECONDS / 2
 """Seconds that a response may take, which is less than the deadline of an exchange."""
 OverviewQuery: Any = part_of(GetOverview, "OverviewQuery", without=_NO_FIELDS)
 StatisticsQuery: Any = part_of(GetStatistics, "StatisticsQuery", without=_NO_FIELDS)

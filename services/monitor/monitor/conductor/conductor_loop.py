@@ -24,7 +24,7 @@ from monitor.conductor.policy import ConductorPolicy
 from monitor.event_reader import EventReader
 from monitor.facts import Key
 from sandherd.bus.connection import Bus
-from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError
+from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS, ConsumerUnresponsiveError
 from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.commands import SendMessage
@@ -85,7 +85,7 @@ class Conductor:
             _log.warning("lease lost, conductor stopped")
         except LedgerConflictError as error:
             _log.warning("conductor record not stored, reading all records again", error=str(error))
-            await asyncio.sleep(REBIND)
+            await asyncio.sleep(REBIND_DELAY_SECONDS)
         finally:
             await self._branch_feed.stop()
             self._meters.hide(*GAUGES)
@@ -98,7 +98,7 @@ class Conductor:
                 await work()
             except _READ_ERRORS as error:
                 _log.warning("broker not responding, sandboxes not compared", error=repr(error))
-                await asyncio.sleep(REBIND)
+                await asyncio.sleep(REBIND_DELAY_SECONDS)
             else:
                 return
 

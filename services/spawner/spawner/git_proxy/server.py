@@ -20,7 +20,7 @@ import uvicorn
 
 from sandherd.bus.connection import Bus
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
-from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, serving
+from sandherd.service.uvicorn_server import MAX_HEADER_BYTES, HttpServerError, serving
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.git_proxy import proxy_decisions
@@ -234,7 +234,7 @@ def _config(proxy: GitProxy) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=LONGEST_HEADER,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         log_config=None,
         access_log=False,
     )
