@@ -1,6 +1,6 @@
-"""Prepares checkouts: fetches a task's repository, creates or finds its branch, and stores it for the sandbox.
+"""Prepares checkouts: fetches a task's repository, creates or finds its branch, and stores the branch for the sandbox.
 
-Runs beside the scheduler, which starts a task with a repository only once its checkout is prepared.
+The preparer runs beside the scheduler, which does not start a task with a repository before its checkout is prepared.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from spawner.records.quota import Quota
 from spawner.repositories import branch_transitions
 from spawner.repositories.branch_artifacts import BUNDLE, BranchArtifacts
 from spawner.repositories.branch_choice import (
-    AT_WORK,
-    at_work_on,
+    WORKING_STATES,
     base_problem,
-    continued,
+    branch_to_continue,
     is_current,
     is_fresh,
-    name_for,
+    new_branch_name,
+    other_task_at_work,
 )
 from spawner.repositories.branch_names import Rules
 from spawner.repositories.branch_record import BranchRecord, repository_key
@@ -52,7 +52,7 @@ _MAX_CONCURRENT_OF_HOST: Final = 8
 _MAX_CONCURRENT_OF_PROJECT: Final = 2
 """The maximum number of checkouts that are prepared concurrently: in all, of one host, and of one project."""
 _UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
-_PROJECT_MB: Final = 32
+_MAX_RECORDS_MB: Final = 32
 """The maximum size of the records of one project's branches, in MiB."""
 _RETRY: Final = Backoff(1.0, 60.0, jitter=0.5)
 _log: Final = logs.get("checkouts")
@@ -62,17 +62,17 @@ class CheckoutPreparer:
     """Prepares the checkouts of pending tasks concurrently, but never two checkouts of one task at once."""
 
     def __init__(
-        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str],
-        *, rules: Rules,
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts,
+        mounting_runtimes: Collection[str], *, rules: Rules,
     ) -> None:  # fmt: skip
-        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle.
+        """`mounting_runtimes`: those whose sandboxes see the mirrors. Other sandboxes get the branch as a bundle.
 
         `rules`: the rules for names of new branches.
         """
         self._rules = rules
-        self._quota = Quota.of("branches", _PROJECT_MB)
+        self._quota = Quota.of("branches", _MAX_RECORDS_MB)
         self._live, self._lease = live, lease
-        self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
+        self._mirrors, self._artifacts, self._mounting_runtimes = mirrors, artifacts, mounting_runtimes
         self._queue = WorkQueue(
             self._try,
             _RETRY,
@@ -81,16 +81,15 @@ class CheckoutPreparer:
             of_host=_MAX_CONCURRENT_OF_HOST,
             host_of=self._host_of,
         )
-        self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
+        self._repository_locks: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
-        """Tasks that wait until a branch's commits are added, or until another task has ended, by the branch's or that
-        task's key."""
+        """Waiting tasks, by the key of what they wait for: a branch until its commits are added, or another task."""
         live.task_index.on_change(self._on_task)
         live.branch_index.on_change(self._on_branch)
         live.last_events.on_handled(self._request_waiting)
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
-        """Whether the task can be started; otherwise the preparation of its checkout is requested."""
+        """Whether the task can be started. If it can't, request the preparation of its checkout."""
         if task.repository is None or self._has_checkout(task, now):
             return True
         self._queue.request(task.key)
@@ -99,11 +98,11 @@ class CheckoutPreparer:
     def _has_checkout(self, task: TaskRecord, now: datetime) -> bool:
         known = self._live.branch_index.get(f"{task.project}.{task.branch}")
         branch = known.view if known else None
-        current = is_fresh(task, now) and is_current(task, branch, mounted=task.runtime in self._mounting)
-        return current and branch is not None and self._at_work_on(branch, task) is None
+        current = is_fresh(task, now) and is_current(task, branch, mounted=task.runtime in self._mounting_runtimes)
+        return current and branch is not None and self._other_task_at_work(branch, task) is None
 
-    def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
-        return at_work_on(branch, task.task, self._live.task_facts)
+    def _other_task_at_work(self, branch: BranchRecord, task: TaskRecord) -> str | None:
+        return other_task_at_work(branch, task.task, self._live.task_facts)
 
     def _host_of(self, key: str) -> str | None:
         known = self._live.task_facts(key)
@@ -133,7 +132,7 @@ class CheckoutPreparer:
         return False
 
     async def _record_failure(self, key: str, error: GitError) -> bool:
-        """Fail the task if a retry can't succeed; otherwise its record states why it waits, and True is returned."""
+        """Fail the task if a retry can't succeed. Otherwise store why it waits, and return True."""
         self._count(branch_transitions.outcome_of(error.fault))
         if not error.permanent:
             reason = f"its repository is not available: {error}"
@@ -163,15 +162,15 @@ class CheckoutPreparer:
         if branch.received:
             self._waiting[branch.key].add(key)
             return
-        if other := self._at_work_on(branch, task):
+        if other := self._other_task_at_work(branch, task):
             self._waiting[f"{task.project}.{other}"].add(key)
             reason = f"{other} works on its branch {branch.branch}"
             await self._live.change_task(key, partial(of_task.waiting_because, reason=reason))
             return
         checkout = await self._checkout(task, branch)
         self._lease.check()
-        begun = partial(branch_transitions.begun_by, task=task, now=self._live.now())
-        await self._live.branches.change(branch.key, lambda record, _: begun(record))
+        begin = partial(branch_transitions.begun_by, task=task, now=self._live.now())
+        await self._live.branches.change(branch.key, lambda record, _: begin(record))
         for stored in (task.checkout.bundle, task.checkout.lfs) if task.checkout else ():
             await self._artifacts.delete(stored)
         now = self._live.now()
@@ -194,11 +193,13 @@ class CheckoutPreparer:
             return held.record
         name = repository_key(repository)
         mirror = await self._mirrors.fetch(task.project, repository)
-        async with self._choosing.hold((task.project, name)):  # so that a task knows the branches of earlier tasks
+        async with self._repository_locks.hold(
+            (task.project, name)
+        ):  # so that each task knows the earlier tasks' branches
             known = [view for view in self._live.branch_index.views() if view.project == task.project]
             known = [view for view in known if view.repository == name]
-            found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
-            return await self._join(found, task)
+            branch = branch_to_continue(task, repository, known) or await self._create(task, repository, mirror, known)
+            return await self._join(branch, task)
 
     async def _create(
         self, task: TaskRecord, repository: Repository, mirror: Mirror, known: Iterable[BranchRecord]
@@ -207,26 +208,26 @@ class CheckoutPreparer:
         remote = await mirror.remote_branches()
         if base not in remote:
             raise GitError(GitFault.NOT_FOUND, f"there is no branch {base}")
-        if problem := base_problem(base) or self._full(task.project):
+        if problem := base_problem(base) or self._quota_problem(task.project):
             raise GitError(GitFault.REFUSED, problem)
         taken = {*remote, *(view.branch for view in known), *(view.remote_branch for view in known)}
         while True:
-            name = name_for(task, repository, taken, self._rules)
+            name = new_branch_name(task, repository, taken, self._rules)
             await self._mirrors.check_branch(repository, name)
             record = branch_transitions.created(
                 task, repository, branch=name, base=base, commit=remote[base], at=self._live.now()
             )
             self._lease.check()
-            held, is_own = await self._live.branches.create(record)
-            if is_own or held.record.life == task.life:
+            held, created = await self._live.branches.create(record)
+            if created or held.record.life == task.life:
                 await self._live.branches.flush(held)
                 return held.record
             taken.add(name)
 
-    def _full(self, project: str) -> str | None:
+    def _quota_problem(self, project: str) -> str | None:
         used = self._live.branch_index.size_of(project)
-        refused = self._quota.refusal(project, used, self._live.branch_index.size())
-        return refused.reason if refused else None
+        refusal = self._quota.refusal(project, used, self._live.branch_index.size())
+        return refusal.reason if refusal else None
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
         now = self._live.now()
@@ -246,9 +247,9 @@ class CheckoutPreparer:
         mirror = await self._mirrors.with_branch(branch)
         submodules = await self._mirrors.submodules(mirror, branch, task.repository)
         objects = await self._mirrors.lfs_objects(mirror, branch, task.repository)
-        mounted = task.runtime in self._mounting
-        others = [pinned(one) for one in submodules]
-        stored = None if mounted else await self._store(mirror, task, branch, others)
+        mounted = task.runtime in self._mounting_runtimes
+        submodule_refs = [pinned(one) for one in submodules]
+        stored = None if mounted else await self._store(mirror, task, branch, submodule_refs)
         return Checkout(
             branch=branch.branch,
             base=branch.base,
@@ -261,11 +262,11 @@ class CheckoutPreparer:
         )
 
     async def _store(
-        self, mirror: Mirror, task: TaskRecord, branch: BranchRecord, others: Sequence[str]
+        self, mirror: Mirror, task: TaskRecord, branch: BranchRecord, submodule_refs: Sequence[str]
     ) -> ArtifactRef:
         with self._mirrors.scratch() as folder:
             file = folder / "bundle"
-            await mirror.write_bundle(branch.branch, file, base=branch.base, others=others)
+            await mirror.write_bundle(branch.branch, file, base=branch.base, others=submodule_refs)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 
     async def _store_objects(self, mirror: Mirror, task: TaskRecord, objects: Sequence[LfsPointer]) -> ArtifactRef:
@@ -277,10 +278,10 @@ class CheckoutPreparer:
     # --- changes -------------------------------------------------------------------------------------------------
 
     def _on_task(self, key: str, task: TaskFacts) -> None:
-        """Request the checkout of a new task. A task with an earlier attempt waits for the events of that first."""
+        """Request the checkout of a task without an earlier attempt, whose commits may still be received (`left`)."""
         if task.needs_checkout and task.left is None and self._lease.held:
             self._queue.request(key)
-        if task.state not in AT_WORK:
+        if task.state not in WORKING_STATES:
             self._request_waiting(key)
 
     def _on_branch(self, key: str, branch: BranchRecord) -> None:

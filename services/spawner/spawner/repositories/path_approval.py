@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sandherd.contracts.events.branch import MAX_PATHS
-from spawner.repositories.branch_diff import Lines, changed_lines, paths_to_approve, shown_path
+from spawner.repositories.branch_diff import ChangedLines, changed_lines, paths_to_approve, shown_path
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.mirror import Mirror
 
@@ -22,7 +22,7 @@ class PathApproval:
         self._patterns = patterns
         self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
-    async def note(self, record: BranchRecord, commit: str, lines: Lines) -> None:
+    async def note(self, record: BranchRecord, commit: str, lines: ChangedLines) -> None:
         """Find the paths to approve among those that the branch's next commit changes, and store them in memory."""
         while len(self._found) >= _MAX_BRANCHES:
             del self._found[next(iter(self._found))]

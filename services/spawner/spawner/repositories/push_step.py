@@ -4,7 +4,7 @@ from functools import partial
 
 from spawner.live_state import LiveState
 from spawner.repositories import branch_transitions
-from spawner.repositories.branch_names import collides, distinguished
+from spawner.repositories.branch_names import alternative_name, collides
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import DONE, Decide, outcome_of
 from spawner.repositories.git import GitError, GitFault
@@ -62,12 +62,12 @@ class PushStep:
         """
         remote, now = await mirror.remote_branches(), self._live.now()
         at = remote.get(record.remote_branch)
-        if at is not None and at in record.tries:
+        if at is not None and at in record.tried_commits:
             return partial(branch_transitions.pushed, commit=at, now=now)
         if record.pushed_as is None and collides(record.remote_branch, {name.casefold() for name in remote}):
             known = (view for view in self._live.branch_index.views() if view.project == record.project)
             taken = {*remote, *(view.branch for view in known if view.repository == record.repository)}
-            name = distinguished(record.branch, record.life, taken)
+            name = alternative_name(record.branch, record.life, taken)
             return partial(branch_transitions.renamed, branch=name, now=now)
         if at is None and record.tried != record.commit:
             return partial(branch_transitions.push_begun, commit=record.commit, now=now)
