@@ -26,7 +26,7 @@ def state_of(record: BranchRecord, now: datetime, pace: PollIntervals) -> str:
     if pull is None or not pull.is_open or record.state is not BranchState.LIVE:
         return ""
     if pull.queued_at is not None:
-        return "stuck" if pull.stuck_since(now, pace.queued) else "queued"
+        return "stuck" if pull.is_stuck(now, pace.queued) else "queued"
     return "refused" if record.commit in pull.refused.values() else "open"
 
 

@@ -33,7 +33,7 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.step_loop import all_steps
+from spawner.repositories.step_loop import run_steps
 from spawner.repositories.work_queue import WorkQueue
 from spawner.spec_resolution import Refusal
 from spawner.tasks.task_record import TaskFacts, TaskRecord
@@ -120,7 +120,7 @@ class PullRequestWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Run all due steps of a branch; return whether to retry later."""
-        return await all_steps(key, self.step, _log, (ForgeError, GitError))
+        return await run_steps(key, self.step, _log, (ForgeError, GitError))
 
     async def step(self, key: str) -> bool:
         """Run the next step; return whether there was one. Raises `ForgeError`, `GitError` if a retry may succeed."""

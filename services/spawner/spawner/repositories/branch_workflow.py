@@ -28,7 +28,7 @@ from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.path_approval import PathApproval
 from spawner.repositories.push_step import PushStep
-from spawner.repositories.step_loop import all_steps
+from spawner.repositories.step_loop import run_steps
 from spawner.repositories.trial_merges import find_overlaps
 from spawner.repositories.work_queue import WorkQueue
 
@@ -90,7 +90,7 @@ class BranchWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Run all due steps of a branch; return whether to retry later."""
-        return await all_steps(key, self._step, _log, (GitError,), self._record_delay)
+        return await run_steps(key, self._step, _log, (GitError,), self._record_delay)
 
     async def _record_delay(self, key: str, error: Exception) -> None:
         """Write into the branch's record why its step is retried later."""
@@ -147,9 +147,9 @@ class BranchWorkflow:
             lines = await changed_lines(mirror, record.base_commit, commit)
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
-            await self._approval.note(record, commit, lines)
+            await self._approval.cache(record, commit, lines)
         except GitError as failure:
-            cause = await mirror.unless_removed(failure, added) if added else failure
+            cause = await mirror.transient_if_removed(failure, added) if added else failure
             self._count("save", outcome_of(cause.fault))
             if not cause.permanent:
                 raise cause from failure
@@ -178,7 +178,7 @@ class BranchWorkflow:
             return await self._signer.signed(mirror, record, commit) if self._signer else commit
 
         await self._mirrors.check_size(mirror)
-        async with self._mirrors.received(commits.bundle) as file:
+        async with self._mirrors.received_bundle(commits.bundle) as file:
             commit = await self._mirrors.import_saved(mirror, record, file, accept)
             return commit, await self._mirrors.has_objects(mirror, file)
 

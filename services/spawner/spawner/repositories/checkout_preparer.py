@@ -41,7 +41,7 @@ from spawner.repositories.lfs import TAR, write_tar
 from spawner.repositories.lfs_pointers import LfsPointer
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.submodules import pinned
+from spawner.repositories.submodules import commit_ref
 from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import task_transitions as of_task
@@ -248,7 +248,7 @@ class CheckoutPreparer:
         submodules = await self._mirrors.submodules(mirror, branch, task.repository)
         objects = await self._mirrors.lfs_objects(mirror, branch, task.repository)
         mounted = task.runtime in self._mounting_runtimes
-        submodule_refs = [pinned(one) for one in submodules]
+        submodule_refs = [commit_ref(one) for one in submodules]
         stored = None if mounted else await self._store(mirror, task, branch, submodule_refs)
         return Checkout(
             branch=branch.branch,
