@@ -41,7 +41,7 @@ _HOLDS: Final[ContextVar[tuple[_Hold, ...]]] = ContextVar("holds", default=())
 def held_descriptors() -> tuple[int, ...]:
     """The descriptors of the locks that the current task holds, for the processes that write on its behalf.
 
-    A process that inherits them also holds the locks. If the spawner is killed, the locks are held until it has ended.
+    A process that inherits them also holds the locks. If this process is killed, that process holds them until it ends.
     """
     return tuple(hold.descriptor for hold in _HOLDS.get() if hold.descriptor is not None)
 
