@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from spawner.forges.body_section import marked
+from spawner.forges.body_section import new_section
 from spawner.forges.forge import PullRequestDraft
 from spawner.forges.pull_request_text import FileChange, PullRequestFacts, body_of, title_of
 from spawner.pull_requests.pull_request_options import PullRequestTerms
@@ -79,7 +79,7 @@ def draft_of(
         head=record.remote_branch,
         base=record.base,
         title=title_of(facts, terms.title),
-        body=marked(body_of(facts, terms.body)),
+        body=new_section(body_of(facts, terms.body)),
         commit=None if again else record.commit,
         draft=not ready,
         labels=terms.labels,
