@@ -11,6 +11,7 @@ from spawner.forges.plain_text import plain, without_controls
 
 _MAX_REASON_CHARACTERS: Final = 300
 _MAX_READ_CHARACTERS: Final = 20_000
+"""Maximum characters of a forge's text that are read."""
 MASK: Final = "***"
 """The text in place of a credential."""
 _SECONDARY_SECONDS: Final = 60.0

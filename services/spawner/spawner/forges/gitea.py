@@ -94,9 +94,9 @@ class Gitea(ForgeClient[ForgePull]):
         if not missing:
             return []
         path = f"{_REPO}/labels{{?limit}}"
-        known = {label.name: label.id for label in await self._api.get_all(Label, path, {"limit": _PAGE_ENTRIES})}
+        ids_by_name = {label.name: label.id for label in await self._api.get_all(Label, path, {"limit": _PAGE_ENTRIES})}
         try:
-            ids = [known[name] if name in known else await self._create_label(name) for name in missing]
+            ids = [ids_by_name[name] if name in ids_by_name else await self._create_label(name) for name in missing]
             path = f"{_REPO}/issues/{{number}}/labels"
             await self._api.send("POST", path, {"labels": ids}, number=pull.number)
         except ForgeError as error:

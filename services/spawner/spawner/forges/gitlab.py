@@ -47,7 +47,7 @@ _REQUESTS: Final = f"{_PROJECT}/merge_requests"
 _REQUEST: Final = f"{_REQUESTS}/{{number}}"
 _REFUSALS: Final = frozenset({405, 406, 409, 422})
 _CONFLICT: Final = 409
-_NOT_SEEN: Final = re.compile(r"source.branch.*(does not exist|invalid)", re.IGNORECASE)
+_NOT_SEEN_PATTERN: Final = re.compile(r"source.branch.*(does not exist|invalid)", re.IGNORECASE)
 
 
 class Gitlab(ForgeClient[MergeRequest]):
@@ -86,7 +86,7 @@ class Gitlab(ForgeClient[MergeRequest]):
             if existing is not None:
                 return existing
             raise not_seen(refused)
-        raise not_seen(refused) if _NOT_SEEN.search(refused.reason) else refused
+        raise not_seen(refused) if _NOT_SEEN_PATTERN.search(refused.reason) else refused
 
     async def _changes(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[dict[str, Any], list[str]]:
         """The fields to change, and a sentence for each impossible change. The field `draft` is left to users."""

@@ -159,7 +159,7 @@ def _names(states_by_name: dict[str, set[ChecksState]], wanted: ChecksState) -> 
 
 
 class Review(BaseModel):
-    """A review by GitHub or Gitea."""
+    """A review as GitHub or Gitea reports it. Each sets only some of the fields."""
 
     user: ForgeUser | None = None
     state: str
@@ -172,8 +172,10 @@ class Review(BaseModel):
 
 _APPROVED: Final = "APPROVED"
 _CHANGE_REQUESTS: Final = frozenset({"CHANGES_REQUESTED", "REQUEST_CHANGES"})
+"""The state of a review that requests changes, by GitHub's and Gitea's name."""
 _DECISIONS: Final = _CHANGE_REQUESTS | {_APPROVED, "DISMISSED"}
 _TRUSTED_ROLES: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+"""GitHub's `author_association` of users with a role in the repository."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from typing import IO, Any, Final
 from spawner.git_proxy.push_protocol import LENGTH_BYTES, ProtocolError, content_length
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+"""ASGI's function that returns the next message of a request."""
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+"""ASGI's function that sends a message of the response."""
 _GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
 _PIECE_BYTES: Final = 256 * 1024
 """Maximum bytes that are decompressed at once."""

@@ -29,6 +29,7 @@ _REPORT_LIFETIME: Final = 3600.0
 _MAX_REPORTS: Final = 1000
 """Maximum pairs of sandbox and reason that are reported in an hour. A client may send any sandbox's name in a path."""
 _REASONS: Final = {401: "credential", 403: "ended", 404: "forge", 429: "limit", 502: "forge", 503: "unavailable"}
+"""The reason of a refusal in metrics, by its HTTP status."""
 _LONGEST_PERIOD: Final = max(seconds for _, seconds in _PUSH_QUOTAS)
 
 
@@ -108,8 +109,8 @@ def superseded_bundle(before: BranchRecord, after: BranchRecord) -> ArtifactRef 
     It can't be deleted if the record still refers to it, or if a sandbox has stored it. Without the deletion, each push
     of a sandbox would store the whole branch for seven days.
     """
-    old, used = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
-    if old is None or after.bundle is None or old in used:
+    old, referenced = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
+    if old is None or after.bundle is None or old in referenced:
         return None
     owner = old.subject.split(".")[-2]
     return None if owner.startswith(SANDBOX_PREFIX) else old

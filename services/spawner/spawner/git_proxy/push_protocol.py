@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 FLUSH: Final = b"0000"
+"""The flush packet, which ends a list of lines."""
 LENGTH_BYTES: Final = 4
 """Bytes of the length at the beginning of a line."""
 MAX_LINE_BYTES: Final = 65_520
 MAX_COMMANDS: Final = 8
 """Maximum lines before the pack. Only one command is permitted. Others are read to refuse each by its name."""
 NO_COMMIT: Final = "0" * 40
+"""The commit of a ref that does not exist."""
 HEADS: Final = "refs/heads/"
 _LENGTH: Final = re.compile(rb"[0-9a-f]{4}")
 _COMMAND: Final = re.compile(rb"([0-9a-f]{40}) ([0-9a-f]{40}) (refs/[\x21-\x7e]{1,400})")

@@ -14,7 +14,7 @@ _NAME: Final = SAFE_NAME_PATTERN.removeprefix("^").removesuffix("$")
 _PATH: Final = re.compile(
     rf"/(?P<project>{_NAME})/(?P<sandbox>{_NAME})(\.git)?/(?P<end>info/refs|git-upload-pack|git-receive-pack)"
 )
-_MAX_AUTHORIZATION: Final = 1024
+_MAX_AUTHORIZATION_BYTES: Final = 1024
 
 
 class Service(StrEnum):
@@ -53,7 +53,7 @@ def route_of(method: str, path: bytes, query: bytes, content_type: str) -> GitRo
 def password_of(authorization: Iterable[bytes]) -> str | None:
     """The password of basic authentication; None if there is none, or if there is more than one header."""
     headers = list(authorization)
-    if len(headers) != 1 or len(headers[0]) > _MAX_AUTHORIZATION:
+    if len(headers) != 1 or len(headers[0]) > _MAX_AUTHORIZATION_BYTES:
         return None
     kind, _, text = headers[0].partition(b" ")
     if kind.lower() != b"basic":

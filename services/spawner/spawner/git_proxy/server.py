@@ -45,7 +45,7 @@ _MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Maximum bytes of a request for objects. It lists the commits that the sandbox has, and those that it wants."""
 _MAX_REQUESTS, _MAX_OF_PROJECT, _MAX_OF_SANDBOX = 32, 16, 2
 """Maximum requests that are served concurrently: in all, of one project, and of one sandbox."""
-_LIMITS: Final = ConnectionLimits(usual=64, maximum=256, grace=10.0, exchange=1000.0)
+_CONNECTION_LIMITS: Final = ConnectionLimits(usual=64, maximum=256, grace=10.0, exchange=1000.0)
 _TEXT_TYPE: Final = "text/plain; charset=utf-8"
 _CHALLENGE: Final = ("www-authenticate", 'Basic realm="Sandherd"')
 _log: Final = logs.get("git_proxy")
@@ -224,7 +224,7 @@ async def serve_proxy(bus: Bus, live: LiveState, settings: Settings, hosts: Repo
 
 def _config(proxy: GitProxy) -> uvicorn.Config:
     loop = asyncio.get_running_loop()
-    table = OpenConnections(_LIMITS.within(open_files()), loop.time, loop.call_soon, lambda _reason: None)
+    table = OpenConnections(_CONNECTION_LIMITS.within(open_files()), loop.time, loop.call_soon, lambda _reason: None)
     return uvicorn.Config(
         proxy,
         http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be

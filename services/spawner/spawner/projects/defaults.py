@@ -32,6 +32,7 @@ class AppliedDefaults(BaseModel):
 
 
 NOTHING: Final = AppliedDefaults()
+"""The value for a task without any defaults of its project."""
 
 
 def applicable_defaults(

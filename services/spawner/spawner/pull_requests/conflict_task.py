@@ -14,6 +14,7 @@ from spawner.tasks.task_record import TaskRecord
 _MAX_PATHS: Final = 20
 """Maximum paths that the task's text lists."""
 SUBMITTED_BY: Final = "branch workflow"
+"""The submitter in the records of these tasks."""
 
 
 def follow_up_problem(record: BranchRecord, task: TaskRecord | None) -> str | None:

@@ -47,13 +47,13 @@ class ForgeSteps:
         lines = {shown_path(path): counts for path, counts in changed.items()}
         draft = draft_of(record, terms, task, lines, closes=closes, ready=ready, reopens=reopens)
         if pull.is_open:  # found by its number, because users may have closed it or changed its base meanwhile
-            found = await forge.update_pull_request(_number(record), draft)
+            pull_request = await forge.update_pull_request(_number(record), draft)
         else:
-            found = await forge.find_or_create_pull_request(draft)
-        found, now = await self._as_merged(record, found), self._live.now()
+            pull_request = await forge.find_or_create_pull_request(draft)
+        pull_request, now = await self._as_merged(record, pull_request), self._live.now()
         return partial(
             pull_request_transitions.opened,
-            found=found,
+            pull_request=pull_request,
             commit=record.commit,
             now=now,
             ready=ready,
@@ -109,23 +109,23 @@ class ForgeSteps:
     def _is_worked_on(self, record: BranchRecord) -> bool:
         return task_work(record, self._live.task_facts).active
 
-    async def _as_merged(self, record: BranchRecord, found: PullRequest) -> PullRequest:
+    async def _as_merged(self, record: BranchRecord, pull_request: PullRequest) -> PullRequest:
         """The pull request. If it was merged with commits after the branch's commit, its head is that commit instead.
 
         Later commits are added, for example, by "Update branch" at the forge.
         """
-        if found.state is not PullRequestState.MERGED or found.head_commit == record.commit:
-            return found
+        if pull_request.state is not PullRequestState.MERGED or pull_request.head_commit == record.commit:
+            return pull_request
         mirror = await self._mirrors.with_branch(record)
         await self._mirrors.refresh(mirror, record)
-        merge_commits = (found.merged_commit or "", found.head_commit)
-        contains_commit = any([await _contains(mirror, commit, record.commit) for commit in merge_commits])
+        merged_and_head = (pull_request.merged_commit or "", pull_request.head_commit)
+        contains_commit = any([await _contains(mirror, commit, record.commit) for commit in merged_and_head])
         if not contains_commit and not await mirror.has_commit(
-            found.head_commit
+            pull_request.head_commit
         ):  # a squash, and the branch was deleted
-            await self._fetch_head(mirror, record, found.number)
-            contains_commit = await _contains(mirror, found.head_commit, record.commit)
-        return replace(found, head_commit=record.commit) if contains_commit else found
+            await self._fetch_head(mirror, record, pull_request.number)
+            contains_commit = await _contains(mirror, pull_request.head_commit, record.commit)
+        return replace(pull_request, head_commit=record.commit) if contains_commit else pull_request
 
     async def _fetch_head(self, mirror: Mirror, record: BranchRecord, number: int) -> None:
         repository = self._forges.repository(record.url or "")
@@ -148,6 +148,6 @@ async def _contains(mirror: Mirror, commit: str, ancestor: str) -> bool:
 
 
 def _number(record: BranchRecord) -> int:
-    shown = pull_request_transitions.pull_of(record).shown
-    assert shown is not None, "only an existing pull request has such a step"
-    return shown.number
+    at_forge = pull_request_transitions.pull_of(record).shown
+    assert at_forge is not None, "only an existing pull request has such a step"
+    return at_forge.number

@@ -45,7 +45,7 @@ def pull_of(record: BranchRecord) -> PullRequestRecord:
 
 def opened(
     record: BranchRecord,
-    found: PullRequest,
+    pull_request: PullRequest,
     commit: str,
     now: datetime,
     *,
@@ -56,28 +56,33 @@ def opened(
 ) -> BranchRecord:
     """The branch after its pull request was found or created with the title and body for this commit.
 
-    `found`: the pull request at the forge. `ready`: it was to be ready for review. `task_fields`: the fields `task`,
-    `text` and `costs` for its record. If `found` is merged or closed, the forge found it by this commit, or it is the
-    pull request in the record, which does not have this commit.
+    `pull_request`: as the forge has it now. `ready`: it was to be ready for review. `task_fields`: the fields `task`,
+    `text` and `costs` for its record. If the pull request is merged or closed, the forge found it by this commit, or it
+    is the pull request in the record, which does not have this commit.
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
         return record
     pull = pull_of(record)
-    if pull.is_open and pull.shown and pull.shown.number == found.number and found.state is not PullRequestState.OPEN:
-        return _after_end(record, found, now, worked_on)
-    written = _with_view(record, found, commit, now, ready=ready, pace=pace)
+    if (
+        pull.is_open
+        and pull.shown
+        and pull.shown.number == pull_request.number
+        and pull_request.state is not PullRequestState.OPEN
+    ):
+        return _after_end(record, pull_request, now, worked_on)
+    written = _with_view(record, pull_request, commit, now, ready=ready, pace=pace)
     written = written.model_copy(update={"pull": pull_of(written).changed(**task_fields)})
-    return written if found.state is PullRequestState.OPEN else _after_end(written, found, now, worked_on)
+    return written if pull_request.state is PullRequestState.OPEN else _after_end(written, pull_request, now, worked_on)
 
 
-def _after_end(record: BranchRecord, found: PullRequest, now: datetime, worked_on: IsWorkedOn) -> BranchRecord:
+def _after_end(record: BranchRecord, pull_request: PullRequest, now: datetime, worked_on: IsWorkedOn) -> BranchRecord:
     """The branch after its pull request was merged or closed at the forge.
 
     If it was merged without the branch's commit, a user's request to merge is refused.
     """
-    if found.state is PullRequestState.CLOSED:
+    if pull_request.state is PullRequestState.CLOSED:
         return _without_wanted_merge(record, _closed(record, now), "its pull request was closed", now)
-    commit, head = found.merged_commit or found.head_commit, found.head_commit
+    commit, head = pull_request.merged_commit or pull_request.head_commit, pull_request.head_commit
     after = merged(record, commit, now, head=head, worked_on=worked_on)
     if record.commit == head:
         return after
@@ -97,16 +102,16 @@ def _without_wanted_merge(before: BranchRecord, after: BranchRecord, reason: str
 
 
 def _with_view(
-    record: BranchRecord, found: PullRequest, commit: str, now: datetime, *, ready: bool, pace: PollIntervals
+    record: BranchRecord, pull_request: PullRequest, commit: str, now: datetime, *, ready: bool, pace: PollIntervals
 ) -> BranchRecord:
     pull = pull_of(record)
-    known = pull.shown is not None and pull.shown.number == found.number
-    view = opened_view(found, pull if known else PullRequestRecord())
-    unapplied = "; ".join(found.unapplied) or None
-    wanted = "ready" if pull.wanted == "ready" and found.draft else None
+    known = pull.shown is not None and pull.shown.number == pull_request.number
+    view = opened_view(pull_request, pull if known else PullRequestRecord())
+    unapplied = "; ".join(pull_request.unapplied) or None
+    wanted = "ready" if pull.wanted == "ready" and pull_request.draft else None
     changed = pull.changed(
         shown=view, written=commit, written_at=now, changed_at=now, polls=0, poll_at=now + pace.first, wanted=wanted,
-        queued_at=None, first_queued_at=None, readied=commit if ready and not found.draft else pull.readied,
+        queued_at=None, first_queued_at=None, readied=commit if ready and not pull_request.draft else pull.readied,
         problem=unapplied, refused={}, unseen=None,
     )  # fmt: skip
     if known:
@@ -134,11 +139,11 @@ def polled(
     record: BranchRecord, status: PullRequestStatus, now: datetime, pace: PollIntervals, *, worked_on: IsWorkedOn
 ) -> BranchRecord:
     """The branch after its forge was polled for the pull request."""
-    pull, found = pull_of(record), status.pull_request
-    if pull.shown is None or pull.shown.number != found.number or record.state is not BranchState.LIVE:
+    pull, pull_request = pull_of(record), status.pull_request
+    if pull.shown is None or pull.shown.number != pull_request.number or record.state is not BranchState.LIVE:
         return record
-    if found.state is not PullRequestState.OPEN:
-        return _after_end(record, found, now, worked_on)
+    if pull_request.state is not PullRequestState.OPEN:
+        return _after_end(record, pull_request, now, worked_on)
     view = polled_view(pull.shown, status, now)
     is_changed = differs(view, pull.shown)
     changed_at = now if is_changed else (pull.changed_at or now)
@@ -239,20 +244,20 @@ def merged(record: BranchRecord, commit: str, now: datetime, *, head: str, worke
         return record
     if record.received or worked_on(record):
         return _with_pull(record, pull.changed(poll_at=now), now)
-    shown = pull.showing(state="merged", merged_commit=commit, mergeable="no", obstacle="closed", checked_at=now)
-    done = shown.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, problem=None, changed_at=now)
+    ended = pull.showing(state="merged", merged_commit=commit, mergeable="no", obstacle="closed", checked_at=now)
+    ended = ended.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, problem=None, changed_at=now)
     if record.commit != head:
-        return _with_pull(record, done, now, *_update_events(record, pull, done))
+        return _with_pull(record, ended, now, *_update_events(record, pull, ended))
     event = BranchMerged(**_branch_fields(record), commit=commit, pr_number=pull.shown.number if pull.shown else None)
     closed = record.entering(BranchState.MERGED, delete_wanted="everywhere", push_wanted=False)
-    return _with_pull(closed, done, now, event)
+    return _with_pull(closed, ended, now, event)
 
 
 def _closed(record: BranchRecord, now: datetime) -> BranchRecord:
     pull = pull_of(record)
-    shown = pull.showing(state="closed", mergeable="no", obstacle="closed", checked_at=now)
-    done = shown.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, changed_at=now)
-    return _with_pull(record, done, now, BranchPullRequestClosed(**_branch_fields(record), **_pull_fields(pull)))
+    ended = pull.showing(state="closed", mergeable="no", obstacle="closed", checked_at=now)
+    ended = ended.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, changed_at=now)
+    return _with_pull(record, ended, now, BranchPullRequestClosed(**_branch_fields(record), **_pull_fields(pull)))
 
 
 def conflicted(record: BranchRecord, commit: str, paths: list[str], now: datetime) -> BranchRecord:

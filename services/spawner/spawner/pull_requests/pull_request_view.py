@@ -19,12 +19,17 @@ def differs(view: PullRequestView, before: PullRequestView) -> bool:
 
 def polled_view(last_view: PullRequestView, status: PullRequestStatus, now: datetime) -> PullRequestView:
     """The view after a poll, with the status that the forge has reported."""
-    found, mergeability, checks, reviews = status.pull_request, status.mergeability, status.checks, status.reviews
+    pull_request, mergeability, checks, reviews = (
+        status.pull_request,
+        status.mergeability,
+        status.checks,
+        status.reviews,
+    )
     return last_view.model_copy(
         update={
-            "base": found.base,
-            "draft": found.draft,
-            "commit": found.head_commit,
+            "base": pull_request.base,
+            "draft": pull_request.draft,
+            "commit": pull_request.head_commit,
             "checks": checks.state.value,
             "failed_checks": list(checks.failed[:MAX_CHECKS]),
             "pending_checks": list(checks.pending[:MAX_CHECKS]),
@@ -37,18 +42,18 @@ def polled_view(last_view: PullRequestView, status: PullRequestStatus, now: date
     )
 
 
-def opened_view(found: PullRequest, pull: PullRequestRecord) -> PullRequestView:
+def opened_view(pull_request: PullRequest, pull: PullRequestRecord) -> PullRequestView:
     """The view after the pull request was opened or updated. Checks and reviews of a new commit are not known yet."""
-    old = pull.shown or PullRequestView(number=found.number, url=found.url)
+    old = pull.shown or PullRequestView(number=pull_request.number, url=pull_request.url)
     known: dict[str, Any] = {}
-    if old.commit == found.head_commit:
+    if old.commit == pull_request.head_commit:
         known = {"checks": old.checks, "reviews": old.reviews, "failed_checks": old.failed_checks}
     return PullRequestView(
-        number=found.number,
-        url=found.url,
+        number=pull_request.number,
+        url=pull_request.url,
         state=PullRequestState.OPEN.value,
-        base=found.base,
-        draft=found.draft,
-        commit=found.head_commit,
+        base=pull_request.base,
+        draft=pull_request.draft,
+        commit=pull_request.head_commit,
         **known,
     )

@@ -46,6 +46,7 @@ _MAX_CONCURRENT_OF_PROJECT: Final = 2
 _TICK_SECONDS: Final = 0.5
 """The interval between checks for branches with a due step."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
+"""The delays in seconds until the steps of a branch are retried."""
 _log: Final = logs.get("pull-requests")
 
 

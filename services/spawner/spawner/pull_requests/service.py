@@ -16,6 +16,7 @@ from spawner.pull_requests.pull_request_workflow import PullRequestWorkflow, Sub
 from spawner.repositories.mirrors import Mirrors
 
 _REPORT_SECONDS: Final = 5.0
+"""The interval of reporting metrics."""
 
 
 class PullRequestService:

@@ -15,7 +15,7 @@ from spawner.tasks.task_record import TaskFacts, TaskRecord
 from spawner.tasks.task_secrets import hidden
 
 MAX_CHECKOUT_AGE: Final = timedelta(hours=12)
-"""How long a checkout that is stored as an artifact may wait for its sandbox."""
+"""The time that a checkout, which is stored as an artifact, may wait for its sandbox."""
 WORKING_STATES: Final = frozenset({TaskState.ASSIGNED, TaskState.RUNNING})
 """The states in which a task works on its branch."""
 
@@ -40,11 +40,11 @@ def branch_to_continue(task: TaskRecord, repository: Repository, known: Iterable
 
 def _not_live_reason(branch: str, known: Iterable[BranchRecord]) -> str:
     """The reason why a branch that is not live can't be continued."""
-    ended = max((one for one in known if one.branch == branch), key=lambda one: one.updated_at, default=None)
-    if ended is None:
+    last = max((one for one in known if one.branch == branch), key=lambda one: one.updated_at, default=None)
+    if last is None:
         return f"{branch} is not a live branch of an earlier task"
-    shown = ended.pull.shown if ended.pull else None
-    merged = ended.state is BranchState.MERGED or (shown is not None and shown.state == "merged")
+    at_forge = last.pull.shown if last.pull else None
+    merged = last.state is BranchState.MERGED or (at_forge is not None and at_forge.state == "merged")
     return f"{branch} was {'merged' if merged else 'deleted'}: begin a new branch, without naming one"
 
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 MAX_LENGTH: Final = 60
+"""Maximum characters of a name."""
 Rules = Mapping[str, Sequence[str]]
 """The words of each prefix, in lower case. The rules are tried in this order. If none matches, the first prefix without
 words is used."""
@@ -22,6 +23,7 @@ _SUFFIX_LENGTH: Final = 6
 _MAX_SUFFIXES: Final = 100
 """Maximum suffixes that are tried for a name."""
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+"""The characters of suffixes: those of Crockford's base 32, in lower case."""
 
 
 def rules_of(entries: Iterable[str]) -> Rules:

@@ -16,6 +16,7 @@ from spawner.records.base_record import Record
 from spawner.repositories.pull_request_record import PullRequestRecord
 
 _ID_DIGITS: Final = 20
+"""Hexadecimal digits of a branch's id."""
 
 
 class ReceivedCommits(BaseModel):

@@ -114,8 +114,8 @@ def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> B
 
     If the branch is not live, the bundle is refused.
     """
-    known = {commits.bundle.artifact} & {one.bundle.artifact for one in record.received}
-    if known or record.bundle == commits.bundle:
+    is_waiting = any(one.bundle.artifact == commits.bundle.artifact for one in record.received)
+    if is_waiting or record.bundle == commits.bundle:
         return record
     if record.state is not BranchState.LIVE:
         return _too_late(record, commits, record.state, now)
@@ -173,6 +173,7 @@ def saved(
 
 
 def _with_objects(record: BranchRecord, commits: ReceivedCommits) -> tuple[ReceivedCommits, ...]:
+    """The bundles with objects of Git LFS, including this one, which replaces that of the same sandbox."""
     others = (one for one in record.objects_in if one.sandbox != commits.sandbox)
     return (*others, commits)[-MAX_RECEIVED:]
 
@@ -252,8 +253,8 @@ def push_begun(record: BranchRecord, commit: str, now: datetime) -> BranchRecord
     """The branch when its first push begins, which pushes this commit."""
     if record.commit != commit or record.pushed is not None:
         return record
-    before = (*record.tried_before, *([record.tried] if record.tried else []))[-MAX_RECEIVED:]
-    return record.model_copy(update={"tried": commit, "tried_before": before, "updated_at": now})
+    tried_before = (*record.tried_before, *([record.tried] if record.tried else []))[-MAX_RECEIVED:]
+    return record.model_copy(update={"tried": commit, "tried_before": tried_before, "updated_at": now})
 
 
 def renamed(record: BranchRecord, branch: str, now: datetime) -> BranchRecord:
@@ -270,13 +271,13 @@ def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
     event = BranchPushed(
         repository=record.repository, branch=record.branch, commit=commit, pushed_branch=record.pushed_as
     )
-    done = record.commit == commit
+    is_complete = record.commit == commit
     changes = {
         "pushed": commit,
         "tried": None,
         "tried_before": (),
-        "push_wanted": not done,
-        "objects_in": () if done else record.objects_in,
+        "push_wanted": not is_complete,
+        "objects_in": () if is_complete else record.objects_in,
         "problem": None,
         "approve": (),
         "updated_at": now,
@@ -305,13 +306,14 @@ def push_refused(
     return record.model_copy(update=changes).with_events(now, event)
 
 
-def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord:
-    """The branch after a user moved its remote branch: the push is refused, so that no commit is overwritten."""
+def moved_remotely(record: BranchRecord, remote_commit: str, now: datetime) -> BranchRecord:
+    """The branch after a user moved its remote branch. The push is refused, so that no commit is overwritten."""
     name, pushed = record.branch, (record.pushed or "")[:12]
     reason = (
-        f"the repository's {record.remote_branch} is at {at[:12]}, which Sandherd did not push; Sandherd overwrites no "
-        f"commits of others. Fetch the herd's commits (`sandherd branches fetch {name}`), and join both by hand, or "
-        f"move the repository's branch back to {pushed}, or rename it, and push again (`sandherd branches push {name}`)"
+        f"the repository's {record.remote_branch} is at {remote_commit[:12]}, which Sandherd did not push; "
+        f"Sandherd overwrites no commits of others. Fetch the herd's commits (`sandherd branches fetch {name}`), and "
+        f"join both by hand, or move the repository's branch back to {pushed}, or rename it, and push again "
+        f"(`sandherd branches push {name}`)"
     )
     return push_refused(record, reason, GitFault.CONFLICT.value, now)
 
@@ -326,9 +328,9 @@ def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged
     if record.pushed != pushed:
         return record
     not_pushed = record.model_copy(update={"pushed": None, "tried": None, "tried_before": (), "updated_at": now})
-    shown = record.pull.shown if record.pull else None
+    at_forge = record.pull.shown if record.pull else None
     requested = record.commit == pushed or (record.problem or "").startswith(_NOT_PUSHED)
-    if merged or requested or (shown is not None and shown.state != "closed"):
+    if merged or requested or (at_forge is not None and at_forge.state != "closed"):
         return not_pushed
     reason = f"the repository's {record.remote_branch} was deleted; `sandherd branches push {record.branch}` creates it"
     return push_refused(not_pushed, reason, GitFault.CONFLICT.value, now)

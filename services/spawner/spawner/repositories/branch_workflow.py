@@ -41,6 +41,7 @@ _LEASE_CHECK_SECONDS: Final = 1.0
 _MAX_SCRATCH_AGE: Final = timedelta(days=1)
 """Scratch folders that are older are removed. No step takes as long, so a killed spawner left them."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
+"""The delays in seconds until the steps of a branch are retried."""
 _MAX_DIFF_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of a diff. A larger one is not stored."""
 _log: Final = logs.get("branches")

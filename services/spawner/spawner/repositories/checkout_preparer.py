@@ -51,10 +51,13 @@ _MAX_CONCURRENT: Final = 12
 _MAX_CONCURRENT_OF_HOST: Final = 8
 _MAX_CONCURRENT_OF_PROJECT: Final = 2
 """The maximum number of checkouts that are prepared concurrently: in all, of one host, and of one project."""
-_UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
+_UNEXPECTED_ERROR: Final = (
+    "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
+)
 _MAX_RECORDS_MB: Final = 32
 """The maximum size of the records of one project's branches, in MiB."""
 _RETRY: Final = Backoff(1.0, 60.0, jitter=0.5)
+"""The delays in seconds until the preparation of a checkout is retried."""
 _log: Final = logs.get("checkouts")
 
 
@@ -127,7 +130,7 @@ class CheckoutPreparer:
         except Exception as error:  # noqa: BLE001  # one task must not block all others; it is retried
             _log.error("checkout preparation failed, retrying", task=key, exc_info=error)
             with suppress(*FOR_NOW):
-                await self._live.change_task(key, partial(of_task.waiting_because, reason=_UNEXPECTED))
+                await self._live.change_task(key, partial(of_task.waiting_because, reason=_UNEXPECTED_ERROR))
             return True
         return False
 
@@ -150,6 +153,7 @@ class CheckoutPreparer:
         return False
 
     async def _prepare(self, key: str) -> None:
+        """Prepare the checkout of a pending task, or let the task wait until its branch is free."""
         self._lease.check()
         await self._live.read()
         held = await self._live.tasks.load(key)
@@ -185,7 +189,7 @@ class CheckoutPreparer:
     # --- the branch ----------------------------------------------------------------------------------------------
 
     async def _branch(self, task: TaskRecord, repository: Repository) -> BranchRecord:
-        """The branch that the task works on. All attempts of a task have the same branch."""
+        """The branch that the task works on. All attempts of a task work on the same branch."""
         if task.branch is not None:
             held = await self._live.branches.load(f"{task.project}.{task.branch}")
             if held is None or held.record.state is not BranchState.LIVE:
@@ -230,6 +234,7 @@ class CheckoutPreparer:
         return refusal.reason if refusal else None
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
+        """Write the task into the branch's record, and the branch into the task's record."""
         now = self._live.now()
         held = await self._live.branches.change(
             branch.key, lambda record, _: branch_transitions.joined_by(record, task, now)
@@ -289,5 +294,6 @@ class CheckoutPreparer:
             self._request_waiting(key)
 
     def _request_waiting(self, key: str) -> None:
+        """Request the checkouts of the tasks that wait for this branch or task."""
         for task in self._waiting.pop(key, ()):
             self._queue.request(task)

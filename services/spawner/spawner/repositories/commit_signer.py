@@ -80,14 +80,14 @@ def counterparts(unsigned: str, signed: str, parents: Parents) -> dict[str, str]
 
     The histories of `unsigned` and `signed` have the same form, so commits at the same place correspond.
     """
-    found: dict[str, str] = {}
+    replacements: dict[str, str] = {}
     pairs = [(unsigned, signed)]
     while pairs:
         original, replacement = pairs.pop()
-        if original != replacement and original not in found:
-            found[original] = replacement
+        if original != replacement and original not in replacements:
+            replacements[original] = replacement
             pairs += zip(parents.get(original, ()), parents.get(replacement, ()), strict=False)
-    return found
+    return replacements
 
 
 def signed_commit(content: bytes, known: Mapping[str, str], committer: str, sign: Sign) -> bytes:

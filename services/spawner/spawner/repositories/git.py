@@ -52,6 +52,7 @@ _CONFIG: Final[Mapping[str, str]] = {
     "protocol.https.allow": "always",
     "submodule.recurse": "false",
 }
+"""The configuration of every git command, in place of the machine's."""
 
 
 class GitFault(StrEnum):
@@ -254,6 +255,7 @@ _FAULT_PATTERNS: Final = (
     (GitFault.UNAVAILABLE, r"error: (429|5\d\d)\b|early eof|hung up|unexpected disconnect|operation too slow"),
     (GitFault.UNAVAILABLE, r"ssl_|gnutls"),
 )
+"""Patterns of git's messages in lower case, with their faults. The first match decides."""
 _MACHINE_FAULTS: Final = (
     r"no space left|quota exceeded|read-only file system|too many open files|input/output error|stale file handle"
     r"|cannot fork|unable to create thread|resource temporarily unavailable|died of signal (1|2|9|15)\b"
@@ -262,6 +264,7 @@ _MACHINE_FAULTS: Final = (
 _NO_PROGRAM: Final = 127
 """The status of sh(1) if there is no such program."""
 _SIGXFSZ_STATUSES: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
+"""Exit statuses of git and of the shell if a file exceeds its limit."""
 _TERMINATION_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 """Signals that other processes send, for example when the machine shuts down or is short of memory."""
 _TERMINATED_STATUSES: Final = (
@@ -270,6 +273,7 @@ _TERMINATED_STATUSES: Final = (
     128 + signal.SIGKILL,
     128 + signal.SIGTERM,
 )
+"""Exit statuses of git and of the shell after such a signal."""
 
 
 def _error(status: int, printed: str) -> GitError:

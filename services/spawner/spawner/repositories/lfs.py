@@ -95,8 +95,8 @@ class LfsObjects:
         try:
             await self._use(url, lambda server: _upload(mirror, server, wanted, restore))
         except GitError as error:
-            known = [one for one in wanted if _object_file(mirror, one.oid).exists()]
-            if known or error.fault is not GitFault.NOT_FOUND:
+            stored = [one for one in wanted if _object_file(mirror, one.oid).exists()]
+            if stored or error.fault is not GitFault.NOT_FOUND:
                 raise
 
     async def _use(self, url: str, command: "Callable[[LfsServer], Awaitable[None]]") -> None:
@@ -209,7 +209,7 @@ async def _upload(mirror: Mirror, server: "LfsServer", pointers: Sequence[LfsPoi
         replace(one, size=file.stat().st_size) if (file := _object_file(mirror, one.oid)).exists() else one
         for one in pointers
     ]
-    actions = {one: found for one, found in (await server.actions("upload", wanted)).items() if "upload" in found}
+    actions = {one: named for one, named in (await server.actions("upload", wanted)).items() if "upload" in named}
     if missing := _missing(mirror, actions):
         if restore is not None:
             await restore()
@@ -217,8 +217,8 @@ async def _upload(mirror: Mirror, server: "LfsServer", pointers: Sequence[LfsPoi
             return
         problem = f"the server does not have {len(missing)} objects that no sandbox has saved"
         raise GitError(GitFault.REFUSED, f"Git LFS: {problem}, the first of them {missing[0].oid}")
-    for one, found in actions.items():
-        await server.upload(one, found, _object_file(mirror, one.oid))
+    for one, requests in actions.items():
+        await server.upload(one, requests, _object_file(mirror, one.oid))
 
 
 def _missing(mirror: Mirror, wanted: Iterable[LfsPointer]) -> list[LfsPointer]:

@@ -37,6 +37,7 @@ _FAULTS: Final[Mapping[int, GitFault]] = {
     401: GitFault.DENIED, 403: GitFault.DENIED, 404: GitFault.NOT_FOUND, 410: GitFault.NOT_FOUND,
     408: GitFault.UNAVAILABLE, 429: GitFault.UNAVAILABLE,
 }  # fmt: skip
+"""The fault by HTTP status. For others, see `LfsServer._error`."""
 _FIRST_SERVER_ERROR: Final = 500
 _MIN_SECRET_CHARACTERS: Final = 20
 """The minimum length of header values that are removed from messages, because they may contain a credential."""
@@ -78,7 +79,7 @@ class LfsServer:
         self, operation: str, wanted: Sequence[LfsPointer]
     ) -> Mapping[LfsPointer, Mapping[str, LfsAction]]:
         """The requests that transfer each object, by name; none for an object to upload that the server has already."""
-        found: dict[LfsPointer, Mapping[str, LfsAction]] = {}
+        actions: dict[LfsPointer, Mapping[str, LfsAction]] = {}
         for begin in range(0, len(wanted), _MAX_BATCH):
             batch = wanted[begin : begin + _MAX_BATCH]
             by_oid = {one.oid: one for one in batch}
@@ -86,10 +87,10 @@ class LfsServer:
                 if one.error is not None:
                     raise self._error(one.error.code, f"object {one.oid[:12]}: {one.error.message}")
                 if one.oid in by_oid:
-                    found[by_oid.pop(one.oid)] = one.actions
+                    actions[by_oid.pop(one.oid)] = one.actions
             if by_oid:
                 raise GitError(GitFault.UNAVAILABLE, f"Git LFS: no response for object {next(iter(by_oid))[:12]}")
-        return found
+        return actions
 
     async def _batch(self, operation: str, wanted: Sequence[LfsPointer]) -> _Batch:
         objects = [{"oid": one.oid, "size": one.size} for one in wanted]
@@ -177,8 +178,8 @@ class LfsServer:
 
     def _headers(self, action: LfsAction) -> dict[str, str]:
         headers = {name: value for name, value in action.header.items() if _HEADER_NAME.fullmatch(name)}
-        credential, known = self._remote.credential, {name.lower() for name in headers}
-        if credential is not None and origin_of(action.href) == credential.origin and "authorization" not in known:
+        credential, names = self._remote.credential, {name.lower() for name in headers}
+        if credential is not None and origin_of(action.href) == credential.origin and "authorization" not in names:
             pair = f"{credential.username}:{credential.password}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         return headers

@@ -41,13 +41,13 @@ class MirrorUsage:
 
 
 def mirrors_to_remove(
-    found: Iterable[MirrorUsage], limits: MirrorLimits, now: datetime, *, extra: int = 0
+    mirrors: Iterable[MirrorUsage], limits: MirrorLimits, now: datetime, *, extra: int = 0
 ) -> Sequence[MirrorUsage]:
     """The mirrors of one project to remove, those unused for the longest time first. A needed mirror is never removed.
 
     `extra`: the number of new mirrors for which space is needed.
     """
-    oldest_first = sorted(found, key=lambda mirror: mirror.used_at)
+    oldest_first = sorted(mirrors, key=lambda mirror: mirror.used_at)
     total, number = sum(mirror.size for mirror in oldest_first), len(oldest_first)
     removed: list[MirrorUsage] = []
     for mirror in oldest_first:

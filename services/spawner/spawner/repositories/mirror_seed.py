@@ -19,12 +19,12 @@ _REMOTE: Final = "refs/remotes/origin/"
 
 def mirrors_beside(path: Path) -> Sequence[Path]:
     """The mirrors that other projects have of the same repository, the last changed first. It blocks."""
-    changed: dict[Path, float] = {}
-    for one in path.parent.parent.glob(f"*/{path.name}"):
-        with suppress(FileNotFoundError):  # one that is removed meanwhile
-            if one != path and (one / "HEAD").exists():
-                changed[one] = one.stat().st_mtime
-    return sorted(changed, key=lambda one: changed[one], reverse=True)
+    changed_at: dict[Path, float] = {}
+    for mirror in path.parent.parent.glob(f"*/{path.name}"):
+        with suppress(FileNotFoundError):  # the mirror may be removed meanwhile
+            if mirror != path and (mirror / "HEAD").exists():
+                changed_at[mirror] = mirror.stat().st_mtime
+    return sorted(changed_at, key=lambda mirror: changed_at[mirror], reverse=True)
 
 
 async def seed(mirror: Mirror, other: Mirror, hosts: RepositoryHosts, url: str) -> bool:

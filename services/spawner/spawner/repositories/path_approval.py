@@ -43,8 +43,8 @@ class PathApproval:
         return await self._matching(await changed_lines(mirror, record.base_commit, record.commit))
 
     async def _matching(self, paths: Iterable[str]) -> tuple[str, ...]:
-        found = await asyncio.to_thread(paths_to_approve, sorted(paths), self._patterns)
-        return tuple(shown_path(path) for path in found[:MAX_PATHS])
+        matching = await asyncio.to_thread(paths_to_approve, sorted(paths), self._patterns)
+        return tuple(shown_path(path) for path in matching[:MAX_PATHS])
 
 
 async def _changed_since(mirror: Mirror, record: BranchRecord, base: str) -> set[str]:

@@ -110,4 +110,4 @@ class PushStep:
         )
         if is_ours:
             return partial(branch_transitions.pushed, commit=remote_commit, now=now)
-        return partial(branch_transitions.moved_remotely, at=remote_commit, now=now)
+        return partial(branch_transitions.moved_remotely, remote_commit=remote_commit, now=now)

@@ -12,6 +12,7 @@ from spawner.repositories.git_requirements import git_problem
 from spawner.spec_resolution import Refusal
 
 FIELD: Final = "spec.repository"
+"""The field to which a refusal refers."""
 ResultT = TypeVar("ResultT")
 Protects = Callable[[str, str], Awaitable[bool]]
 """Whether the repository with this URL is known to protect the branch with this name."""

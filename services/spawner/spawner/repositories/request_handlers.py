@@ -38,14 +38,16 @@ class BranchRequestHandler:
         request = incoming.request
         with available("branches"):
             await self._live.catch_up()
-        found = [view for view in self._live.branch_index.views() if _matches(view, incoming.project, request)]
-        found.sort(key=lambda record: (record.updated_at, record.key), reverse=True)
+        matching = [view for view in self._live.branch_index.views() if _matches(view, incoming.project, request)]
+        matching.sort(key=lambda record: (record.updated_at, record.key), reverse=True)
         after = read_cursor(request, incoming.project, request.cursor, (str,))
-        rest = [record for record in found if after is None or _position(record) < after[0]]
-        page = _first_views(rest[: request.limit])
-        more = len(rest) > len(page)
-        next_cursor = write_cursor(request, incoming.project, [_position(rest[len(page) - 1])]) if more else None
-        return BranchList(branches=page, next_cursor=next_cursor, truncated=more)
+        remaining = [record for record in matching if after is None or _position(record) < after[0]]
+        page = _first_views(remaining[: request.limit])
+        has_more = len(remaining) > len(page)
+        next_cursor = (
+            write_cursor(request, incoming.project, [_position(remaining[len(page) - 1])]) if has_more else None
+        )
+        return BranchList(branches=page, next_cursor=next_cursor, truncated=has_more)
 
     async def push(self, incoming: IncomingRequest[PushBranch]) -> BranchView:
         """Request that a branch is pushed as soon as possible."""

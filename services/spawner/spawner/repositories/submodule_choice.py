@@ -27,13 +27,13 @@ _SSH: Final = (
 
 def parse_modules(printed: str) -> Mapping[str, Mapping[str, str]]:
     """The `path` and `url` of each submodule by its name, from the output of `git config --null --get-regexp`."""
-    found: dict[str, dict[str, str]] = {}
+    submodules: dict[str, dict[str, str]] = {}
     for entry in printed.split("\0"):
         key, _, value = entry.partition("\n")
         name, _, field = key.removeprefix("submodule.").rpartition(".")
         if name and field in {"path", "url"}:
-            found.setdefault(name, {})[field] = value
-    return found
+            submodules.setdefault(name, {})[field] = value
+    return submodules
 
 
 def choose_submodules(
@@ -50,7 +50,7 @@ def choose_submodules(
     in both are submodules. `parent`: the submodule that this repository is; None for the repository of the checkout.
     `url`: the repository's URL, from which relative URLs are resolved. `origins`: the permitted origins.
     """
-    found = []
+    submodules = []
     for name, module in sorted(modules.items()):
         path = module.get("path", "")
         if path in links:
@@ -58,19 +58,19 @@ def choose_submodules(
             if origin_of(module_url) not in origins:
                 problem = f"its host is not permitted (SANDHERD_REPOSITORY_HOSTS): {_printable(module_url)}"
                 raise submodule_error(path, problem)
-            found.append(_submodule(name, path, module_url, links[path], parent))
-    for one, other in itertools.permutations(found, 2):
+            submodules.append(_submodule(name, path, module_url, links[path], parent))
+    for one, other in itertools.permutations(submodules, 2):
         if other.path == one.path or f"{other.name}/".startswith(f"{one.name}/"):
             raise submodule_error(other.path, f"it shares its path, or the folder of its name, with {one.path!r}")
-    return found
+    return submodules
 
 
-def check_number(found: Sequence[Submodule], depth: int) -> None:
+def check_number(submodules: Sequence[Submodule], depth: int) -> None:
     """Raise `GitError` if there are too many submodules, or too many levels (`depth`)."""
-    if len(found) > MAX_SUBMODULES:
+    if len(submodules) > MAX_SUBMODULES:
         raise GitError(GitFault.REFUSED, f"the checkout has more than {MAX_SUBMODULES} submodules")
     if depth > MAX_DEPTH:
-        raise submodule_error(found[-1].path, f"submodules are nested in more than {MAX_DEPTH} levels")
+        raise submodule_error(submodules[-1].path, f"submodules are nested in more than {MAX_DEPTH} levels")
 
 
 def resolve_url(text: str, parent: str | None, path: str) -> str:

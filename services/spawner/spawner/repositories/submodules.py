@@ -16,8 +16,10 @@ from spawner.repositories.mirror import FETCH, Mirror
 from spawner.repositories.repository_hosts import RepositoryHosts
 
 REFS: Final = "refs/submodules/"
+"""The prefix of the refs of submodules."""
 _MODULES_FILE: Final = ".gitmodules"
 _LINK_MODE: Final = "160000"
+"""The mode of a submodule in a tree (git-fast-import(1))."""
 _FILE_MODES: Final = frozenset({"100644", "100755"})
 _FIELD_PATTERN: Final = r"^submodule\..*\.(path|url)$"
 _LITERAL_PATHS: Final = {"GIT_LITERAL_PATHSPECS": "1"}
@@ -38,20 +40,20 @@ class SubmoduleFetcher:
 
         `url` is the URL of the repository; None for a local one.
         """
-        found: list[Submodule] = []
+        submodules: list[Submodule] = []
         level: list[tuple[Submodule | None, str, str | None]] = [(None, commit, url)] if wanted else []
         depth = 0
         while level:
             new: list[Submodule] = []
             for parent, parent_commit, parent_url in level:
                 new += await self._submodules_of(mirror, parent_commit, parent, parent_url)
-                submodule_choice.check_number([*found, *new], depth=depth + bool(new))
+                submodule_choice.check_number([*submodules, *new], depth=depth + bool(new))
             for submodule in new:
                 await self._ensure_fetched(mirror, submodule)
-            found += new
+            submodules += new
             level = [(one, one.commit, one.url) for one in new if wanted == "recursive"]
             depth += 1
-        return found
+        return submodules
 
     async def check(self, mirror: Mirror, base: str, commit: str, url: str | None) -> bool:
         """Raise `GitError` if this commit names a submodule's commit that the submodule's repository does not have.
@@ -172,10 +174,10 @@ async def _entries(mirror: Mirror, commit: str, paths: Sequence[str]) -> Sequenc
     """The mode, the object id and the path of each tree entry at these paths."""
     arguments = ("ls-tree", "-z", "--full-tree", commit, "--", *paths)
     _, printed = await mirror.git(*arguments, environment=_LITERAL_PATHS)
-    found = []
+    entries = []
     for line in printed.decode("utf-8", "surrogateescape").split("\0"):
         fields, _, path = line.partition("\t")
         if path:
             mode, _, oid = fields.split(" ")
-            found.append((mode, oid, path))
-    return found
+            entries.append((mode, oid, path))
+    return entries

@@ -18,6 +18,7 @@ from spawner.repositories.git import GitError
 from spawner.repositories.mirror import Mirror
 
 MAX_SECONDS: Final = 60.0
+"""The time limit of all trial merges of one branch."""
 MAX_PATHS_OF_OVERLAP: Final = 20
 """Maximum paths of one overlap: an event has up to 20 overlaps, and has to fit into a message."""
 _log: Final = logs.get("branches")
@@ -29,13 +30,13 @@ async def find_overlaps(
     """The branches whose merge with this one has conflicts, among those that were tried in time. Raises `GitError`."""
     base = (await mirror.remote_branches()).get(record.base)
     heads = {**({record.base: base} if base else {}), **other_heads(record, known)}
-    found: list[BranchOverlap] = []
+    overlaps: list[BranchOverlap] = []
     with suppress(TimeoutError):  # the overlaps that were found in time are returned
         async with asyncio.timeout(MAX_SECONDS):
             for name, commit in list(heads.items())[:MAX_OVERLAPS]:
                 if await mirror.has_commit(commit):
-                    found += overlap_of(name, await _conflicts(mirror, record, name, commit))
-    return tuple(found)
+                    overlaps += overlap_of(name, await _conflicts(mirror, record, name, commit))
+    return tuple(overlaps)
 
 
 async def _conflicts(mirror: Mirror, record: BranchRecord, name: str, commit: str) -> list[str]:

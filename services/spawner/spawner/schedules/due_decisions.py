@@ -21,6 +21,7 @@ _TOO_MANY: Final = f"more than {MAX_STARTS} were due at once"
 _EARLIER_TASK_RUNNING: Final = "an earlier task had not ended"
 _LATER_TIME_DUE: Final = "a later time was due, too"
 _TASK_WAITING: Final = "a task was waiting already"
+"""The reasons why due times start no task, as users see them."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
 """Creates the task of a command, unless the command was submitted before. Returns why it is refused, or None."""
 
 _MIN_WAIT_SECONDS: Final = 0.2
+"""The minimum time until the next evaluation, unless a record changes."""
 _NOT_STARTED: Final = "the spawner ended before it started the task"
 _log: Final = logs.get("schedules")
 

@@ -44,9 +44,9 @@ def next_times(record: ScheduleRecord, now: datetime, count: int) -> list[dateti
 
 def running_by_schedule(live: LiveState) -> Mapping[str, list[str]]:
     """The names of the tasks of schedules that have not ended, by the schedule's key."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    names: defaultdict[str, list[str]] = defaultdict(list)
     for view in live.task_index.views():
         batch = view.labels.get(BATCH_LABEL, "")
         if batch.startswith(SCHEDULE_BATCH_PREFIX) and view.state not in TASK_ENDED:
-            found[f"{view.project}.{batch.removeprefix(SCHEDULE_BATCH_PREFIX)}"].append(view.task)
-    return found
+            names[f"{view.project}.{batch.removeprefix(SCHEDULE_BATCH_PREFIX)}"].append(view.task)
+    return names
