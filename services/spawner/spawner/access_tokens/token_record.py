@@ -13,10 +13,13 @@ from spawner.records.base_record import Record
 
 
 class TokenRecord(Record):
-    """An access token: the hash of its text, and what it permits. The gateway reads it as `SharedAccessToken`."""
+    """An access token, session or code: the hash of its text, and its role.
+
+    The gateway reads the record as `SharedAccessToken`.
+    """
 
     token: SafeName
-    """The name of the token."""
+    """The name of the token, session or code."""
     sha256: Digest
     role: AccessRole
     created_at: AwareDatetime

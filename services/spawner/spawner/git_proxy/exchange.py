@@ -62,7 +62,7 @@ class RequestBody:
         return size
 
     async def whole(self) -> bytes:
-        """The whole body."""
+        """Read the whole body."""
         while await self._fill():
             pass
         return bytes(self._buffer)

@@ -1,4 +1,4 @@
-"""The git proxy: an HTTP server of the spawner for sandboxes, at an address of its own.
+"""The git proxy: an HTTP server of the spawner for sandboxes, at a separate address.
 
 It runs in the spawner, which has the credentials of forges, the records of sandboxes and branches, and the only code
 that pushes. A separate service would need all three: a second process would have each credential, and would need a way
@@ -168,7 +168,7 @@ class GitProxy:
             await response.whole(error.status, _TEXT_TYPE, f"{error}\n".encode(), ("connection", "close"), *extra)
 
     def _count(self, headers: "_Headers", error: HttpError) -> None:
-        """Count and log a refusal, with the sandbox that the path names, even if another one sent the request."""
+        """Count and log a refusal, with the sandbox that the path names. Another one may have sent the request."""
         if error.status == 401 and not headers.all(b"authorization"):  # git's first request has no credential
             return
         route = headers.route()

@@ -40,7 +40,7 @@ class SecretRecord(Record):
         return {}
 
     def secret_part(self) -> str | None:
-        """The value."""
+        """The value, or None if the record is without it."""
         return self.value or None
 
     def without_secret_part(self) -> Self:

@@ -114,6 +114,7 @@ def _unreadable_message(_project: str, name: str) -> str:
 
 
 def _with_new_value(old: SecretRecord, new: SecretRecord) -> SecretRecord:
+    """The new record of an existing secret. Its value is encrypted when it is written."""
     return new.model_copy(update={"created_at": old.created_at, "sealed": None})
 
 

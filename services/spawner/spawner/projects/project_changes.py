@@ -44,7 +44,7 @@ def same_values(record: ProjectRecord, other: ProjectRecord) -> bool:
 
 
 def limits_refusal(limits: ProjectLimits, max_sandboxes: int) -> Refusal | None:
-    """The refusal of the first limit that is above that of the herd, or None."""
+    """The refusal of the first limit that exceeds the herd's limit, or None."""
     for name in ("tasks", "sandboxes"):
         value = getattr(limits, name)
         if value is not None and value > max_sandboxes:
@@ -83,5 +83,6 @@ def _merged(old: ValuesT, new: ValuesT) -> ValuesT:
 
 
 def _without_unset(values: ValuesT, request: SetProject) -> ValuesT:
+    """The values without those that the request unsets."""
     unset: dict[str, None] = {name: None for name in request.unset if name in type(values).model_fields}
     return values.model_copy(update=unset)

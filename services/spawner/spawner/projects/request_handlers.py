@@ -109,6 +109,7 @@ class ProjectRequestHandler:
         refused = None if repository is None else self._hosts.refusal(repository.of_task())
         if refused is None:
             return None
+        # The project's field is named in place of the task's.
         return replace(
             refused, field=f"defaults.repository.{'git_proxy' if refused.field.endswith('git_proxy') else 'url'}"
         )

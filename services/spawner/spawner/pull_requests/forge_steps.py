@@ -120,9 +120,8 @@ class ForgeSteps:
         await self._mirrors.refresh(mirror, record)
         merged_and_head = (pull_request.merged_commit or "", pull_request.head_commit)
         contains_commit = any([await _contains(mirror, commit, record.commit) for commit in merged_and_head])
-        if not contains_commit and not await mirror.has_commit(
-            pull_request.head_commit
-        ):  # a squash, and the branch was deleted
+        if not contains_commit and not await mirror.has_commit(pull_request.head_commit):
+            # The commits were squashed, and the remote branch was deleted.
             await self._fetch_head(mirror, record, pull_request.number)
             contains_commit = await _contains(mirror, pull_request.head_commit, record.commit)
         return replace(pull_request, head_commit=record.commit) if contains_commit else pull_request

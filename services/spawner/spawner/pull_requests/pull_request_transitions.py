@@ -78,7 +78,7 @@ def opened(
 def _after_end(record: BranchRecord, pull_request: PullRequest, now: datetime, worked_on: IsWorkedOn) -> BranchRecord:
     """The branch after its pull request was merged or closed at the forge.
 
-    If it was merged without the branch's commit, a user's request to merge is refused.
+    Unless the branch's commit was merged, a user's request to merge it is refused.
     """
     if pull_request.state is PullRequestState.CLOSED:
         return _without_wanted_merge(record, _closed(record, now), "its pull request was closed", now)

@@ -197,9 +197,8 @@ class CheckoutPreparer:
             return held.record
         name = repository_key(repository)
         mirror = await self._mirrors.fetch(task.project, repository)
-        async with self._repository_locks.hold(
-            (task.project, name)
-        ):  # so that each task knows the earlier tasks' branches
+        # One task at a time chooses its branch, so that each knows the branches of earlier ones.
+        async with self._repository_locks.hold((task.project, name)):
             known = [view for view in self._live.branch_index.views() if view.project == task.project]
             known = [view for view in known if view.repository == name]
             branch = branch_to_continue(task, repository, known) or await self._create(task, repository, mirror, known)

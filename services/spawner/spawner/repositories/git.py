@@ -1,8 +1,8 @@
 """Runs git(1) for the control plane, on bare repositories, so that nothing of a repository is executed.
 
-Nothing is ever checked out here, so filters, attributes and submodules of a repository have no effect; hooks, helpers
-and the configuration of the machine are disabled, and a mirror's own configuration is not changed by any fetch. A
-credential is passed in the environment of the git process alone: it is in no argument, URL or file.
+Nothing is ever checked out here, so filters, attributes and submodules of a repository have no effect. Hooks, helpers
+and the configuration of the machine are disabled, and no fetch changes the configuration of a mirror. A credential is
+passed only in the environment of the git process. It is in no argument, URL or file.
 """
 
 import asyncio
@@ -264,7 +264,7 @@ _MACHINE_FAULTS: Final = (
 _NO_PROGRAM: Final = 127
 """The status of sh(1) if there is no such program."""
 _SIGXFSZ_STATUSES: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
-"""Exit statuses of git and of the shell if a file exceeds its limit."""
+"""Return codes of git if it, or a program that it ran, exceeded the limit of a file."""
 _TERMINATION_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 """Signals that other processes send, for example when the machine shuts down or is short of memory."""
 _TERMINATED_STATUSES: Final = (
@@ -273,7 +273,7 @@ _TERMINATED_STATUSES: Final = (
     128 + signal.SIGKILL,
     128 + signal.SIGTERM,
 )
-"""Exit statuses of git and of the shell after such a signal."""
+"""Return codes of git if it, or a program that it ran, ended by such a signal."""
 
 
 def _error(status: int, printed: str) -> GitError:

@@ -1,4 +1,4 @@
-"""Makes the output of git safe to show: a server chooses parts of it."""
+"""Makes the output of git safe to show, because a server chooses parts of it."""
 
 import base64
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The objects of Git LFS in mirrors: fetched for checkouts, received from sandboxes, and stored before a push.
+"""The objects of Git LFS in mirrors: fetched for checkouts, received from sandboxes, and uploaded before a push.
 
-They are files in a mirror, `lfs/objects/AA/BB/OID`, as git-lfs stores them. Its lock and maximum size apply to them.
+An object is the file `lfs/objects/AA/BB/OID` of a mirror, as in git-lfs. The lock and maximum size of mirrors apply.
 """
 
 import asyncio

@@ -57,7 +57,7 @@ class PullRequestRecord(BaseModel):
     follow_ups: tuple[SafeName, ...] = ()
     """The tasks that were submitted for conflicts."""
     unseen: str | None = None
-    """The pushed commit that the forge does not show in the pull request, since `unseen_since`."""
+    """The pushed commit that the forge has not shown since `unseen_since`."""
     unseen_since: AwareDatetime | None = None
     refused: dict[str, str] = {}
     """The commit for which the forge last refused a step, by the step's name."""

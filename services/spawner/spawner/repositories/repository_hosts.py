@@ -34,11 +34,11 @@ class NoCredentials:
     """The source of a spawner without credentials."""
 
     async def find(self, url: str) -> GitCredential | None:  # noqa: ARG002  # there is none
-        """None."""
+        """Return None."""
         return None
 
     async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # noqa: ARG002  # there is none
-        """None."""
+        """Return None."""
         return None
 
 

@@ -40,7 +40,7 @@ async def find_overlaps(
 
 
 async def _conflicts(mirror: Mirror, record: BranchRecord, name: str, commit: str) -> list[str]:
-    """The paths with conflicts. None if git can't merge the two, so that conflicts with other branches are found."""
+    """The paths with conflicts; empty if git can't merge the two, so that conflicts with other branches are found."""
     try:
         return await mirror.conflicts(record.commit, commit)
     except GitError as error:

@@ -55,7 +55,7 @@ def decide(spec: ScheduleSpec, position: DuePosition, now: datetime, *, running:
     window_start = now - timedelta(seconds=spec.catch_up_seconds)
     first = next(due_times(spec.cron, spec.time_zone, position.decided), None)
     if first is not None and first < window_start <= now:
-        # Only the first missed time is recorded, because there may be very many.
+        # Only the first missed time is recorded, because there may be a large number of them.
         return DueDecision(
             _just_before(window_start),
             position.waiting,
@@ -123,7 +123,7 @@ def decided(record: ScheduleRecord, decision: DueDecision, now: datetime) -> Sch
 
 
 def due_start(record: ScheduleRecord, due: datetime, now: datetime, *, cancel: bool) -> ScheduledStart:
-    """The start of a task at a due time. The task's name contains the due time, so that it has only one task."""
+    """The start of a task at a due time. Its name contains the due time, so that each due time has only one task."""
     return ScheduledStart(
         task=f"{record.schedule}-{due.astimezone(UTC):%Y%m%dt%H%Mz}", due_at=due, at=now, cancel=cancel
     )

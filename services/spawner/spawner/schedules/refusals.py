@@ -1,4 +1,4 @@
-"""Why a schedule is refused: its task can't be started repeatedly, or it has no due times."""
+"""The reasons to refuse a schedule: its task can't be started repeatedly, or it has no due times."""
 
 from datetime import datetime
 from typing import Final

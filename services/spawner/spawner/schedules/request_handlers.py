@@ -94,7 +94,7 @@ class ScheduleRequestHandler:
         views = []
         for record in records:
             views.append(schedule_view(record, tasks[record.key], next_times(record, now, 1)))
-            await asyncio.sleep(0)  # the next time of a rare schedule takes milliseconds
+            await asyncio.sleep(0)  # computing the next time of a rare schedule takes milliseconds
         return ScheduleList(schedules=views)
 
     async def pause_schedule(self, incoming: IncomingRequest[PauseSchedule]) -> ScheduleView:
@@ -191,11 +191,13 @@ class ScheduleRequestHandler:
 
 
 def _with_new_spec(old: ScheduleRecord, new: ScheduleRecord) -> ScheduleRecord:
+    """The new record of an existing schedule, with its starts and runs, and paused if it was paused."""
     update = {"created_at": old.created_at, "starts": old.starts, "runs": old.runs, "paused": old.paused}
     return new.model_copy(update=update)
 
 
 def _as_schedule_refusal(refusal: Refusal) -> Refusal:
+    """The refusal of a task, with the schedule's field in place of the task's."""
     field = refusal.field.removeprefix("spec.")
     return Refusal(refusal.reason, "name" if field == "task" else f"schedule.task.{field}", refusal.code)
 

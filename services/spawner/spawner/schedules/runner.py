@@ -73,7 +73,7 @@ class ScheduleRunner:
     async def tick(self) -> None:
         """Start the tasks that are due. Raises `LeaseLostError`, and the transient errors `FOR_NOW`."""
         if self._fence != self._lease.fence:
-            # The previous lease holder may have made changes that we have not received yet.
+            # The previous lease holder may have made changes that this replica has not received yet.
             await self._live.catch_up()
             self._fence = self._lease.fence
         for key, known in self._live.schedule_index.items():
