@@ -114,8 +114,8 @@ class Mirror:
             async with self.writing():
                 pass
         name = f"{_HEADS}{branch}"
-        printed = await self.run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
-        if not printed:
+        listed = await self.run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
+        if not listed:
             return
         options = ("push", "--porcelain", "--no-verify", f"--force-with-lease={name}:{expected}")
         status, printed = await run_git(
