@@ -136,7 +136,7 @@ class ForgeApi(GitHubAPI):
     def _accept(self) -> str:
         return _ACCEPT.get(self._kind, "application/json")
 
-    # --- what gidgethub calls ------------------------------------------------------------------------------------
+    # --- methods that gidgethub calls ----------------------------------------------------------------------------
 
     async def sleep(self, seconds: float) -> None:
         """Not called, because the caller of the API waits (`ForgeError.retry_after`)."""

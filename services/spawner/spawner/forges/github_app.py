@@ -60,11 +60,11 @@ class _AppJwt:
     def __init__(self, app: GithubApp) -> None:
         self._app = app
 
-    async def token(self, repository: ForgeRepository) -> Token:  # noqa: ARG002  # one for all repositories
+    async def token(self, repository: ForgeRepository) -> Token:  # noqa: ARG002  # a JWT is for all repositories
         """A JWT that is valid for nine minutes. Raises `ForgeError` if the key can't be used."""
         return await asyncio.to_thread(self._new_jwt)
 
-    async def renew(self, repository: ForgeRepository, refused: Token) -> Token | None:  # noqa: ARG002  # never
+    async def renew(self, repository: ForgeRepository, refused: Token) -> Token | None:  # noqa: ARG002  # as the protocol requires
         """Return None, because another JWT would be refused, too."""
         return None
 
@@ -74,7 +74,7 @@ class _AppJwt:
         try:
             key = self._app.private_key.read_bytes()
             return Token(get_jwt(app_id=self._app.id, private_key=key, expiration=_JWT_SECONDS), f"app {self._app.id}")
-        except Exception as error:  # noqa: BLE001  # of the file, PyJWT or cryptography; its text may have parts of the key
+        except Exception as error:  # noqa: BLE001  # any error of the file, PyJWT or cryptography; its text may have parts of the key
             kind = type(error).__name__
         raise ForgeError(ForgeFault.DENIED, f"the private key of GitHub App {self._app.id} can't be used ({kind})")
 

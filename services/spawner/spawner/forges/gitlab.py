@@ -164,7 +164,9 @@ class Gitlab(ForgeClient[MergeRequest]):
     ) -> MergeOutcome:
         """See `Forge`. A setting of the project decides whether GitLab creates a merge commit or fast-forwards."""
         if method is MergeMethod.REBASE and (await self._project()).merge_method == "merge":
-            return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project makes merge commits")
+            return MergeOutcome(
+                MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project permits merge commits only"
+            )
         request = await self._pull(number)
         early = early_request_outcome(request, commit)
         if early:

@@ -22,7 +22,7 @@ class Reply:
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)  # it may be an issued token
+    body: bytes = field(repr=False)  # the body may contain an issued token
 
     def parsed(self) -> Any:
         """The body's JSON; its text if it is not JSON; None if it is empty."""

@@ -101,7 +101,7 @@ def _change(change: FileChange) -> str:
     return f"- {code_span(change.path, _MAX_NAME_CHARACTERS)}{lines}"
 
 
-def _check(name: str, passed: bool) -> str:  # noqa: FBT001  # a pair of the facts
+def _check(name: str, passed: bool) -> str:  # noqa: FBT001  # a pair in `PullRequestFacts.checks`
     return f"- {code_span(name, _MAX_NAME_CHARACTERS)}: {'passed' if passed else 'failed'}"
 
 

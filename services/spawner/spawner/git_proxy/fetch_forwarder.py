@@ -117,7 +117,7 @@ def _check_response(received: aiohttp.ClientResponse, media_type: str) -> None:
     """Raise `GitError` unless the response is a success of this media type."""
     if received.status in _DENIED:
         raise GitError(GitFault.DENIED, f"status {received.status}")
-    if received.status == 404:  # HTTP's own number
+    if received.status == 404:  # an HTTP status
         raise GitError(GitFault.NOT_FOUND, "status 404")
     if received.status != _OK or received.headers.get("Content-Type") != media_type:
         fault = GitFault.UNAVAILABLE if received.status >= 500 or received.status == 429 else GitFault.REFUSED

@@ -162,7 +162,7 @@ class GitProxy:
         self._count(headers, error)
         if response.has_begun:
             return
-        extra = (_CHALLENGE,) if error.status == 401 else ()  # HTTP's own number
+        extra = (_CHALLENGE,) if error.status == 401 else ()  # an HTTP status
         with contextlib.suppress(DisconnectedError):
             # The connection is closed, because the request's body was not read to its end.
             await response.whole(error.status, _TEXT_TYPE, f"{error}\n".encode(), ("connection", "close"), *extra)
@@ -227,7 +227,7 @@ def _config(proxy: GitProxy) -> uvicorn.Config:
     table = OpenConnections(_CONNECTION_LIMITS.within(open_files()), loop.time, loop.call_soon, lambda _reason: None)
     return uvicorn.Config(
         proxy,
-        http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+        http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # uvicorn only calls it, as it would call a class
         ws="none",
         lifespan="off",
         proxy_headers=False,

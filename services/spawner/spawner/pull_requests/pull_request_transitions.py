@@ -33,7 +33,7 @@ IsWorkedOn = Callable[[BranchRecord], bool]
 """Whether a task may still save commits of the branch. A task may have joined the branch during the poll."""
 _NOT_POLLED: Final = "not polled: "
 """The prefix of the problem of a pull request whose last poll was refused."""
-_APPROVAL_NEEDED: Final = "merged with its base as it is by now, it changes paths that a user has to approve"
+_APPROVAL_NEEDED: Final = "merged with its base as it is now, it changes paths that a user has to approve"
 _TEMPORARY_OBSTACLES: Final = frozenset({"conflict", "checks", "reviews", "behind"})
 """Obstacles that polls also report. As soon as a poll no longer reports the obstacle, a merge may be retried."""
 

@@ -51,7 +51,7 @@ class PullRequestService:
     async def _report(self) -> None:
         try:
             await self._report_forever()
-        finally:  # another replica that holds the lease reports them
+        finally:  # from now on, the replica that holds the lease reports them
             self._live.meters.replace("sandherd_pull_requests", [])
 
     async def _report_forever(self) -> None:

@@ -52,7 +52,7 @@ _MAX_CONCURRENT_OF_HOST: Final = 8
 _MAX_CONCURRENT_OF_PROJECT: Final = 2
 """The maximum number of checkouts that are prepared concurrently: in all, of one host, and of one project."""
 _UNEXPECTED_ERROR: Final = (
-    "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
+    "its branch could not be prepared because of an unexpected error (see the spawner's log); this is retried"
 )
 _MAX_RECORDS_MB: Final = 32
 """The maximum size of the records of one project's branches, in MiB."""

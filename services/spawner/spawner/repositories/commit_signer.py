@@ -99,7 +99,7 @@ def signed_commit(content: bytes, known: Mapping[str, str], committer: str, sign
     tree, *others = head.split(b"\n")
     parents = [line.split(b" ")[1].decode() for line in takewhile(lambda line: line.startswith(b"parent "), others)]
     author, old_committer, *extra = others[len(parents) :]  # git accepts this order only (git-fsck(1))
-    encoding = [line for line in extra if line.startswith(b"encoding ")][:1]  # an old signature would be invalid
+    encoding = [line for line in extra if line.startswith(b"encoding ")][:1]  # without an old signature
     time_and_zone = old_committer.rsplit(b" ", 2)[1:]
     lines = [tree, *(b"parent " + known.get(parent, parent).encode() for parent in parents), author]
     lines += [b" ".join((b"committer", committer.encode(), *time_and_zone)), *encoding]

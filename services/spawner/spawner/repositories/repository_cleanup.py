@@ -56,7 +56,7 @@ class RepositoryCleanup:
             _log.info("lease lost to another replica", lease=str(error))
         except FOR_NOW as error:
             _log.warning("mirrors not checked, retrying", error=repr(error))
-        except Exception as error:  # noqa: BLE001  # tasks go on without it, and the next pass tries again
+        except Exception as error:  # noqa: BLE001  # tasks continue without the cleanup, and the next pass retries
             _log.error("check of mirrors failed, retrying", exc_info=error)
 
     async def run_pass(self) -> None:

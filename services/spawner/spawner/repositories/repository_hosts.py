@@ -33,11 +33,11 @@ class CredentialSource(Protocol):
 class NoCredentials:
     """The source of a spawner without credentials."""
 
-    async def find(self, url: str) -> GitCredential | None:  # noqa: ARG002  # there is none
+    async def find(self, url: str) -> GitCredential | None:  # noqa: ARG002  # as the protocol requires
         """Return None."""
         return None
 
-    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # noqa: ARG002  # there is none
+    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # noqa: ARG002  # as the protocol requires
         """Return None."""
         return None
 

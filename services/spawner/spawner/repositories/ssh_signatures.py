@@ -33,7 +33,7 @@ def read_signing_key(file: Path) -> Sign:
         with file.open("rb") as content:
             key = load_ssh_private_key(content.read(_MAX_FILE_BYTES), password=None)
         return _signer_for(key)
-    except Exception as error:  # noqa: BLE001  # of the file or cryptography; its text may have parts of the key
+    except Exception as error:  # noqa: BLE001  # any error of the file or cryptography; its text may have parts of the key
         kind = type(error).__name__
     problem = f"the file of SANDHERD_SIGNING_KEY is not an Ed25519 or RSA key of OpenSSH without a passphrase ({kind})"
     raise GitError(GitFault.UNAVAILABLE, problem, of_machine=True)
