@@ -42,7 +42,7 @@ class GithubApp:
     private_key: Path
     permissions: Mapping[str, str]
     installation: int | None = None
-    """The id of the only installation that is used. None: that of each repository, whoever installed the App there."""
+    """The id of the only installation that is used. None: that of each repository, whichever account it is of."""
 
 
 class _Installation(BaseModel):

@@ -35,8 +35,8 @@ def rules_of(entries: Iterable[str]) -> Rules:
 def prefix_of(title: str, priority: str, rules: Rules) -> str:
     """The prefix for a task."""
     terms = frozenset(_terms(title))
-    default = next((prefix for prefix, words in rules.items() if not words), _FEATURE)
-    prefix = next((prefix for prefix, words in rules.items() if not terms.isdisjoint(words)), default)
+    default = next((prefix for prefix, rule_terms in rules.items() if not rule_terms), _FEATURE)
+    prefix = next((prefix for prefix, rule_terms in rules.items() if not terms.isdisjoint(rule_terms)), default)
     return _HOTFIX if prefix == _BUGFIX and priority == "critical" and _HOTFIX in rules else prefix
 
 

@@ -103,11 +103,11 @@ class PushStep:
             return partial(branch_transitions.deleted_remotely, pushed=record.pushed, now=now, merged=merged)
         if remote_commit == record.pushed:
             return None
-        is_ours = (
+        is_own_push = (
             await mirror.has_commit(remote_commit)
             and await mirror.contains(record.commit, remote_commit)
             and await mirror.contains(remote_commit, record.pushed)
         )
-        if is_ours:
+        if is_own_push:
             return partial(branch_transitions.pushed, commit=remote_commit, now=now)
         return partial(branch_transitions.moved_remotely, remote_commit=remote_commit, now=now)
