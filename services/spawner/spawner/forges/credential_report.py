@@ -24,7 +24,7 @@ def log_credentials(hosts: Iterable[ForgeHost], settings: Settings) -> None:
 
 
 async def credential_problems(hosts: Iterable[ForgeHost], settings: Settings) -> Mapping[str, str | None]:
-    """The problem of the requirement `FORGE_CREDENTIALS`: files that can't be used, or None."""
+    """The problem of the requirement `FORGE_CREDENTIALS`, such as files that can't be read; None if there is none."""
     problems = await asyncio.to_thread(_problems, hosts, settings)
     return {FORGE_CREDENTIALS: "; ".join(problems) or None}
 

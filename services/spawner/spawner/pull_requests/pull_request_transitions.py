@@ -105,8 +105,8 @@ def _with_view(
     record: BranchRecord, pull_request: PullRequest, commit: str, now: datetime, *, ready: bool, pace: PollIntervals
 ) -> BranchRecord:
     pull = pull_of(record)
-    known = pull.shown is not None and pull.shown.number == pull_request.number
-    view = opened_view(pull_request, pull if known else PullRequestRecord())
+    is_recorded = pull.shown is not None and pull.shown.number == pull_request.number
+    view = opened_view(pull_request, pull if is_recorded else PullRequestRecord())
     unapplied = "; ".join(pull_request.unapplied) or None
     wanted = "ready" if pull.wanted == "ready" and pull_request.draft else None
     changed = pull.changed(
@@ -114,7 +114,7 @@ def _with_view(
         queued_at=None, first_queued_at=None, readied=commit if ready and not pull_request.draft else pull.readied,
         problem=unapplied, refused={}, unseen=None,
     )  # fmt: skip
-    if known:
+    if is_recorded:
         event: EventData = BranchPullRequestUpdated(
             **_branch_fields(record), **_pull_fields(changed), pull_request=view
         )

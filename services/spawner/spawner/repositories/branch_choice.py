@@ -20,12 +20,14 @@ WORKING_STATES: Final = frozenset({TaskState.ASSIGNED, TaskState.RUNNING})
 """The states in which a task works on its branch."""
 
 
-def branch_to_continue(task: TaskRecord, repository: Repository, known: Iterable[BranchRecord]) -> BranchRecord | None:
+def branch_to_continue(
+    task: TaskRecord, repository: Repository, branches: Iterable[BranchRecord]
+) -> BranchRecord | None:
     """The branch that a task continues, or that was created for it before a crash; None if it needs a new branch.
 
-    Raises `GitError` if the task names a branch that is not live.
+    `branches`: those of the repository in the project. Raises `GitError` if the task names a branch that is not live.
     """
-    records = list(known)
+    records = list(branches)
     live = [record for record in records if record.state is BranchState.LIVE]
     for record in live:
         if record.life == task.life or record.branch == repository.branch:  # the life is that of the branch's creator
@@ -38,9 +40,9 @@ def branch_to_continue(task: TaskRecord, repository: Repository, known: Iterable
     return None
 
 
-def _not_live_reason(branch: str, known: Iterable[BranchRecord]) -> str:
+def _not_live_reason(branch: str, branches: Iterable[BranchRecord]) -> str:
     """The reason why a branch that is not live can't be continued."""
-    last = max((one for one in known if one.branch == branch), key=lambda one: one.updated_at, default=None)
+    last = max((one for one in branches if one.branch == branch), key=lambda one: one.updated_at, default=None)
     if last is None:
         return f"{branch} is not a live branch of an earlier task"
     at_forge = last.pull.shown if last.pull else None

@@ -321,9 +321,9 @@ def moved_remotely(record: BranchRecord, remote_commit: str, now: datetime) -> B
 def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged: bool) -> BranchRecord:
     """The branch after its remote branch, last at `pushed`, was deleted; unchanged if `record.pushed` differs by now.
 
-    The branch is pushed again if its pushed commits are in the base (`merged`), or if its pull request is open or
-    merged, because forges then delete the branch. It is also pushed again if a user has requested this push, which is
-    known because the last push was refused, or there is no new commit. Otherwise the push is refused.
+    The branch is pushed again if its pushed commits are in the base (`merged`), or if its pull request is merged, or
+    open as of the last poll, because forges delete merged branches. It is also pushed again if a user has requested
+    this push, which is the case if the last push was refused, or if there is no new commit. Otherwise it is refused.
     """
     if record.pushed != pushed:
         return record

@@ -205,10 +205,10 @@ class BranchWorkflow:
             return await self._artifacts.store(file, record.project, record.name, DIFF)
 
     async def _merge_on_trial(self, record: BranchRecord) -> Decide:
-        known = list(self._live.branch_index.views())
+        branches = list(self._live.branch_index.views())
         try:
             mirror = await self._mirrors.with_branch(record)
-            overlaps = await find_overlaps(mirror, record, known)
+            overlaps = await find_overlaps(mirror, record, branches)
         except GitError as error:
             if not error.permanent:
                 raise

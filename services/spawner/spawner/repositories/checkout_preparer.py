@@ -68,7 +68,7 @@ class CheckoutPreparer:
         self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts,
         mounting_runtimes: Collection[str], *, rules: Rules,
     ) -> None:  # fmt: skip
-        """`mounting_runtimes`: those whose sandboxes see the mirrors. Other sandboxes get the branch as a bundle.
+        """`mounting_runtimes`: runtimes whose sandboxes see the mirrors. Other sandboxes get the branch as a bundle.
 
         `rules`: the rules for names of new branches.
         """
@@ -282,7 +282,7 @@ class CheckoutPreparer:
     # --- changes -------------------------------------------------------------------------------------------------
 
     def _on_task(self, key: str, task: TaskFacts) -> None:
-        """Request the checkout of a task without an earlier attempt, whose commits may still be received (`left`)."""
+        """Request the checkout of a task without an earlier attempt, since commits of that might still be received."""
         if task.needs_checkout and task.left is None and self._lease.held:
             self._queue.request(key)
         if task.state not in WORKING_STATES:

@@ -25,7 +25,7 @@ MAX_COMMITS: Final = 1000
 _COMMIT_TYPE: Final = 1
 """The type number of a commit in a pack (gitformat-pack(5))."""
 Parents = Mapping[str, Sequence[str]]
-"""The parents of commits, by the commit."""
+"""The parents of each commit."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class CommitSigner:
         has are not signed. The caller holds the mirror's lock.
         """
         sign = await asyncio.to_thread(read_signing_key, self.key)
-        known = await _signed_counterparts(mirror, record)
-        excluded = [record.unsigned] if record.unsigned in known else []
+        signed_ids = await _signed_counterparts(mirror, record)
+        excluded = [record.unsigned] if record.unsigned in signed_ids else []
         arguments = ("--topo-order", "--reverse", f"--max-count={MAX_COMMITS + 1}", commit)
         printed = await mirror.run("rev-list", *arguments, "--not", "--branches", "--remotes", record.commit, *excluded)
         names = printed.split()
@@ -53,14 +53,14 @@ class CommitSigner:
                 GitFault.TOO_LARGE, f"it has more than {MAX_COMMITS} new commits, the maximum that is signed at once"
             )
         if names:
-            await self._store_signed(mirror, names, known, sign)
-        return known.get(commit, commit)
+            await self._store_signed(mirror, names, signed_ids, sign)
+        return signed_ids.get(commit, commit)
 
-    async def _store_signed(self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign) -> None:
-        """Sign the named commits, parents first, and store them. Add the new id of each to `known`, by its old id."""
+    async def _store_signed(self, mirror: Mirror, names: Sequence[str], signed_ids: dict[str, str], sign: Sign) -> None:
+        """Sign the named commits, parents first, and store them. Adds the new ids to `signed_ids`, by the old ids."""
         listed = "".join(f"{name}\n" for name in names).encode()
         _, printed = await mirror.git("cat-file", "--batch", stdin=listed)
-        signed_commits = await asyncio.to_thread(_signed_contents, _contents(printed), known, self.committer, sign)
+        signed_commits = await asyncio.to_thread(_signed_contents, _contents(printed), signed_ids, self.committer, sign)
         pack = await asyncio.to_thread(pack_of, signed_commits)
         await mirror.git("unpack-objects", "-q", "--strict", stdin=pack)
 
@@ -90,10 +90,10 @@ def counterparts(unsigned: str, signed: str, parents: Parents) -> dict[str, str]
     return replacements
 
 
-def signed_commit(content: bytes, known: Mapping[str, str], committer: str, sign: Sign) -> bytes:
+def signed_commit(content: bytes, signed_ids: Mapping[str, str], committer: str, sign: Sign) -> bytes:
     """The content of the signed commit for a commit with this content.
 
-    `known`: the signed commits, by the original's id, at least those of the parents.
+    `signed_ids`: the ids of signed commits by those of their originals, at least for the parents.
     """
     head, _, message = content.partition(b"\n\n")
     tree, *others = head.split(b"\n")
@@ -101,7 +101,7 @@ def signed_commit(content: bytes, known: Mapping[str, str], committer: str, sign
     author, old_committer, *extra = others[len(parents) :]  # git accepts this order only (git-fsck(1))
     encoding = [line for line in extra if line.startswith(b"encoding ")][:1]  # without an old signature
     time_and_zone = old_committer.rsplit(b" ", 2)[1:]
-    lines = [tree, *(b"parent " + known.get(parent, parent).encode() for parent in parents), author]
+    lines = [tree, *(b"parent " + signed_ids.get(parent, parent).encode() for parent in parents), author]
     lines += [b" ".join((b"committer", committer.encode(), *time_and_zone)), *encoding]
     signature = sign(b"\n".join(lines) + b"\n\n" + message).rstrip(b"\n").replace(b"\n", b"\n ")
     return b"\n".join((*lines, b"gpgsig " + signature)) + b"\n\n" + message
@@ -127,13 +127,13 @@ def _entry_header(size: int) -> bytes:
 
 
 def _signed_contents(
-    contents: Iterable[tuple[str, bytes]], known: dict[str, str], committer: str, sign: Sign
+    contents: Iterable[tuple[str, bytes]], signed_ids: dict[str, str], committer: str, sign: Sign
 ) -> list[bytes]:
-    """The contents of the signed commits. Adds the new id of each to `known`, by its old id."""
+    """The contents of the signed commits. Adds the new ids to `signed_ids`, by the old ids."""
     signed_commits = []
     for name, content in contents:
-        signed = signed_commit(content, known, committer, sign)
-        known[name] = hashlib.sha1(b"commit %d\0" % len(signed) + signed, usedforsecurity=False).hexdigest()
+        signed = signed_commit(content, signed_ids, committer, sign)
+        signed_ids[name] = hashlib.sha1(b"commit %d\0" % len(signed) + signed, usedforsecurity=False).hexdigest()
         signed_commits.append(signed)
     return signed_commits
 

@@ -44,7 +44,7 @@ _GRACE_SECONDS: Final = 3600.0
 _TRANSFER_SECONDS: Final = 900.0
 """The maximum time of all transfers of one step. The next step does not transfer complete objects again."""
 Restore = Callable[[], Awaitable[None]]
-"""Restores the objects that sandboxes saved to the mirror, if their bundles are still stored."""
+"""Restores to the mirror the objects that sandboxes saved, if their bundles are still stored."""
 
 
 class LfsObjects:
@@ -57,7 +57,7 @@ class LfsObjects:
     async def fetch(
         self, mirror: Mirror, commit: str, url: str, restore: Restore | None = None
     ) -> Sequence[LfsPointer]:
-        """Store the objects that the files of a commit need in the mirror, and return them.
+        """Store in the mirror the objects that the files of a commit need, and return them.
 
         `restore` is called if the mirror lacks some of the objects, because the server may not have these yet.
         """

@@ -94,10 +94,10 @@ class Mirrors:
 
     def at(self, path: Path) -> Mirror:
         """The mirror at this path."""
-        known = self._mirrors.get(path)
-        if known is None:
-            known = self._mirrors[path] = Mirror(path, self._git_limits, blobless=self._blobless)
-        return known
+        mirror = self._mirrors.get(path)
+        if mirror is None:
+            mirror = self._mirrors[path] = Mirror(path, self._git_limits, blobless=self._blobless)
+        return mirror
 
     def existing(self) -> Mapping[str, Sequence[Path]]:
         """The mirrors that exist, by project. It blocks."""
@@ -271,8 +271,8 @@ class Mirrors:
         False if the branch's commit is pushed, if the record names a bundle with the objects, or if the bundle is that
         of a push by the git proxy, which never has objects.
         """
-        known = any(one.commit == commits.commit for one in record.objects_in)
-        if commits.partial or known or record.pushed == record.commit:
+        is_recorded = any(one.commit == commits.commit for one in record.objects_in)
+        if commits.partial or is_recorded or record.pushed == record.commit:
             return False
         try:
             async with self._bundle(commits.bundle) as file:

@@ -83,11 +83,11 @@ class PushStep:
         return partial(branch_transitions.push_refused, reason=reason, code=error.fault.value, now=now)
 
     async def _after_conflict(self, record: BranchRecord) -> Decide | None:
-        """The decision if the remote branch is not where the spawner pushed it last; None if that is not the case.
+        """The decision if the remote branch is not where the spawner pushed it last; None if it is.
 
-        At the first push, another name is chosen. Later there are three cases. The remote branch is at a later commit
-        of this branch, because a spawner ended or lost its lease after the push: the push continues from there. Or a
-        user has pushed to the remote branch. Or the remote branch was deleted, as forges do after a merge.
+        At the first push, another name is chosen; None if that was done before. Later there are three cases. The remote
+        branch is at a later commit of this branch, because a spawner ended or lost its lease after the push: the push
+        continues from there. Or a user has pushed to the remote branch. Or it was deleted, as forges do after a merge.
         """
         if record.pushed is None and record.pushed_as is not None:
             return None

@@ -25,11 +25,11 @@ _log: Final = logs.get("branches")
 
 
 async def find_overlaps(
-    mirror: Mirror, record: BranchRecord, known: Iterable[BranchRecord]
+    mirror: Mirror, record: BranchRecord, branches: Iterable[BranchRecord]
 ) -> tuple[BranchOverlap, ...]:
     """The branches whose merge with this one has conflicts, among those that were tried in time. Raises `GitError`."""
     base = (await mirror.remote_branches()).get(record.base)
-    heads = {**({record.base: base} if base else {}), **other_heads(record, known)}
+    heads = {**({record.base: base} if base else {}), **other_heads(record, branches)}
     overlaps: list[BranchOverlap] = []
     with suppress(TimeoutError):  # the overlaps that were found in time are returned
         async with asyncio.timeout(MAX_SECONDS):
@@ -50,11 +50,11 @@ async def _conflicts(mirror: Mirror, record: BranchRecord, name: str, commit: st
         return []
 
 
-def other_heads(record: BranchRecord, known: Iterable[BranchRecord]) -> Mapping[str, str]:
+def other_heads(record: BranchRecord, branches: Iterable[BranchRecord]) -> Mapping[str, str]:
     """The commits of the repository's other live branches with saved commits, by branch, the last changed first."""
     others = [
         other
-        for other in known
+        for other in branches
         if other.id != record.id
         and (other.project, other.repository) == (record.project, record.repository)
         and other.state is BranchState.LIVE
