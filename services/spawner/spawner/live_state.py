@@ -13,7 +13,7 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 from spawner.access_tokens.token_record import TokenRecord
-from spawner.named_secrets.secret_store import OF_WEBHOOKS, SecretStore
+from spawner.named_secrets.secret_store import WEBHOOK_BUCKET, SecretStore
 from spawner.pool.warm_record import WarmRecord
 from spawner.projects.project_record import ProjectRecord
 from spawner.records.base_record import Record
@@ -71,7 +71,7 @@ class LiveState:
         self.branch_index: Index[BranchRecord, BranchRecord] = Index("branches", BranchRecord, _identity_view)
         self.branches = Store(bus, "branches", BranchRecord, self.branch_index)
         self.secrets = SecretStore(bus, clock, vault)
-        self.webhook_secrets = SecretStore(bus, clock, vault, OF_WEBHOOKS)
+        self.webhook_secrets = SecretStore(bus, clock, vault, WEBHOOK_BUCKET)
         self.tokens = Store(bus, "tokens", TokenRecord)
         self.sandboxes = Store(
             bus,

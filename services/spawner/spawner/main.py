@@ -278,7 +278,7 @@ class Spawner:
             core.queue,
             lease,
             admission=core.admission,
-            new_record=branches.once_prepared(core.pool.new_record),
+            new_record=branches.with_checkout(core.pool.new_record),
             assigned=core.reconciler.wake,
             settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from spawner.forges.body_section import marked
+from spawner.forges.body_section import new_section
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import (
@@ -94,11 +94,11 @@ async def test_pull_request_is_created_once_and_updated(forge: Forge, site: Site
     assert site.writes() == writes
     pull = site.shop.pulls[1]
     pull.labels.append(site.shop.label("important"))
-    await forge.find_or_create_pull_request(replace(draft, title="Total", body=marked("Adds.")))
+    await forge.find_or_create_pull_request(replace(draft, title="Total", body=new_section("Adds.")))
     assert (pull.title, pull.body) == (draft.title, draft.body), "what users may have written stays"
-    before, pull.body = draft.body, f"Mine.\n\n{marked('Sums.')}\n\nMine, too."
-    await forge.find_or_create_pull_request(replace(draft, body=marked("Adds.")))
-    assert pull.body == f"Mine.\n\n{marked('Adds.')}\n\nMine, too."
+    before, pull.body = draft.body, f"Mine.\n\n{new_section('Sums.')}\n\nMine, too."
+    await forge.find_or_create_pull_request(replace(draft, body=new_section("Adds.")))
+    assert pull.body == f"Mine.\n\n{new_section('Adds.')}\n\nMine, too."
     pull.body = before
     assert {label.name for label in pull.labels} == {"agent", "important"}
     assert len(site.shop.pulls) == 1
@@ -153,10 +153,10 @@ async def test_draft_remains_one_and_is_not_merged(forge: Forge, site: Site) -> 
     draft = replace(DRAFT, draft=True)
     assert (await forge.find_or_create_pull_request(draft)).draft
     pull = site.shop.pulls[1]
-    title, pull.body = pull.title, marked("Sums.")
-    await forge.find_or_create_pull_request(replace(draft, body=marked("Adds.")))
+    title, pull.body = pull.title, new_section("Sums.")
+    await forge.find_or_create_pull_request(replace(draft, body=new_section("Adds.")))
     assert pull.draft
-    assert (pull.title, pull.body) == (title, marked("Adds."))
+    assert (pull.title, pull.body) == (title, new_section("Adds."))
     await settled(forge)
     status = await forge.pull_request(1)
     assert (status.mergeability.verdict, status.mergeability.obstacle) == (Verdict.NO, Obstacle.DRAFT)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from spawner.forges.body_section import marked
+from spawner.forges.body_section import new_section
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import ChecksState, Forge, Obstacle, ReviewsState, Verdict
@@ -36,12 +36,12 @@ async def test_branch_without_commits_is_refused(forge: Forge, shop: Repository)
 
 async def test_body_and_labels_are_updated(forge: Forge, shop: Repository) -> None:
     """Only differences are sent; labels of users remain."""
-    await forge.find_or_create_pull_request(replace(DRAFT, body=marked("Sums."), labels=("agent",)))
+    await forge.find_or_create_pull_request(replace(DRAFT, body=new_section("Sums."), labels=("agent",)))
     pull_of(shop).labels.append(shop.label("important"))
-    changed = replace(DRAFT, title="Total", body=marked("Adds.\n"), labels=("Agent", "sum"))
+    changed = replace(DRAFT, title="Total", body=new_section("Adds.\n"), labels=("Agent", "sum"))
     await forge.find_or_create_pull_request(changed)
     pull = pull_of(shop)
-    assert (pull.title, pull.body) == (DRAFT.title, marked("Adds."))
+    assert (pull.title, pull.body) == (DRAFT.title, new_section("Adds."))
     assert [label.name for label in pull.labels] == ["agent", "important", "sum"]
 
 

@@ -71,7 +71,7 @@ async def test_spawner_that_is_killed_after_any_step_repeats_it_without_a_second
     for _ in range(4):
         await run_killed(world)
         world.pass_time()
-    assert {"opened", "made_ready", "polled", "merge_answered"} == KilledWorkflow.killed
+    assert {"opened", "made_ready", "polled", "merge_attempted"} == KilledWorkflow.killed
     assert list(world.site.shop.pulls) == [1]
     calls = world.site.double.calls
     assert (calls.number("pulls/create"), calls.number("pulls/merge")) == (1, 1)

@@ -21,7 +21,7 @@ from sandherd.contracts.requests import BranchView
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.nats import free_port
-from spawner.git_proxy.push_protocol import NO_COMMIT, line
+from spawner.git_proxy.push_protocol import NO_COMMIT, pkt_line
 from spawner.sandboxes.git_proxy_access import ProxyTokens
 from tests.doubles.git_server import GitServer
 from tests.doubles.lfs_store import LfsStore
@@ -120,7 +120,7 @@ class Proxied:
 
     async def push(self, *commands: str, pack: bytes = b"", capabilities: str = "report-status") -> tuple[int, bytes]:
         first, *others = commands
-        lines = [line(f"{first}\0 {capabilities}".encode()), *(line(one.encode()) for one in others)]
+        lines = [pkt_line(f"{first}\0 {capabilities}".encode()), *(pkt_line(one.encode()) for one in others)]
         body = b"".join(lines) + b"0000" + pack
         return await self.send("POST", self.at("git-receive-pack"), body, Content_Type=PUSH)
 
@@ -310,11 +310,11 @@ async def test_client_with_the_credential_gets_no_further(
             assert (await run.push(f"{head} {other} {own}", capabilities=capabilities))[0] == 400
         status, report = await run.push(f"{head} {other} {own}", pack=b"PACK is none")
         assert b"ng refs/" in report
-        bomb = gzip.compress(line(f"{head} {other} {own}\0".encode()) + b"0000" + bytes(8 * 1024 * 1024))
+        bomb = gzip.compress(pkt_line(f"{head} {other} {own}\0".encode()) + b"0000" + bytes(8 * 1024 * 1024))
         for body, more, expected in (
             (b"ffff" + b"x" * 70_000, {}, 400),
             (b"0003", {}, 400),
-            (line(b"push-cert\0"), {}, 400),
+            (pkt_line(b"push-cert\0"), {}, 400),
             (bomb, {"Content_Encoding": "gzip"}, 413),
             (b"no gzip", {"Content_Encoding": "gzip"}, 400),
             (b"0000", {"Content_Encoding": "br"}, 415),

@@ -120,7 +120,7 @@ async def test_project_has_a_maximum_of_mirrors(
     missing = Repository(url=f"{server.url}/team/none.git")
     with pytest.raises(GitError) as failed:
         await mirrors.fetch("p1", missing)
-    assert (failed.value.fault, mirrors.found()) == (GitFault.NOT_FOUND, {})
+    assert (failed.value.fault, mirrors.existing()) == (GitFault.NOT_FOUND, {})
     first = await mirrors.fetch("p1", Repository(url=remote.url))
     git(upstream.path.parent, "clone", "--quiet", "--bare", str(upstream.path), "other.git")
     other = Repository(url=f"{server.url}/team/other.git")
@@ -133,9 +133,9 @@ async def test_project_has_a_maximum_of_mirrors(
         assert project == "p1"
         await mirrors.remove(first.path)
 
-    mirrors.when_full(free_space)
+    mirrors.on_full(free_space)
     second = await mirrors.fetch("p1", other)
-    assert mirrors.found() == {"p1": [second.path]}
+    assert mirrors.existing() == {"p1": [second.path]}
     assert not first.path.with_suffix(".lock").exists()
     assert datetime.now(UTC).timestamp() - second.used_at() < 3600
 

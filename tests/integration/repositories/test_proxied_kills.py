@@ -14,7 +14,7 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.git_proxy.exchange import RequestBody
 from spawner.git_proxy.proxy_decisions import head_of
-from spawner.git_proxy.push_protocol import line
+from spawner.git_proxy.push_protocol import pkt_line
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.live_state import LiveState
 from spawner.repositories import branch_workflow, mirror
@@ -41,7 +41,7 @@ def pack_of(clone: Path, new: str, old: str) -> bytes:
 def body_of(branch: BranchRecord, new: str, clone: Path) -> RequestBody:
     """The body of a push of this commit to the branch."""
     old = head_of(branch)
-    update = line(f"{old} {new} refs/heads/{branch.branch}\0report-status".encode())
+    update = pkt_line(f"{old} {new} refs/heads/{branch.branch}\0report-status".encode())
     parts = [update + b"0000" + pack_of(clone, new, old)]
 
     async def receive() -> dict[str, Any]:

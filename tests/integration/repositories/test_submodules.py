@@ -9,7 +9,7 @@ from sandherd.contracts.repositories import Repository
 from spawner.repositories.git import GitCredential, GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.repository_hosts import RepositoryHosts
-from spawner.repositories.submodules import SubmoduleFetcher, pinned, remove_refs
+from spawner.repositories.submodules import SubmoduleFetcher, commit_ref, remove_refs
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
 from tests.integration.repositories.test_branch_line import without_mirrors
@@ -119,7 +119,7 @@ async def test_submodules_are_fetched_once(
     assert await fetcher.fetch(mirror, head, url, wanted="recursive") == found
     assert len(server.requests) == before
     await remove_refs(mirror)
-    assert await mirror.run("for-each-ref", pinned(deep)) == ""
+    assert await mirror.run("for-each-ref", commit_ref(deep)) == ""
     await fetcher.fetch(mirror, head, url, wanted="recursive")
     assert await mirror.has_commit(core)
 

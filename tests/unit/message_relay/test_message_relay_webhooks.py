@@ -11,7 +11,7 @@ from message_relay.webhooks.retry_rules import RETRIES, due_after, is_over, show
 from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import WebhookDeadLetter
-from spawner.named_secrets.webhook_secrets import StoredSecrets, following, readable
+from spawner.named_secrets.webhook_secrets import StoredSecrets, next_secrets, secrets_of_number
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LIFE = "0" * 32
@@ -136,12 +136,12 @@ def test_both_secrets_sign_for_a_while() -> None:
 
 def test_repeated_rotation_makes_one_secret() -> None:
     """A request whose reply was lost finds what it created; another life of the name shares nothing with it."""
-    first = following(None, LIFE, 1)
-    second = following(first, LIFE, 2)
-    assert (second.previous, readable(second, LIFE, 2)) == (first.secret, second)
-    assert readable(second, LIFE, 1) == StoredSecrets(life=LIFE, number=1, secret=first.secret)
-    assert readable(second, "1" * 32, 2) is None
-    assert following(second, "1" * 32, 1).previous == ""
+    first = next_secrets(None, LIFE, 1)
+    second = next_secrets(first, LIFE, 2)
+    assert (second.previous, secrets_of_number(second, LIFE, 2)) == (first.secret, second)
+    assert secrets_of_number(second, LIFE, 1) == StoredSecrets(life=LIFE, number=1, secret=first.secret)
+    assert secrets_of_number(second, "1" * 32, 2) is None
+    assert next_secrets(second, "1" * 32, 1).previous == ""
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spawner.forges.body_section import marked, with_section
+from spawner.forges.body_section import new_section, with_section
 from spawner.pull_requests.pull_request_facts import PullRequestTask
 from tests.unit.spawner.test_spawner_pull_request_steps import branch, pull
 
@@ -13,14 +13,14 @@ from tests.unit.spawner.test_spawner_pull_request_steps import branch, pull
 @pytest.mark.parametrize(
     "body",
     [
-        "Mine.", "", marked("x").replace("\nx\n", "\nchanged\n"), marked("x").replace("end", "END"),
-        marked("x").removesuffix("<!-- sandherd:end -->"), "<!-- sandherd:begin 000000000000 -->\n" * 30_000,
+        "Mine.", "", new_section("x").replace("\nx\n", "\nchanged\n"), new_section("x").replace("end", "END"),
+        new_section("x").removesuffix("<!-- sandherd:end -->"), "<!-- sandherd:begin 000000000000 -->\n" * 30_000,
     ],
     ids=["no part", "empty", "changed", "without its end", "cut off", "many beginnings"],
 )  # fmt: skip
 def test_body_that_users_changed_is_left(body: str) -> None:
     """Also one whose comments they removed."""
-    assert with_section(body, marked("y")) == body
+    assert with_section(body, new_section("y")) == body
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,10 @@ def test_body_that_users_changed_is_left(body: str) -> None:
 )
 def test_only_the_spawners_part_is_replaced(text: str) -> None:
     """Whatever texts of a task are in it, or users wrote around it, with any line endings."""
-    before = f"{text}\n\nBefore.\n{marked(text)}\nAfter.\n{text}".replace(text, "", 1)
+    before = f"{text}\n\nBefore.\n{new_section(text)}\nAfter.\n{text}".replace(text, "", 1)
     for body in (before, before.replace("\r\n", "\n").replace("\n", "\r\n")):
-        after = with_section(body, marked("new"))
-        assert marked("new") in after
+        after = with_section(body, new_section("new"))
+        assert new_section("new") in after
         assert after.lstrip().startswith("Before.\n")
         assert "\nAfter.\n" in after
 

@@ -11,7 +11,7 @@ from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import BranchState
 from sandherd.settings import load
-from spawner.repositories.branch_choice import continued, name_for
+from spawner.repositories.branch_choice import branch_to_continue, new_branch_name
 from spawner.repositories.branch_names import rules_of
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
@@ -35,8 +35,8 @@ def branch(**changes: Any) -> BranchRecord:
 def test_ticket_is_the_same_with_and_without_its_sign(one: str, other: str) -> None:
     """`#42` and `42` are the same ticket: users and forges write both."""
     known = branch(ticket=one)
-    assert continued(TASK, Repository(url=URL, join=True, ticket=other), [known]) == known
-    assert continued(TASK, Repository(url=URL, join=True, ticket="421"), [known, branch()]) is None
+    assert branch_to_continue(TASK, Repository(url=URL, join=True, ticket=other), [known]) == known
+    assert branch_to_continue(TASK, Repository(url=URL, join=True, ticket="421"), [known, branch()]) is None
 
 
 def test_branch_that_can_not_be_continued_is_refused_with_the_reason() -> None:
@@ -50,7 +50,7 @@ def test_branch_that_can_not_be_continued_is_refused_with_the_reason() -> None:
         ([branch(state=BranchState.MERGED)], "was merged"),
     ):
         with pytest.raises(GitError, match=text):
-            continued(TASK, wanted, known)
+            branch_to_continue(TASK, wanted, known)
 
 
 @pytest.mark.parametrize("text", ["Deploy with canary-4b1f9e27 now", "\n\nDeploy canary-4b1f9e27,now", "4b1f9e27"])
@@ -63,6 +63,6 @@ def test_name_of_a_branch_has_no_value_of_a_secret(text: str) -> None:
         secret_env=frozenset({"TOKEN", "PART"}),
     )
     task: Any = SimpleNamespace(task="task-1", spec=spec)
-    name = name_for(task, Repository(url=URL), [], rules_of(load({}, {}).settings.branch_prefixes))
+    name = new_branch_name(task, Repository(url=URL), [], rules_of(load({}, {}).settings.branch_prefixes))
     assert "canary" not in name
     assert "4b1f9e27" not in name

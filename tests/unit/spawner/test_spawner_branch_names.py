@@ -10,9 +10,9 @@ from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
 from spawner.repositories.branch_names import (
     MAX_LENGTH,
+    alternative_name,
     branch_name,
     collides,
-    distinguished,
     prefix_of,
     rules_of,
 )
@@ -122,7 +122,7 @@ def test_branch_with_the_name_of_the_prefix_is_no_obstacle() -> None:
 )
 def test_another_name_for_a_push_collides_with_no_branch(taken: str, begins: str) -> None:
     """That is so even if the repository got a branch with the name of the prefix after the branch was named."""
-    found = distinguished("feature/search", TASK, [taken])
+    found = alternative_name("feature/search", TASK, [taken])
     assert found.startswith(begins)
     assert not collides(found, {taken.casefold()})
 

@@ -99,7 +99,7 @@ async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> No
     """Git completes the push after another commit was saved. The branch has the same name, and is pushed from there."""
     record = branch_transitions.push_begun(branch(received=(), push_wanted=True), COMMIT, NOW)
     record = branch_transitions.push_begun(record.model_copy(update={"commit": OTHER}), OTHER, NOW)
-    assert record.tries == {COMMIT, OTHER}
+    assert record.tried_commits == {COMMIT, OTHER}
 
     async def remote_branches() -> dict[str, str]:
         return {"feature/x": COMMIT}
@@ -111,7 +111,7 @@ async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> No
     assert decide is not None
     found = decide(record)
     assert (found.remote_branch, found.pushed, found.push_wanted) == ("feature/x", COMMIT, True)
-    assert found.tries == set()
+    assert found.tried_commits == set()
 
 
 async def test_later_push_that_a_killed_spawner_did_not_record_is_continued() -> None:

@@ -24,8 +24,8 @@ from spawner.forges.github_replies import (
     GraphReply,
     github_checks,
     github_mergeability,
-    protects,
-    refused_text,
+    prevent_push,
+    refusal_text,
     required_checks,
     review_rule,
 )
@@ -34,13 +34,13 @@ from spawner.forges.gitlab_replies import (
     GitlabProject,
     JobStatus,
     MergeRequest,
-    chosen_request,
     early_request_outcome,
     gitlab_checks,
     gitlab_mergeability,
     gitlab_reviews,
     merge_outcome,
     refused_request,
+    select_request,
 )
 from spawner.forges.merge_refusals import early_outcome, refused_merge
 from spawner.forges.replies import (
@@ -49,10 +49,10 @@ from spawner.forges.replies import (
     Review,
     ReviewRule,
     checks_of,
-    chosen,
-    named,
+    required_default_branch,
     reviews_of,
-    title_parts,
+    select_pull,
+    split_draft_prefix,
 )
 
 HEAD, OTHER = "a" * 40, "b" * 40
@@ -192,19 +192,19 @@ def test_pull_request_of_a_fork_is_another_one() -> None:
     """The fork's branch has the same name. The repository is null if the fork was deleted."""
     fork = pull(head={"ref": "feature/sum", "sha": HEAD, "repo": {"full_name": "evil/shop"}})
     deleted = pull(head={"ref": "feature/sum", "sha": HEAD, "repo": None})
-    assert chosen([fork, deleted], DRAFT, "team/shop") is None
-    assert chosen([fork, pull(number=2)], DRAFT, "Team/Shop") == pull(number=2)
-    assert chosen_request([request(source_project_id=9), request(source_project_id=None)], DRAFT) is None
-    assert chosen_request([request(source_project_id=9), request(iid=2)], DRAFT) == request(iid=2)
+    assert select_pull([fork, deleted], DRAFT, "team/shop") is None
+    assert select_pull([fork, pull(number=2)], DRAFT, "Team/Shop") == pull(number=2)
+    assert select_request([request(source_project_id=9), request(source_project_id=None)], DRAFT) is None
+    assert select_request([request(source_project_id=9), request(iid=2)], DRAFT) == request(iid=2)
 
 
 def test_open_pull_request_is_chosen_before_one_with_the_same_commit() -> None:
     """A merged or closed one is chosen only if it has the draft's commit."""
     old = pull(number=1, state="closed", head=pull().head.model_dump() | {"sha": OTHER})
     same, opened = pull(number=2, state="closed"), pull(number=3)
-    assert chosen([old], DRAFT, "team/shop") is None
-    assert chosen([old, same], DRAFT, "team/shop") == same
-    assert chosen([old, same, opened], DRAFT, "team/shop") == opened
+    assert select_pull([old], DRAFT, "team/shop") is None
+    assert select_pull([old, same], DRAFT, "team/shop") == same
+    assert select_pull([old, same, opened], DRAFT, "team/shop") == opened
 
 
 def test_worst_result_of_a_name_counts() -> None:
@@ -237,8 +237,8 @@ def test_rules_of_github() -> None:
         BranchRule(type="pull_request", parameters={"required_approving_review_count": count}) for count in (1, 2, "x")
     ] + [BranchRule(type="required_status_checks", parameters={"required_status_checks": [{"context": "ci"}, {}, 5]})]
     assert (review_rule(rules).approvals, required_checks(rules)) == (2, ["ci"])
-    assert protects(rules)
-    assert not protects([BranchRule(type="required_signatures"), BranchRule(type="deletion")])
+    assert prevent_push(rules)
+    assert not prevent_push([BranchRule(type="required_signatures"), BranchRule(type="deletion")])
 
 
 def review(login: str, state: str, commit: str = HEAD, **changes: Any) -> Review:
@@ -310,7 +310,7 @@ def test_merged_commit_of_gitlab() -> None:
     for outcome in (refused_request(merged, OTHER, "405", moved=False), merge_outcome(merged, OTHER, queue=False)):
         assert (outcome.result, outcome.obstacle) == (WAITING, Obstacle.HEAD_MOVED)
     assert refused_request(request(), OTHER, "409", moved=True).obstacle is Obstacle.HEAD_MOVED
-    assert request(state="locked").current is PullRequestState.OPEN
+    assert request(state="locked").pull_state is PullRequestState.OPEN
     assert request(merge_commit_sha=OTHER).merged_commit is None
 
 
@@ -358,13 +358,13 @@ def test_default_branch_is_a_valid_name(name: str) -> None:
             read_as(model, {"default_branch": name}, "x")
     assert read_as(ForgeProject, {"default_branch": "release/v1.2-@x"}, "x").default_branch == "release/v1.2-@x"
     with pytest.raises(ForgeError, match="no default branch"):
-        named(read_as(GitlabProject, {"default_branch": None}, "x").default_branch)
+        required_default_branch(read_as(GitlabProject, {"default_branch": None}, "x").default_branch)
 
 
 @pytest.mark.parametrize("mark", ["Draft: ", "draft:", "[Draft] ", "(draft) ", "WIP: ", "[wip] Draft: ", ""])
 def test_mark_of_a_draft_is_separated_from_its_title(mark: str) -> None:
     """The prefixes that users write are recognized too. Other words of a title are not a mark."""
-    assert title_parts(f"{mark}Draft the sums") == (mark, "Draft the sums")
+    assert split_draft_prefix(f"{mark}Draft the sums") == (mark, "Draft the sums")
 
 
 @pytest.mark.parametrize(
@@ -379,9 +379,9 @@ def test_error_of_graphql_that_passes_is_no_refusal(kind: str, text: str, passes
     """The type of the error decides, as GitHub sends status 200 with it. A rate limit has a delay."""
     reply = GraphReply.model_validate({"errors": [{"type": kind, "message": text}]})
     if not passes:
-        assert refused_text(reply) == text
+        assert refusal_text(reply) == text
         return
     with pytest.raises(ForgeError) as failed:
-        refused_text(reply)
+        refusal_text(reply)
     assert not failed.value.permanent
     assert (failed.value.retry_after is not None) == (kind == "RATE_LIMITED")

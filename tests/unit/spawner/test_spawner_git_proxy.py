@@ -26,7 +26,7 @@ from spawner.git_proxy.push_protocol import (
     bundle_head,
     commands_of,
     content_length,
-    line,
+    pkt_line,
     refusals,
     report,
 )
@@ -55,7 +55,7 @@ def body(*parts: bytes, limit: int = 1024, compressed: bool = False) -> RequestB
 
 async def test_lines_and_the_rest_of_a_body_are_read_however_it_is_cut() -> None:
     """Each byte may arrive alone. The pack follows the flush packet."""
-    sent = line(b"one") + line(b"two") + b"0000" + b"PACK"
+    sent = pkt_line(b"one") + pkt_line(b"two") + b"0000" + b"PACK"
     for parts in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
         cut, rest = body(*parts), BytesIO()
         assert await cut.lines(2) == [b"one", b"two"]
@@ -69,7 +69,7 @@ async def test_malformed_lines_are_refused() -> None:
         with pytest.raises(ProtocolError):
             content_length(head)
     assert content_length(b"fff0") == 65_516
-    for sent in (line(b"x") * (MAX_COMMANDS + 1) + b"0000", b"00ffx", b"00"):
+    for sent in (pkt_line(b"x") * (MAX_COMMANDS + 1) + b"0000", b"00ffx", b"00"):
         with pytest.raises(ProtocolError):
             await body(sent, limit=4096).lines(MAX_COMMANDS)
 
@@ -108,7 +108,7 @@ def test_push_may_continue_its_branch_and_nothing_else() -> None:
     good = f"{COMMIT} {OTHER} {OWN}".encode()
     pushed = commands_of([good + b"\0 report-status agent=git/2"])
     assert refusals(pushed, "feature/x", COMMIT) == {}
-    assert report(pushed, {}) == line(b"unpack ok\n") + line(f"ok {OWN}\n".encode()) + b"0000"
+    assert report(pushed, {}) == pkt_line(b"unpack ok\n") + pkt_line(f"ok {OWN}\n".encode()) + b"0000"
     assert bundle_head(pushed.updates[0]) == f"# v2 git bundle\n-{COMMIT}\n{OTHER} {OWN}\n\n".encode()
     bad = (
         f"{COMMIT} {OTHER} refs/heads/main", f"{NO_COMMIT} {OTHER} {OWN}/x", f"{NO_COMMIT} {OTHER} {OWN}x",
@@ -204,16 +204,16 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     def sandbox(state: SandboxState, name: str = "sbx-1") -> Any:
         return SimpleNamespace(sandbox=name, state=state)
 
-    found = {state for state in SandboxState if proxy_decisions.works_on(sandbox(state), task)}
+    found = {state for state in SandboxState if proxy_decisions.usable_branch(sandbox(state), task)}
     assert found == {SandboxState.SPAWNING, SandboxState.RUNNING}
     running = sandbox(SandboxState.RUNNING)
-    assert proxy_decisions.works_on(running, task) == "br-1"
-    assert proxy_decisions.works_on(sandbox(SandboxState.RUNNING, "sbx-2"), task) is None
-    assert proxy_decisions.works_on(running, None) is None
+    assert proxy_decisions.usable_branch(running, task) == "br-1"
+    assert proxy_decisions.usable_branch(sandbox(SandboxState.RUNNING, "sbx-2"), task) is None
+    assert proxy_decisions.usable_branch(running, None) is None
     for ended in TASK_ENDED:
-        assert proxy_decisions.works_on(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]
+        assert proxy_decisions.usable_branch(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]
     plain = spec.model_copy(update={"repository": Repository(url="https://h/a/b")})
-    assert proxy_decisions.works_on(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]
+    assert proxy_decisions.usable_branch(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]
 
 
 def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
@@ -257,7 +257,7 @@ def test_client_learns_whether_the_forge_has_its_commits() -> None:
     assert proxy_decisions.result_of(signed, PUSHED) == proxy_decisions.PushResult()
     assert proxy_decisions.head_of(signed) == signed.base_commit
     assert proxy_decisions.head_of(saved) == OTHER
-    assert "as soon as possible" in proxy_decisions.late(saved, PUSHED)
+    assert "as soon as possible" in proxy_decisions.late_message(saved, PUSHED)
     assert proxy_decisions.refusal(branch()) is None
     for closed in (branch(push=False), branch(state=BranchState.DELETED), branch(delete_wanted="here")):
         assert proxy_decisions.refusal(closed)
@@ -328,11 +328,11 @@ def test_bundle_of_an_earlier_push_is_superseded() -> None:
         return BUNDLE.model_copy(update={"artifact": name, "subject": f"sandherd.v1.artifact.p1.{owner}.{name}"})
 
     old, new = stored("task-1", "a"), stored("task-1", "b")
-    assert proxy_decisions.superseded(branch(bundle=old), branch(bundle=new)) == old
-    assert proxy_decisions.superseded(branch(bundle=stored("sbx-1", "a")), branch(bundle=new)) is None
+    assert proxy_decisions.superseded_bundle(branch(bundle=old), branch(bundle=new)) == old
+    assert proxy_decisions.superseded_bundle(branch(bundle=stored("sbx-1", "a")), branch(bundle=new)) is None
     for after in (branch(bundle=old), branch(), branch(bundle=new, origin=old)):
-        assert proxy_decisions.superseded(branch(bundle=old), after) is None
-    assert proxy_decisions.superseded(branch(), branch(bundle=new)) is None
+        assert proxy_decisions.superseded_bundle(branch(bundle=old), after) is None
+    assert proxy_decisions.superseded_bundle(branch(), branch(bundle=new)) is None
 
 
 def test_fetches_of_a_sandbox_have_a_quota() -> None:

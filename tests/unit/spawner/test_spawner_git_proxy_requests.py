@@ -13,7 +13,7 @@ from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import TASK_ENDED, SandboxState, TaskState
 from spawner.git_proxy.push_protocol import (
-    line,
+    pkt_line,
 )
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.git_proxy.routes import Service
@@ -70,7 +70,7 @@ class _Herd:
 async def test_request_of_a_sandbox_that_ends_meanwhile_has_no_effect(service: Service, tmp_path: Path) -> None:
     """A client decides how long its body takes, so the records are read again at the end of the body."""
     herd = _Herd(tmp_path)
-    head = line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
+    head = pkt_line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
     ended = next(iter(TASK_ENDED))
     sent = await herd.post(service, [head, b"PACK"], lambda: setattr(herd.task, "state", ended))
     assert sent[0]["status"] == 403
@@ -82,7 +82,7 @@ async def test_request_of_a_sandbox_that_ends_meanwhile_has_no_effect(service: S
 async def test_push_to_a_branch_that_moves_meanwhile_is_refused(tmp_path: Path) -> None:
     """It is refused before its pack is stored, with a report and an event."""
     herd = _Herd(tmp_path)
-    head = line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
+    head = pkt_line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
     moved = branch(received=(), url="https://h/a/b", commit="d" * 40)
     sent = await herd.post(Service.PUSH, [head, b"PACK"], lambda: setattr(herd, "branch", moved))
     assert b"fetch first" in sent[1]["body"]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.pull_requests.pull_request_steps import task_work
-from spawner.repositories.branch_choice import at_work_on
+from spawner.repositories.branch_choice import other_task_at_work
 from spawner.repositories.branch_record import BranchRecord
 from spawner.sandboxes.last_events import SAVED_WITHIN, LastEvents
 from spawner.tasks.task_record import TaskFacts
@@ -41,7 +41,7 @@ def test_cancelled_task_whose_sandbox_may_save_commits_is_at_work() -> None:
     """The next task of the branch waits for these commits, and its pull request is not merged without them."""
     for saves, other in ((True, "task-1"), (False, None)):
         known = {"p1.task-1": cancelled(saves=saves)}
-        assert at_work_on(branch(), "task-2", known.get) == other
+        assert other_task_at_work(branch(), "task-2", known.get) == other
         assert task_work(branch(), known.get).active is saves
 
 

@@ -10,12 +10,12 @@ import pytest
 from sandherd.contracts.states import BranchState
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.mirror_limits import (
-    COLLECTED_EVERY,
-    FoundMirror,
+    COLLECTION_INTERVAL_SECONDS,
     MirrorLimits,
+    MirrorUsage,
     collection_is_due,
     may_be_removed,
-    unneeded,
+    mirrors_to_remove,
 )
 from spawner.repositories.mirror_seed import mirrors_beside
 
@@ -24,12 +24,12 @@ DAY = timedelta(days=1)
 LIMITS = MirrorLimits(age=30 * DAY, number=3, total_bytes=100)
 
 
-def mirror(name: str, idle: timedelta, size: int = 10, *, needed: bool = False) -> FoundMirror:
-    return FoundMirror(Path(name), size, NOW - idle, needed)
+def mirror(name: str, idle: timedelta, size: int = 10, *, needed: bool = False) -> MirrorUsage:
+    return MirrorUsage(Path(name), size, NOW - idle, needed)
 
 
-def removed(*found: FoundMirror, extra: int = 0) -> list[str]:
-    return [str(one.path) for one in unneeded(found, LIMITS, NOW, extra=extra)]
+def removed(*found: MirrorUsage, extra: int = 0) -> list[str]:
+    return [str(one.path) for one in mirrors_to_remove(found, LIMITS, NOW, extra=extra)]
 
 
 def test_mirror_that_no_live_branch_needs_is_removed_after_its_age() -> None:
@@ -80,9 +80,9 @@ def test_record_of_an_ended_branch_is_removed_after_its_age(
 def test_garbage_of_a_mirror_that_stays_too_large_is_collected_rarely() -> None:
     """The same refs need the same objects. Other refs may need fewer: they are collected every ten minutes at most."""
     assert collection_is_due(None, "refs", 0)
-    assert not collection_is_due(("refs", 0), "refs", 10 * COLLECTED_EVERY)
-    assert not collection_is_due(("refs", 0), "other", COLLECTED_EVERY - 1)
-    assert collection_is_due(("refs", 0), "other", COLLECTED_EVERY)
+    assert not collection_is_due(("refs", 0), "refs", 10 * COLLECTION_INTERVAL_SECONDS)
+    assert not collection_is_due(("refs", 0), "other", COLLECTION_INTERVAL_SECONDS - 1)
+    assert collection_is_due(("refs", 0), "other", COLLECTION_INTERVAL_SECONDS)
 
 
 def test_mirror_that_is_removed_meanwhile_is_none_to_begin_with(

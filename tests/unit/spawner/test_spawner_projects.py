@@ -14,7 +14,7 @@ from sandherd.contracts.specs import SandboxLimits as Limits
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import SandboxState
 from spawner.projects import project_changes
-from spawner.projects.defaults import AppliedDefaults, applied, with_defaults
+from spawner.projects.defaults import AppliedDefaults, applicable_defaults, with_defaults
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks.capacity import Capacity, SandboxLimits
 
@@ -118,24 +118,26 @@ def test_defaults_fill_what_the_spec_leaves_out() -> None:
     """These are the kind of agent, with the spec's fields for it, the model, and the image if the runtime has any."""
     defaults = ProjectDefaults(harness="claude", model="m", image="python:3.12")
     given = spec(kind="default", max_turns=3)
-    found = applied("p1", given, defaults, has_images=True)
+    found = applicable_defaults("p1", given, defaults, has_images=True)
     assert found == AppliedDefaults(harness="claude", model="m", image="python:3.12")
     assert isinstance(found, AppliedDefaults)
     whole = with_defaults(given, found)
     assert whole.harness == HARNESSES["claude"].model_validate({"kind": "claude", "max_turns": 3, "model": "m"})
     assert (whole.image, given.image, given.harness.kind) == ("python:3.12", None, "default")
-    assert applied("p1", spec(kind="claude", model="own"), defaults, has_images=False) == AppliedDefaults()
+    assert applicable_defaults("p1", spec(kind="claude", model="own"), defaults, has_images=False) == AppliedDefaults()
     command = spec(kind="command", argv=["true"]).model_copy(update={"image": "own"})
-    assert applied("p1", command, defaults, has_images=True) == AppliedDefaults()
+    assert applicable_defaults("p1", command, defaults, has_images=True) == AppliedDefaults()
     assert with_defaults(command, AppliedDefaults()) is command
 
 
 def test_default_harness_that_does_not_fit_is_refused() -> None:
     """It is refused without a default, and if the default kind lacks a field. The text has no value of a field."""
-    refused = applied("p1", spec(kind="default"), ProjectDefaults(), has_images=False)
+    refused = applicable_defaults("p1", spec(kind="default"), ProjectDefaults(), has_images=False)
     assert isinstance(refused, Refusal)
     assert (refused.field, "project p1 has no default harness" in refused.reason) == ("spec.harness", True)
-    refused = applied("p1", spec(kind="default", argv=[SECRET]), ProjectDefaults(harness="claude"), has_images=False)
+    refused = applicable_defaults(
+        "p1", spec(kind="default", argv=[SECRET]), ProjectDefaults(harness="claude"), has_images=False
+    )
     assert isinstance(refused, Refusal)
     assert "argv" in refused.field
     assert SECRET not in refused.reason
@@ -168,7 +170,7 @@ def test_default_repository_is_for_tasks_that_begin_with_nothing_else() -> None:
         ),
     ):
         given = TaskSpec.model_validate(PLAIN | own)
-        found = applied("p1", given, defaults, has_images=False)
+        found = applicable_defaults("p1", given, defaults, has_images=False)
         assert isinstance(found, AppliedDefaults)
         whole = with_defaults(given, found)
         assert whole.repository == expected
@@ -186,7 +188,7 @@ def test_strongest_intervention_is_the_tasks_else_its_profiles_else_the_projects
     of_project = ProjectDefaults(max_intervention="pause")
 
     def step(of_profile: Any, defaults: ProjectDefaults) -> Any:
-        found = applied("p1", spec(kind="claude"), defaults, has_images=True, of_profile=of_profile)
+        found = applicable_defaults("p1", spec(kind="claude"), defaults, has_images=True, profile_step=of_profile)
         assert isinstance(found, AppliedDefaults)
         return found.max_intervention
 

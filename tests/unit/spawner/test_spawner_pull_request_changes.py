@@ -52,7 +52,7 @@ def found(**changes: Any) -> PullRequest:
 
 def opened_at(record: BranchRecord, one: PullRequest, commit: str = OTHER) -> BranchRecord:
     return pull_request_transitions.opened(
-        record, one, commit, NOW, ready=True, about={"task": "task-1", "text": ""}, pace=PACE, worked_on=resting
+        record, one, commit, NOW, ready=True, task_fields={"task": "task-1", "text": ""}, pace=PACE, worked_on=resting
     )
 
 

@@ -210,7 +210,7 @@ def test_polls_slow_down_and_end() -> None:
 def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obstacle: Obstacle) -> None:
     """The refusal is published with the reason."""
     outcome = MergeOutcome(MergeResult.REFUSED, obstacle=obstacle, reason="no")
-    record = pull_request_transitions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
+    record = pull_request_transitions.merge_attempted(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
     assert (record.pull.refused, record.pull.problem) == ({"merge": COMMIT}, "no")
     assert step(record, now=LATER + timedelta(hours=1)) is PullRequestStep.POLL
@@ -221,7 +221,7 @@ def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obsta
 def test_merge_that_waits_for_checks_or_reviews_is_tried_again(obstacle: Obstacle) -> None:
     """It is retried when a poll shows that they permit it."""
     outcome = MergeOutcome(MergeResult.WAITING, obstacle=obstacle)
-    record = pull_request_transitions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
+    record = pull_request_transitions.merge_attempted(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
     assert step(record) is None
     assert step(branch(record.pull.showing(checked_at=LATER)), now=LATER) is PullRequestStep.MERGE
@@ -241,7 +241,7 @@ def test_branch_stays_live_while_commits_may_follow_what_was_merged() -> None:
     answer = MergeOutcome(MergeResult.MERGED, commit=OTHER)
     waiting = branch(pull(), received=RECEIVED)
     for record, worked_on in ((waiting, resting), (branch(pull(), tasks=("task-1", "task-2")), lambda _: True)):
-        after = pull_request_transitions.merge_answered(record, answer, COMMIT, NOW, PACE, worked_on=worked_on)
+        after = pull_request_transitions.merge_attempted(record, answer, COMMIT, NOW, PACE, worked_on=worked_on)
         assert (after.state, after.delete_wanted, after.received) == (BranchState.LIVE, None, record.received)
         assert after.pull is not None
         assert after.pull.is_open

@@ -22,7 +22,7 @@ from spawner.repositories.branch_diff import paths_to_approve, shown_path
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from spawner.repositories.mirror_paths import SCRATCH
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.trial_merges import PAIR_PATHS, overlap_of
+from spawner.repositories.trial_merges import MAX_PATHS_OF_OVERLAP, overlap_of
 from spawner.repositories.work_queue import WorkQueue
 from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.task_transitions import accepts_commits
@@ -44,7 +44,7 @@ def test_events_with_long_paths_fit_into_a_message() -> None:
     pairs = [one for number in range(20) for one in overlap_of(f"feature/{number}", [LONG] * 500)]
     found = BranchOverlapFound(repository="r", branch="b", commit="c", overlaps=pairs)
     assert len(found.model_dump_json().encode()) < MAX_EVENT / 2
-    assert {len(pair.paths) for pair in pairs} == {PAIR_PATHS}
+    assert {len(pair.paths) for pair in pairs} == {MAX_PATHS_OF_OVERLAP}
 
 
 @pytest.mark.parametrize(
@@ -320,6 +320,6 @@ def test_folder_that_is_removed_while_mirrors_are_measured_is_not_counted(
     mirrors = Mirrors(tmp_path, absent, absent, 1)
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", removed_meanwhile)
-        found = mirrors.found()
+        found = mirrors.existing()
         size = Mirror(mirror).size_bytes()
     assert (found, size) == ({"p1": [mirror]}, 5)

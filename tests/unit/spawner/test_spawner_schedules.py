@@ -75,7 +75,7 @@ def carried_out(one: ScheduleRecord, now: datetime, *, running: bool) -> tuple[S
         assert not (decision.start and running and one.spec.overlap in {"skip", "buffer_one"})
         assert decision.cancel == bool(decision.start and running and one.spec.overlap == "cancel_other")
         one = due_decisions.decided(one, decision, now)
-        seen += decision.passed
+        seen += decision.not_started
         for start in one.starts:
             seen.append(due_decisions.run_of(start, "started", now))
             one = due_decisions.finished(one, start, seen[-1])

@@ -6,23 +6,23 @@ import pytest
 
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import CreateCode, CreateToken
-from spawner.access_tokens.sessions import MAX_SESSIONS, SESSIONS_OF_ONE, proved, surplus
-from spawner.access_tokens.token_record import TokenRecord, code_of, created, session_of
+from spawner.access_tokens.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_USER, surplus_sessions, valid_proof
+from spawner.access_tokens.token_record import TokenRecord, new_code, new_session, new_token
 from spawner.records.store import StoredRecord
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-TOKEN = created("p1", CreateToken(name="ci", role="work", sha256="a" * 64, lifetime_seconds=600), NOW)
-CODE = code_of("p1", CreateCode(role="operate", sha256="b" * 64, user="ada"), NOW)
+TOKEN = new_token("p1", CreateToken(name="ci", role="work", sha256="a" * 64, lifetime_seconds=600), NOW)
+CODE = new_code("p1", CreateCode(role="operate", sha256="b" * 64, user="ada"), NOW)
 
 
 def session(number: int, user: str = "ada") -> StoredRecord[TokenRecord]:
-    record = session_of(CODE, f"{number:064x}", NOW + timedelta(seconds=number))
+    record = new_session(CODE, f"{number:064x}", NOW + timedelta(seconds=number))
     return StoredRecord(record.model_copy(update={"user": user}), number)
 
 
 def test_session_has_the_role_of_its_proof_and_ends_with_the_token() -> None:
     """A session names its user, and the token with which it ends. A session that a code created outlives the code."""
-    of_token, of_code = session_of(TOKEN, "c" * 64, NOW), session_of(CODE, "d" * 64, NOW)
+    of_token, of_code = new_session(TOKEN, "c" * 64, NOW), new_session(CODE, "d" * 64, NOW)
     assert (of_token.role, of_token.user, of_token.issued_by) == ("work", "token:ci", "a" * 64)
     assert of_token.expires_at == TOKEN.expires_at
     assert (of_code.role, of_code.user, of_code.issued_by) == ("operate", "ada", None)
@@ -31,18 +31,18 @@ def test_session_has_the_role_of_its_proof_and_ends_with_the_token() -> None:
 
 def test_only_a_valid_token_or_code_is_a_proof() -> None:
     """A session can't create another one, so that none is prolonged. An expired token or code is refused."""
-    assert proved(TOKEN, NOW) is TOKEN
+    assert valid_proof(TOKEN, NOW) is TOKEN
     for record, now in ((None, NOW), (session(1).record, NOW), (TOKEN, TOKEN.expires_at), (CODE, CODE.expires_at)):
         with pytest.raises(ContractError):
-            proved(record, now)
+            valid_proof(record, now)
 
 
 def test_sessions_are_limited() -> None:
     """A new session ends the oldest of the same user. It never ends those of others: then it is refused."""
-    own = [session(number) for number in range(SESSIONS_OF_ONE)]
-    others = [session(number, f"user-{number}") for number in range(MAX_SESSIONS - SESSIONS_OF_ONE)]
+    own = [session(number) for number in range(MAX_SESSIONS_OF_USER)]
+    others = [session(number, f"user-{number}") for number in range(MAX_SESSIONS - MAX_SESSIONS_OF_USER)]
     new = session(999).record
-    assert surplus(new, own[1:]) == []
-    assert surplus(new, [*own, *others]) == own[:1]
+    assert surplus_sessions(new, own[1:]) == []
+    assert surplus_sessions(new, [*own, *others]) == own[:1]
     with pytest.raises(ContractError):
-        surplus(new, [session(number, f"user-{number}") for number in range(MAX_SESSIONS)])
+        surplus_sessions(new, [session(number, f"user-{number}") for number in range(MAX_SESSIONS)])

@@ -7,7 +7,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import CreateToken, ListTokens, Request, RevokeToken, TokenList, TokenView
 from sandherd.service.requests import Answerer, IncomingRequest
-from spawner.access_tokens.token_record import TokenRecord, created
+from spawner.access_tokens.token_record import TokenRecord, new_token
 from spawner.live_state import LiveState
 from spawner.records.availability import available, unknown
 from spawner.records.base_record import StoreUnavailableError
@@ -32,48 +32,48 @@ class TokenRequestHandler:
 
     async def create(self, incoming: IncomingRequest[CreateToken]) -> TokenView:
         """Create a token, and delete the project's expired tokens, sessions and codes."""
-        project, request = one_project(incoming.project), incoming.request
+        project, request = single_project(incoming.project), incoming.request
         now = self._live.now()
         with available("tokens"):
-            valid = await valid_of(self._live, project)
-            found = existing(request, [one.record for one in valid if one.record.kind == "token"])
-            if found is not None:
-                return found.view()
-            held, _ = await self._live.tokens.create(created(project, request, now))
+            valid = await valid_tokens(self._live, project)
+            earlier = token_of_equal_request(request, [one.record for one in valid if one.record.kind == "token"])
+            if earlier is not None:
+                return earlier.view()
+            held, _ = await self._live.tokens.create(new_token(project, request, now))
         return held.record.view()
 
     async def tokens(self, incoming: IncomingRequest[ListTokens]) -> TokenList:
         """The tokens and sessions of a project, or of all projects."""
         with available("tokens"):
-            stored = await stored_of(self._live, None if incoming.project == FLEET else incoming.project)
+            stored = await stored_tokens(self._live, None if incoming.project == FLEET else incoming.project)
         views = [one.record.view() for one in stored if one.record.kind != "code"]
         return TokenList(tokens=sorted(views, key=lambda view: (view.project, view.name)))
 
     async def revoke(self, incoming: IncomingRequest[RevokeToken]) -> TokenView:
         """Delete a token, then its sessions. A deleted token creates no further session (`SessionRequestHandler`)."""
-        project, name = one_project(incoming.project), incoming.request.name
+        project, name = single_project(incoming.project), incoming.request.name
         with available("tokens"):
-            named = [one for one in await stored_of(self._live, project) if one.record.token == name]
+            named = [one for one in await stored_tokens(self._live, project) if one.record.token == name]
             if not named:
                 raise unknown("token", project, name)
             await remove_all(self._live, named)
             digests = {one.record.sha256 for one in named}
-            stored = await stored_of(self._live, project)
+            stored = await stored_tokens(self._live, project)
             await remove_all(self._live, [one for one in stored if one.record.issued_by in digests])
         return named[0].record.view()
 
 
-async def stored_of(live: LiveState, project: str | None) -> list[StoredRecord[TokenRecord]]:
+async def stored_tokens(live: LiveState, project: str | None) -> list[StoredRecord[TokenRecord]]:
     """The tokens, sessions and codes of a project, or of all projects. Raises `StoreUnavailableError`."""
     keys = [key for key in await live.tokens.keys() if project in {None, key.partition(".")[0]}]
-    found = [await live.tokens.load_closed(key) for key in keys]
-    return [held for held in found if held]
+    loaded = [await live.tokens.load_closed(key) for key in keys]
+    return [held for held in loaded if held]
 
 
-async def valid_of(live: LiveState, project: str) -> list[StoredRecord[TokenRecord]]:
+async def valid_tokens(live: LiveState, project: str) -> list[StoredRecord[TokenRecord]]:
     """The valid tokens, sessions and codes of a project. Deletes the expired ones. Raises `StoreUnavailableError`."""
     now = live.now()
-    stored = await stored_of(live, project)
+    stored = await stored_tokens(live, project)
     for one in stored:
         if one.record.expires_at <= now:
             await live.tokens.remove(one)
@@ -81,21 +81,21 @@ async def valid_of(live: LiveState, project: str) -> list[StoredRecord[TokenReco
 
 
 async def remove_all(live: LiveState, stored: list[StoredRecord[TokenRecord]]) -> None:
-    """Delete these records. Raises `StoreUnavailableError` if one is not deleted."""
+    """Delete these records. Raises `StoreUnavailableError` if a record can't be deleted."""
     for one in stored:
         if not await live.tokens.remove(one):
             raise StoreUnavailableError(f"{one.record.kind} {one.record.token}: not deleted")
 
 
-def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | None:
-    """The token that an earlier, equal request created, or None.
+def token_of_equal_request(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | None:
+    """The token that an earlier, equal request created, or None. `tokens` are the project's valid tokens.
 
     Raises `ContractError` if the name is used by another token, or the maximum is reached.
     """
-    named = next((one for one in tokens if one.token == request.name), None)
-    if named is not None and (named.sha256, named.role) == (request.sha256, request.role):
-        return named
-    if named is not None:
+    same_name = next((one for one in tokens if one.token == request.name), None)
+    if same_name is not None and (same_name.sha256, same_name.role) == (request.sha256, request.role):
+        return same_name
+    if same_name is not None:
         raise ContractError(
             Code.CONFLICT,
             f"there is a token {request.name} in the project",
@@ -105,14 +105,14 @@ def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | N
     if len(tokens) >= MAX_TOKENS:
         raise ContractError(
             Code.REFUSED,
-            f"the project has {len(tokens)} tokens; there may be {MAX_TOKENS}",
+            f"the project has {len(tokens)} tokens; the maximum is {MAX_TOKENS}",
             field="name",
             remedy="revoke a token that is not needed",
         )
     return None
 
 
-def one_project(project: str) -> str:
+def single_project(project: str) -> str:
     """The project that a request names. Raises `ContractError` if it names all projects."""
     if project == FLEET:
         raise ContractError(

@@ -9,8 +9,8 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import CreateCode, CreateSession, EndSession, Request, SignIn, SignInCode, TokenView
 from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.settings import Settings
-from spawner.access_tokens.request_handlers import one_project, remove_all, valid_of
-from spawner.access_tokens.token_record import TokenRecord, code_of, session_of, session_of_user
+from spawner.access_tokens.request_handlers import remove_all, single_project, valid_tokens
+from spawner.access_tokens.token_record import TokenRecord, new_code, new_session, new_user_session
 from spawner.live_state import LiveState
 from spawner.records.availability import available
 from spawner.records.store import StoredRecord
@@ -21,9 +21,9 @@ MAX_CODES: Final = 20
 """Maximum one-time codes of a project that are valid at the same time."""
 MAX_SESSIONS: Final = 200
 """Maximum sessions of a project."""
-SESSIONS_OF_ONE: Final = 20
-"""Maximum sessions of one user: one more ends the oldest."""
-_AGAIN: Final = "sign in again, with a valid token or with `sandherd open`"
+MAX_SESSIONS_OF_USER: Final = 20
+"""Maximum sessions of one user. A further session ends the oldest one."""
+_SIGN_IN_REMEDY: Final = "sign in again, with a valid token or with `sandherd open`"
 
 
 class SessionRequestHandler:
@@ -46,25 +46,25 @@ class SessionRequestHandler:
 
     async def create_code(self, incoming: IncomingRequest[CreateCode]) -> SignInCode:
         """Store a one-time code, and delete the project's expired tokens, sessions and codes."""
-        project, now = one_project(incoming.project), self._live.now()
+        project, now = single_project(incoming.project), self._live.now()
         with available("tokens"):
-            valid = await valid_of(self._live, project)
+            valid = await valid_tokens(self._live, project)
             if sum(one.record.kind == "code" for one in valid) >= MAX_CODES:
                 text = f"the project has {MAX_CODES} codes that are not used"
                 raise ContractError(Code.REFUSED, text, remedy="retry in a minute")
-            held, _ = await self._live.tokens.create(code_of(project, incoming.request, now))
+            held, _ = await self._live.tokens.create(new_code(project, incoming.request, now))
         return SignInCode(expires_at=held.record.expires_at, url=self._url)
 
     async def create(self, incoming: IncomingRequest[CreateSession]) -> TokenView:
-        """Create a session for the holder of a token or code. A code is deleted first, so that it is used once."""
-        project, request = one_project(incoming.project), incoming.request
+        """Create a session for the holder of a token or code. A code is deleted first: it can be used only once."""
+        project, request = single_project(incoming.project), incoming.request
         key = f"{project}.{hashlib.sha256(request.proof.encode()).hexdigest()}"
         with available("tokens"):
             held = await self._live.tokens.load_closed(key)
-            proof = proved(held.record if held else None, self._live.now())
+            proof = valid_proof(held.record if held else None, self._live.now())
             if held and proof.kind == "code" and not await self._live.tokens.remove(held):
                 raise _refused("the code was used already")
-            created = await self._create(session_of(proof, request.sha256, self._live.now()))
+            created = await self._create(new_session(proof, request.sha256, self._live.now()))
             if proof.kind == "token" and await self._live.tokens.load_closed(key) is None:
                 # The token was revoked meanwhile. The revocation may not have seen this session.
                 await remove_all(self._live, [created])
@@ -73,17 +73,17 @@ class SessionRequestHandler:
 
     async def sign_in(self, incoming: IncomingRequest[SignIn]) -> TokenView:
         """Create a session for a user whom the gateway has identified. Refused if no OpenID provider is configured."""
-        project = one_project(incoming.project)
+        project = single_project(incoming.project)
         if not self._has_provider:
             text = "there is no OpenID provider"
             raise ContractError(Code.REFUSED, text, remedy="set SANDHERD_OIDC_ISSUER for the spawner, too")
         with available("tokens"):
-            created = await self._create(session_of_user(project, incoming.request, self._live.now()))
+            created = await self._create(new_user_session(project, incoming.request, self._live.now()))
         return created.record.view()
 
     async def end(self, incoming: IncomingRequest[EndSession]) -> TokenView:
         """Delete a session."""
-        project = one_project(incoming.project)
+        project = single_project(incoming.project)
         with available("tokens"):
             held = await self._live.tokens.load_closed(f"{project}.{incoming.request.sha256}")
             if held is None or held.record.kind != "session":
@@ -92,15 +92,15 @@ class SessionRequestHandler:
         return held.record.view()
 
     async def _create(self, session: TokenRecord) -> StoredRecord[TokenRecord]:
-        valid = await valid_of(self._live, session.project)
-        await remove_all(self._live, surplus(session, [one for one in valid if one.record.kind == "session"]))
+        valid = await valid_tokens(self._live, session.project)
+        await remove_all(self._live, surplus_sessions(session, [one for one in valid if one.record.kind == "session"]))
         held, new = await self._live.tokens.create(session)
         if not new:
             raise _refused("the session exists already")
         return held
 
 
-def proved(record: TokenRecord | None, now: datetime) -> TokenRecord:
+def valid_proof(record: TokenRecord | None, now: datetime) -> TokenRecord:
     """The token or code with which a session is requested. Raises `ContractError` unless it is valid now."""
     if record is None or record.kind == "session":
         raise _refused("the token or code is unknown, was used, or was revoked")
@@ -109,18 +109,18 @@ def proved(record: TokenRecord | None, now: datetime) -> TokenRecord:
     return record
 
 
-def surplus(session: TokenRecord, others: list[StoredRecord[TokenRecord]]) -> list[StoredRecord[TokenRecord]]:
-    """The sessions that end when a new one is created: the oldest ones of its user that exceed the maximum.
+def surplus_sessions(session: TokenRecord, others: list[StoredRecord[TokenRecord]]) -> list[StoredRecord[TokenRecord]]:
+    """The sessions that `session`, a new one, ends: the oldest ones of its user that exceed the maximum.
 
-    Raises `ContractError` if the project has too many.
+    `others` are the project's existing sessions. Raises `ContractError` if the project has too many.
     """
-    own = sorted((one for one in others if one.record.user == session.user), key=lambda one: one.record.created_at)
-    ended = own[: max(0, len(own) + 1 - SESSIONS_OF_ONE)]
-    if len(others) - len(ended) >= MAX_SESSIONS:
-        text = f"the project has {MAX_SESSIONS} sessions"
+    of_user = sorted((one for one in others if one.record.user == session.user), key=lambda one: one.record.created_at)
+    surplus = of_user[: max(0, len(of_user) + 1 - MAX_SESSIONS_OF_USER)]
+    if len(others) - len(surplus) >= MAX_SESSIONS:
+        text = f"the project has {MAX_SESSIONS} sessions, the maximum"
         raise ContractError(Code.REFUSED, text, remedy="revoke a session that is not needed")
-    return ended
+    return surplus
 
 
 def _refused(text: str) -> ContractError:
-    return ContractError(Code.REFUSED, text, remedy=_AGAIN)
+    return ContractError(Code.REFUSED, text, remedy=_SIGN_IN_REMEDY)

@@ -13,10 +13,13 @@ from spawner.records.base_record import Record
 
 
 class TokenRecord(Record):
-    """An access token: the hash of its text, and what it permits. The gateway reads it as `SharedAccessToken`."""
+    """An access token, session or code: the hash of its text, and its role.
+
+    The gateway reads the record as `SharedAccessToken`.
+    """
 
     token: SafeName
-    """The name of the token."""
+    """The name of the token, session or code."""
     sha256: Digest
     role: AccessRole
     created_at: AwareDatetime
@@ -24,6 +27,7 @@ class TokenRecord(Record):
     created_by: str | None = None
     kind: TokenKind = "token"
     user: str | None = None
+    """The user of a code or session; None for a token."""
     issued_by: Digest | None = None
     """The hash of the token with which a session was created. The session ends when this token is revoked."""
 
@@ -55,7 +59,7 @@ class TokenRecord(Record):
         )
 
 
-def created(project: str, request: CreateToken, now: AwareDatetime) -> TokenRecord:
+def new_token(project: str, request: CreateToken, now: AwareDatetime) -> TokenRecord:
     """The record of a new token."""
     return TokenRecord(
         project=project,
@@ -68,7 +72,7 @@ def created(project: str, request: CreateToken, now: AwareDatetime) -> TokenReco
     )
 
 
-def code_of(project: str, request: CreateCode, now: AwareDatetime) -> TokenRecord:
+def new_code(project: str, request: CreateCode, now: AwareDatetime) -> TokenRecord:
     """The record of a one-time code."""
     return TokenRecord(
         project=project,
@@ -82,25 +86,25 @@ def code_of(project: str, request: CreateCode, now: AwareDatetime) -> TokenRecor
     )
 
 
-def session_of(proof: TokenRecord, sha256: str, now: AwareDatetime) -> TokenRecord:
-    """The record of a session for the holder of a token or code. It expires with the token at the latest."""
+def new_session(proof: TokenRecord, sha256: str, now: AwareDatetime) -> TokenRecord:
+    """The record of a session for the holder of a token or code. With a token, it expires no later than the token."""
     expires_at = now + timedelta(seconds=SESSION_LIFETIME)
-    by_token = proof.kind == "token"
+    is_by_token = proof.kind == "token"
     return TokenRecord(
         project=proof.project,
         token=new_name("session"),
         sha256=sha256,
         role=proof.role,
         created_at=now,
-        expires_at=min(expires_at, proof.expires_at) if by_token else expires_at,
-        created_by=f"token:{proof.token}" if by_token else None,
+        expires_at=min(expires_at, proof.expires_at) if is_by_token else expires_at,
+        created_by=f"token:{proof.token}" if is_by_token else None,
         kind="session",
-        user=f"token:{proof.token}" if by_token else proof.user,
-        issued_by=proof.sha256 if by_token else None,
+        user=f"token:{proof.token}" if is_by_token else proof.user,
+        issued_by=proof.sha256 if is_by_token else None,
     )
 
 
-def session_of_user(project: str, request: SignIn, now: AwareDatetime) -> TokenRecord:
+def new_user_session(project: str, request: SignIn, now: AwareDatetime) -> TokenRecord:
     """The record of a session for a user of the OpenID provider."""
     return TokenRecord(
         project=project,

@@ -1,22 +1,22 @@
 """The API of one repository's forge: gidgethub's requests, over an HTTP client with limits.
 
 gidgethub builds the URLs, sends conditional requests (a response 304 does not count for GitHub's rate limit) and reads
-pages. Its parts for GitHub alone (rate limits, errors, credentials) are replaced here, so that it also serves GitLab
-and Gitea, whose requests have the same form.
+pages. Its parts that are only for GitHub (rate limits, errors, credentials) are replaced here, so that it also serves
+GitLab and Gitea, whose requests have the same form.
 
-Measured in the spawner, on top of aiohttp (200 ms, 10.5 MB, 90 modules), in CPU time and memory:
+The costs of libraries in the spawner, besides those of aiohttp (200 ms, 10.5 MB, 90 modules), as CPU time and memory:
 
-| library | to import | memory | modules | distributions |
+| library | import | memory | modules | distributions |
 | --- | --- | --- | --- | --- |
 | gidgethub 6.0.0 | 2 ms | 0.0 MB | 8 | 7, of which an App needs 4 |
-| the same, to sign as an App (cryptography) | 90 ms | 8.0 MB | 63 | |
+| gidgethub 6.0.0, to sign as an App (cryptography) | 90 ms | 8.0 MB | 63 | |
 | githubkit 0.16.1 | 230 to 280 ms | 9.0 to 11.7 MB | 168 to 184 | 17, and 50 MB of schemas |
 | python-gitlab 8.6.0 | 140 ms | 5.4 MB | 227 | 7 |
 
-githubkit has an HTTP stack of its own (httpx), and its newest version can't be imported with the newest hishel, which
-is installed with it. python-gitlab is synchronous and brings a third stack (requests): its requests in threads can't be
-cancelled, and it neither limits the size of responses nor sends conditional requests. There is no maintained library
-for Gitea with fewer parts than these few requests.
+githubkit has its own HTTP stack (httpx), and its newest version can't be imported with the newest hishel, which is
+installed with it. python-gitlab is synchronous and has a third stack (requests). Its requests in threads can't be
+cancelled, and it neither limits the size of responses nor sends conditional requests. For Gitea, no maintained library
+is smaller than these few requests.
 """
 
 from collections.abc import Mapping
@@ -37,11 +37,12 @@ from spawner.forges.reply_cache import ReplyCache
 _ACCEPT: Final = {ForgeKind.GITHUB: "application/vnd.github+json"}
 _GITHUB_VERSION: Final = "2022-11-28"
 """A version of GitHub's REST API that GitHub Enterprise Server also supports."""
-_CACHED_BYTES: Final = 128 * 1024
+_MAX_CACHED_BYTES: Final = 128 * 1024
 """The maximum size of a response that is stored for conditional requests."""
 _MAX_ITEMS: Final = 1000
+"""Maximum entries of a list."""
 _MAX_PAGES: Final = 50
-"""Maximum pages of a list. Besides the entries, the pages are limited because each may have 4 MiB."""
+"""Maximum pages of a list. The pages are limited, too, because each may have 4 MiB."""
 _SUCCESS: Final = frozenset({200, 201, 202, 204})
 _UNAUTHORIZED, _NOT_MODIFIED = 401, 304
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -50,7 +51,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 class ForgeApi(GitHubAPI):
     """Requests about one repository, with the credential for it.
 
-    `accounts`: the rate limits by `Token.account`. `replies`: earlier replies, for conditional requests.
+    `accounts`: the accounts of the host's tokens by `Token.account`. `replies`: earlier replies, for conditional
+    requests.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class ForgeApi(GitHubAPI):
         self._http = http
         self._accounts = accounts
         self._kind = repository.host.kind
-        self._own = {"owner": repository.owner, "repo": repository.name, "project": repository.path}
+        self._repository_values = {"owner": repository.owner, "repo": repository.name, "project": repository.path}
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -89,39 +91,41 @@ class ForgeApi(GitHubAPI):
     ) -> list[ModelT]:
         """GET a list: all its pages, or only the first one. `key`: the field with the list, if a page is an object.
 
-        Raises `ForgeError`, also for a list that is too long: a decision needs all entries.
+        Raises `ForgeError`, also for a list that is too long, because decisions need all entries.
         """
         items: list[Any] = []
-        following: str | None = path
+        next_page: str | None = path
         pages = 0
-        while following:
+        while next_page:
             pages += 1
-            page, following, _ = await self._page(following, values, path)
-            found = page.get(key) if isinstance(page, dict) else page
-            if not isinstance(found, list) or (following and not found):
+            page, next_page, _ = await self._page(next_page, values, path)
+            entries = page.get(key) if isinstance(page, dict) else page
+            if not isinstance(entries, list) or (next_page and not entries):
                 raise ForgeError(ForgeFault.UNAVAILABLE, f"GET {path}: the response has no list")
-            items += found
-            following = None if first_page else following
-            if following and pages >= _MAX_PAGES:
+            items += entries
+            next_page = None if first_page else next_page
+            if next_page and pages >= _MAX_PAGES:
                 raise ForgeError(ForgeFault.REFUSED, f"GET {path}: the list has more than {_MAX_PAGES} pages")
             if len(items) > _MAX_ITEMS:
                 raise ForgeError(ForgeFault.REFUSED, f"GET {path}: the list has more than {_MAX_ITEMS} entries")
         return [read_as(model, item, path) for item in items]
 
     async def send(self, method: str, path: str, body: Mapping[str, Any], **values: Any) -> Any:
-        """Send a write, and return the parsed response. It may have taken effect even if `ForgeError` is raised."""
+        """Send a write, and return the parsed response. The write may take effect even if `ForgeError` is raised."""
         return await self._call(method, path, values, dict(body))
 
     async def _page(self, url: str, values: Mapping[str, Any], path: str) -> tuple[Any, str | None, int]:
         try:
-            return await self._make_request("GET", url, {**self._own, **values}, b"", self._accept)
+            return await self._make_request("GET", url, {**self._repository_values, **values}, b"", self._accept)
         except (ValueError, RecursionError, LookupError) as error:
             kind = type(error).__name__
         raise ForgeError(ForgeFault.UNAVAILABLE, f"GET {path}: the response can't be read ({kind})")
 
     async def _call(self, method: str, path: str, values: Mapping[str, Any], body: Any = b"") -> Any:
         try:
-            data, _, _ = await self._make_request(method, path, {**self._own, **values}, body, self._accept)
+            data, _, _ = await self._make_request(
+                method, path, {**self._repository_values, **values}, body, self._accept
+            )
         except (ValueError, RecursionError, LookupError) as error:
             kind = type(error).__name__
         else:
@@ -132,10 +136,10 @@ class ForgeApi(GitHubAPI):
     def _accept(self) -> str:
         return _ACCEPT.get(self._kind, "application/json")
 
-    # --- what gidgethub calls ------------------------------------------------------------------------------------
+    # --- methods that gidgethub calls ----------------------------------------------------------------------------
 
     async def sleep(self, seconds: float) -> None:
-        """Not called: the caller waits, by `ForgeError.retry_after`."""
+        """Not called, because the caller of the API waits (`ForgeError.retry_after`)."""
 
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
@@ -144,14 +148,14 @@ class ForgeApi(GitHubAPI):
         token = await self._tokens.token(self.repository)
         reply = await self._exchange(method, url, headers, body, token)
         if reply.status == _UNAUTHORIZED:
-            renewed = await self._tokens.renewed(self.repository, token)
-            if renewed is not None:
-                token = renewed
+            other = await self._tokens.renew(self.repository, token)
+            if other is not None:
+                token = other
                 reply = await self._exchange(method, url, headers, body, token)
         if reply.status in _SUCCESS or (reply.status == _NOT_MODIFIED and "if-none-match" in headers):
-            return reply.status, _passed_on(reply), reply.body.replace(token.value.encode(), MASK.encode())
-        what = f"{method} {_path(url)}"
-        raise refusal(what, reply.status, reply.headers, reply.parsed(), datetime.now(UTC), hidden=token.value)
+            return reply.status, _headers_for_gidgethub(reply), reply.body.replace(token.value.encode(), MASK.encode())
+        request = f"{method} {_path(url)}"
+        raise refusal(request, reply.status, reply.headers, reply.parsed(), datetime.now(UTC), secret=token.value)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes, token: Token) -> Reply:
         account = self._accounts.setdefault(token.account, ForgeAccount())
@@ -167,30 +171,30 @@ class ForgeApi(GitHubAPI):
         return reply
 
     def _check_target(self, url: str) -> None:
-        """Raise `ForgeError` if the URL of a list's next page is not the forge's: it would get the credential."""
-        own, target = urlsplit(self.base_url), urlsplit(url)
-        if (target.scheme, target.netloc) != (own.scheme, own.netloc) or ".." in target.path.split("/"):
-            raise ForgeError(ForgeFault.REFUSED, f"the next page is not at {own.netloc}")
+        """Raise `ForgeError` if the URL of a list's next page is not at the forge. It would get the credential."""
+        api, target = urlsplit(self.base_url), urlsplit(url)
+        if (target.scheme, target.netloc) != (api.scheme, api.netloc) or ".." in target.path.split("/"):
+            raise ForgeError(ForgeFault.REFUSED, f"the next page is not at {api.netloc}")
 
 
 def read_as(model: type[ModelT], data: Any, path: str) -> ModelT:
-    """The fields of a response that a model declares. Raises `ForgeError` (unavailable) if the model does not fit."""
+    """The response as an instance of the model. Raises `ForgeError` (unavailable) if it does not match the model."""
     try:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "all of it"
-        text = f"{path}: the response is not the forge's: {where}: {first['type']}"
+        field = ".".join(str(part) for part in first["loc"]) or "the whole response"
+        text = f"{path}: the response is not as the forge documents it: {field}: {first['type']}"
     raise ForgeError(ForgeFault.UNAVAILABLE, text)
 
 
-def _passed_on(reply: Reply) -> Mapping[str, str]:
-    """The headers that gidgethub reads. Without `etag`, gidgethub does not store the response: for large ones."""
-    names = ("link", "etag") if len(reply.body) <= _CACHED_BYTES else ("link",)
-    found = {name: reply.headers[name] for name in names if name in reply.headers}
-    return {**found, "content-type": "application/json"}
+def _headers_for_gidgethub(reply: Reply) -> Mapping[str, str]:
+    """The headers that gidgethub reads. Without `etag`, as for large responses, it does not store the response."""
+    names = ("link", "etag") if len(reply.body) <= _MAX_CACHED_BYTES else ("link",)
+    headers = {name: reply.headers[name] for name in names if name in reply.headers}
+    return {**headers, "content-type": "application/json"}
 
 
 def _path(url: str) -> str:
-    """A URL for a message: its path, without the query, which may contain a secret."""
+    """The path of a URL for a message. Its query may contain a secret."""
     return urlsplit(url).path[:200]

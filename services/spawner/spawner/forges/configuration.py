@@ -1,7 +1,7 @@
 """The forges in the settings: their hosts, and the sources of their tokens. Files are read for each use.
 
 The first of these sources that has a token for a repository is used: a line of `SANDHERD_GIT_CREDENTIALS`, the GitHub
-App, the file in `SANDHERD_FORGE_TOKENS`, `GITHUB_TOKEN`.
+App, a file in the folder `SANDHERD_FORGE_TOKENS`, `GITHUB_TOKEN`.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,16 +19,16 @@ from spawner.forges.locations import GITHUB, ForgeHost, ForgeKind
 from spawner.repositories.credential_file import credential_for
 from spawner.repositories.git import GitError
 
-_MAX_TOKEN_FILE: Final = 64 * 1024
+_MAX_TOKEN_CHARACTERS: Final = 64 * 1024
 _FORGEJO: Final = "forgejo"
-Stored = Callable[[], str | None]
+ReadToken = Callable[[], str | None]
 """Returns a stored token; None if there is none."""
 
 
 def forges_of(settings: Settings) -> Forges:
-    """The forges in the settings, and the well-known ones. Raises `ContractError` for a GitHub App without a key.
+    """The forges in the settings, and the well-known ones. The caller has to close them.
 
-    The caller closes them.
+    Raises `ContractError` for a GitHub App without a key.
     """
     forges = Forges(_hosts(settings))
     for host in forges.hosts:
@@ -36,26 +36,26 @@ def forges_of(settings: Settings) -> Forges:
     return forges
 
 
-def stored_tokens(host: ForgeHost, settings: Settings) -> dict[str, Stored]:
-    """The sources of stored tokens by name, in order of precedence. A source returns None if it has none for the host.
+def stored_tokens(host: ForgeHost, settings: Settings) -> dict[str, ReadToken]:
+    """The sources of stored tokens by name, in order of precedence. A source returns None without a token for the host.
 
     A source raises `ForgeError` (unavailable) if its file can't be read.
     """
-    found: dict[str, Stored] = {}
+    sources: dict[str, ReadToken] = {}
     if settings.git_credentials is not None:
-        found["SANDHERD_GIT_CREDENTIALS"] = partial(_line, host, settings.git_credentials)
+        sources["SANDHERD_GIT_CREDENTIALS"] = partial(_token_of_line, host, settings.git_credentials)
     if settings.forge_tokens is not None:
-        found["SANDHERD_FORGE_TOKENS"] = partial(_file, host, settings.forge_tokens)
+        sources["SANDHERD_FORGE_TOKENS"] = partial(_token_of_file, host, settings.forge_tokens)
     if host == GITHUB and settings.github_token is not None:
         token = settings.github_token
-        found["GITHUB_TOKEN"] = lambda: token
-    return found
+        sources["GITHUB_TOKEN"] = lambda: token
+    return sources
 
 
 def app_name(host: ForgeHost, settings: Settings) -> str | None:
     """The name of a host's GitHub App for messages; None if the host has none."""
-    is_its = settings.github_app_id is not None and host == _app_host(settings)
-    return f"GitHub App {settings.github_app_id}" if is_its else None
+    has_app = settings.github_app_id is not None and host == _app_host(settings)
+    return f"GitHub App {settings.github_app_id}" if has_app else None
 
 
 def _hosts(settings: Settings) -> Iterator[ForgeHost]:
@@ -95,19 +95,19 @@ def _app_tokens(forges: Forges, host: ForgeHost, settings: Settings) -> TokenSou
     return forges.app_tokens(host, app)
 
 
-def _line(host: ForgeHost, file: Path) -> str | None:
+def _token_of_line(host: ForgeHost, file: Path) -> str | None:
     try:
-        found = credential_for(host.origin, file)
+        credential = credential_for(host.origin, file)
     except GitError as error:
         raise ForgeError(ForgeFault.UNAVAILABLE, str(error)) from None
-    return found.password if found else None
+    return credential.password if credential else None
 
 
-def _file(host: ForgeHost, folder: Path) -> str | None:
+def _token_of_file(host: ForgeHost, folder: Path) -> str | None:
     file = folder / urlsplit(host.origin).netloc.replace(":", "_")
     try:
-        with file.open(encoding="utf-8") as opened:
-            return opened.read(_MAX_TOKEN_FILE).strip() or None
+        with file.open(encoding="utf-8") as content:
+            return content.read(_MAX_TOKEN_CHARACTERS).strip() or None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeError) as error:

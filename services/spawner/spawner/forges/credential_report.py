@@ -18,19 +18,19 @@ _log: Final = logs.get("forges")
 
 
 def log_credentials(hosts: Iterable[ForgeHost], settings: Settings) -> None:
-    """Log the origin of each host that has a credential now, and the source of each of its credentials."""
-    for host, source in _found(hosts, settings):
+    """Log the origin of each host that has a credential now, with the source of each of its credentials."""
+    for host, source in _origins_and_sources(hosts, settings):
         _log.info("credential of a forge found", host=host, credential=source)
 
 
 async def credential_problems(hosts: Iterable[ForgeHost], settings: Settings) -> Mapping[str, str | None]:
-    """The problem of the requirement `FORGE_CREDENTIALS`: the files that can't be read, or None."""
-    found = await asyncio.to_thread(_problems, hosts, settings)
-    return {FORGE_CREDENTIALS: "; ".join(found) or None}
+    """The problem of the requirement `FORGE_CREDENTIALS`, such as files that can't be read; None if there is none."""
+    problems = await asyncio.to_thread(_problems, hosts, settings)
+    return {FORGE_CREDENTIALS: "; ".join(problems) or None}
 
 
-def _found(hosts: Iterable[ForgeHost], settings: Settings) -> dict[tuple[str, str], None]:
-    """Pairs of origin and source, in order, also of hosts that are not forges."""
+def _origins_and_sources(hosts: Iterable[ForgeHost], settings: Settings) -> dict[tuple[str, str], None]:
+    """Pairs of an origin and a source of its credential, in order. The origins include hosts that are not forges."""
     pairs: dict[tuple[str, str], None] = {}
     for origin in _origins(settings):
         pairs[origin, "SANDHERD_GIT_CREDENTIALS"] = None
@@ -54,14 +54,14 @@ def _origins(settings: Settings) -> list[str]:
 
 def _problems(hosts: Iterable[ForgeHost], settings: Settings) -> list[str]:
     reads = [read for host in hosts for read in stored_tokens(host, settings).values()]
-    found = [problem for problem in map(_problem, reads) if problem is not None]
+    problems = [problem for problem in map(_problem, reads) if problem is not None]
     key = settings.github_app_key
     if settings.github_app_id is not None and key is not None:
         try:
             key.read_bytes()
         except OSError as error:
-            found.append(f"the file of SANDHERD_GITHUB_APP_KEY can't be read ({type(error).__name__})")
-    return list(dict.fromkeys([*found, *_signing_problems(settings)]))
+            problems.append(f"the file of SANDHERD_GITHUB_APP_KEY can't be read ({type(error).__name__})")
+    return list(dict.fromkeys([*problems, *_signing_problems(settings)]))
 
 
 def _signing_problems(settings: Settings) -> Iterator[str]:

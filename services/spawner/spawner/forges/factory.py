@@ -1,9 +1,9 @@
-"""Creates the clients of forges. Their modules are imported at the first use: a service without a forge needs none."""
+"""Creates the clients of forges. Their modules are imported at the first use, because not every herd uses a forge."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from spawner.forges.credentials import FirstToken, ForgeCredentials, NoCredentialError, StoredTokens, TokenSource
+from spawner.forges.credentials import FirstSource, ForgeCredentials, NoCredentialError, StoredTokens, TokenSource
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
 from spawner.forges.locations import WELL_KNOWN, ForgeHost, ForgeKind, ForgeRepository, forge_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Forges:
-    """The forges that credentials are configured for."""
+    """The known forges, with the credentials and the clients of those that have a credential."""
 
     def __init__(self, hosts: Iterable[ForgeHost] = ()) -> None:
         """`hosts`: forges besides the well-known ones."""
@@ -28,7 +28,7 @@ class Forges:
         self._replies = ReplyCache()
 
     def add_token(self, host: ForgeHost, read: Callable[[], str]) -> None:
-        """Use a token that an operator stored, which `read` returns."""
+        """Use the token that `read` returns, which an operator stored."""
         self._use(host, StoredTokens(read))
 
     def add_app(self, host: ForgeHost, app: "GithubApp") -> None:
@@ -37,7 +37,7 @@ class Forges:
 
     def add_sources(self, host: ForgeHost, sources: Iterable[TokenSource]) -> None:
         """Use the first of these sources that has a token for a repository."""
-        self._use(host, FirstToken(tuple(sources)))
+        self._use(host, FirstSource(tuple(sources)))
 
     def app_tokens(self, host: ForgeHost, app: "GithubApp") -> TokenSource:
         """The tokens of a GitHub App."""
@@ -46,12 +46,12 @@ class Forges:
         return AppTokens(app, self._client(), self._limits(host))
 
     def repository(self, url: str) -> ForgeRepository | None:
-        """The repository of a URL, or None if its host is not a known forge. Raises `ForgeError` (`forge_of`)."""
+        """The repository of a URL, or None if its host is not a known forge. Raises `ForgeError` as `forge_of` does."""
         return forge_of(url, self.hosts)
 
     def _use(self, host: ForgeHost, tokens: TokenSource) -> None:
         self._sources[host] = tokens
-        self._forges.clear()  # the clients have the old sources
+        self._forges.clear()  # existing clients use the old sources
 
     def of(self, repository: ForgeRepository) -> Forge:
         """The client of a repository. Raises `NoCredentialError` if none is configured for its host."""
@@ -60,7 +60,7 @@ class Forges:
         return self._forges[repository]
 
     def of_url(self, url: str) -> Forge:
-        """The client of the repository with this URL. Raises `ForgeError` if there is no forge or credential for it."""
+        """The client of the repository with this URL. Raises `ForgeError` without a known forge or a credential."""
         return self.of(self.require(url))
 
     def require(self, url: str) -> ForgeRepository:

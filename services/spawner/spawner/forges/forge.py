@@ -1,7 +1,7 @@
-"""The interface of all forges: what a pull request is, and what can be done with one. Pure.
+"""The interface of all forges, and the types of its arguments and results. Pure.
 
-A "pull request" is also GitLab's merge request. Texts of a forge have a limited length and no control characters, but
-may be hostile otherwise.
+The term "pull request" includes GitLab's merge requests. Texts of a forge have a limited length and no control
+characters, but may be hostile.
 """
 
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ class Verdict(StrEnum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
-    """The forge has not computed it, or reports a state that is not known here. Do not merge, but wait."""
+    """The forge has not computed it, or reports a state that is not known here. The caller should wait."""
 
 
 class Obstacle(StrEnum):
-    """What prevents a merge. A closed set: decisions use it, never a text."""
+    """The kinds of obstacles to a merge. Decisions are based on the kind, never on a text."""
 
     CONFLICT = "conflict"
     """The changes conflict with the base branch."""
@@ -42,19 +42,19 @@ class Obstacle(StrEnum):
     RULES = "rules"
     """Another rule of the repository."""
     QUEUE = "queue"
-    """The base branch is changed by a merge queue only."""
+    """Only a merge queue may change the base branch."""
     METHOD = "method"
     """The repository does not permit this method of merging."""
     HEAD_MOVED = "head_moved"
     """The branch is not at the expected commit."""
     CLOSED = "closed"
     COMPUTING = "computing"
-    """The forge has not finished; the same request may succeed later."""
+    """The forge has not finished. The same request may succeed later."""
 
 
 @dataclass(frozen=True)
 class Mergeability:
-    """Whether a pull request can be merged; the obstacle if not, and the forge's own term or text for it."""
+    """Whether a pull request can be merged, the obstacle if it can't, and the forge's state or text as the reason."""
 
     verdict: Verdict
     obstacle: Obstacle | None = None
@@ -65,7 +65,7 @@ class ChecksState(StrEnum):
     """The result of all checks of a commit."""
 
     NONE = "none"
-    """No check has reported: this is not success, because checks may start later."""
+    """No check has reported. This is not success, because checks may start later."""
     PENDING = "pending"
     FAILED = "failed"
     PASSED = "passed"
@@ -85,7 +85,7 @@ class ReviewsState(StrEnum):
     """The result of all reviews."""
 
     NONE = "none"
-    """No approval is required, and no review decides."""
+    """No approval is required, and there is neither an approval nor a request for changes."""
     REQUIRED = "required"
     """An approval of the head commit is missing."""
     CHANGES_REQUESTED = "changes_requested"
@@ -94,7 +94,7 @@ class ReviewsState(StrEnum):
 
 @dataclass(frozen=True)
 class Reviews:
-    """The reviews: the accounts by their last decision, and how many approvals are missing."""
+    """The reviews: the accounts by their last decision, and the number of missing approvals."""
 
     state: ReviewsState
     approved_by: tuple[str, ...] = ()
@@ -104,10 +104,10 @@ class Reviews:
 
 @dataclass(frozen=True)
 class PullRequestDraft:
-    """A pull request as it should be: from `head` into `base`, both branches of one repository.
+    """The wanted content of a pull request from `head` into `base`, both branches of one repository.
 
-    `commit` is the commit of `head`, if known. Then a pull request of this commit that is merged or closed is also
-    found, so that no second one is created after a lost response or a user's decision.
+    `commit` is the commit of `head`, if known. With it, a merged or closed pull request of this commit is also found,
+    so that no second one is created after a lost response or a user's decision.
     """
 
     head: str
@@ -133,14 +133,14 @@ class PullRequest:
     head_commit: str
     draft: bool = False
     merged_commit: str | None = None
-    """The commit in the base branch, once it is merged."""
+    """The resulting commit in the base branch, if the pull request is merged."""
     unapplied: tuple[str, ...] = ()
     """The parts of a `PullRequestDraft` that the forge refused, such as an unknown reviewer: one sentence for each."""
 
 
 @dataclass(frozen=True)
 class PullRequestStatus:
-    """A pull request, with the facts that decide about its merge."""
+    """A pull request, with the facts that a decision about its merge needs."""
 
     pull_request: PullRequest
     mergeability: Mergeability
@@ -149,7 +149,7 @@ class PullRequestStatus:
 
 
 class MergeMethod(StrEnum):
-    """How the commits get into the base branch."""
+    """The method by which the commits get into the base branch."""
 
     MERGE = "merge"
     SQUASH = "squash"
@@ -161,16 +161,16 @@ class MergeResult(StrEnum):
 
     MERGED = "merged"
     QUEUED = "queued"
-    """The forge merges it later: poll the pull request."""
+    """The forge merges it later. The caller has to poll the pull request."""
     WAITING = "waiting"
-    """Not merged now; the same request may succeed later."""
+    """Not merged now. The same request may succeed later."""
     REFUSED = "refused"
     """Not merged. The same request fails again, unless an agent or a user changes something."""
 
 
 @dataclass(frozen=True)
 class MergeOutcome:
-    """The result of a request to merge: `commit` if merged, `obstacle` and the forge's text if not."""
+    """The result of a request to merge, with `commit` if it was merged, else with the obstacle and the forge's text."""
 
     result: MergeResult
     commit: str | None = None
@@ -182,37 +182,37 @@ class Forge(Protocol):
     """One repository of a forge. Each method raises `ForgeError`, and can be repeated after a transient one."""
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
-        """The pull request of this head and base, created if there is none.
+        """The pull request of this head and base, which is created if there is none.
 
-        If one exists, its labels, reviewers and the spawner's part of its body are updated, unless users have changed
-        that part (`body_section`). Its title does not change. A lost response does not lead to a second one. One that
-        is merged or closed is returned unchanged.
+        In an existing one, missing labels and reviewers are added, and the spawner's part of its body is updated unless
+        users have changed that part (`body_section`). Its title does not change. A merged or closed pull request is
+        returned unchanged. A lost response does not lead to a second pull request.
         """
         ...
 
     async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
-        """The pull request with this number, whatever its base is now; updated as by `find_or_create_pull_request`.
+        """Update the pull request with this number, whatever its base is now, as `find_or_create_pull_request` does.
 
-        One that is merged or closed is returned unchanged.
+        A merged or closed pull request is returned unchanged.
         """
         ...
 
     async def mark_ready(self, number: int) -> None:
-        """Make a draft ready for review. Nothing is changed if it is not an open draft."""
+        """Make a draft ready for review. Does nothing if the pull request is not an open draft."""
         ...
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """A pull request with its checks and reviews. Unchanged parts do not count for the rate limit."""
+        """A pull request with its checks and reviews. Requests for unchanged parts do not count for the rate limit."""
         ...
 
     async def merge(
         self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
     ) -> MergeOutcome:
-        """Merge a pull request if its head is `commit`; merging one that is merged already is a success.
+        """Merge a pull request if its head is `commit`. It is a success if the commit is merged already.
 
-        No merge is requested while the forge has not computed whether it can be merged: the outcome is `waiting`.
+        While the forge has not computed whether it can be merged, no merge is requested, and the outcome is `waiting`.
 
-        `queue`: the forge decides when to merge: by its merge queue, or when checks have passed.
+        `queue`: the forge decides when to merge, by its merge queue or when checks have passed.
         """
         ...
 

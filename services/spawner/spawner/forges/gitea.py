@@ -1,4 +1,4 @@
-"""Gitea and Forgejo: pull requests by their REST API, whose replies are mostly those of GitHub."""
+"""Gitea and Forgejo: pull requests by their REST API. Most of its replies have the same form as GitHub's."""
 
 from fnmatch import fnmatchcase
 from typing import Final
@@ -31,20 +31,20 @@ from spawner.forges.replies import (
     Review,
     ReviewRule,
     checks_of,
-    chosen,
-    named,
+    is_same_text,
+    required_default_branch,
     reviews_of,
-    same_text,
-    title_parts,
+    select_pull,
+    split_draft_prefix,
 )
 
 _REPO: Final = "/repos/{owner}/{repo}"
 _PULLS: Final = f"{_REPO}/pulls"
 _PULL: Final = f"{_PULLS}/{{number}}"
-_PAGE: Final = 50
-_PAGES: Final = 20
+_PAGE_ENTRIES: Final = 50
+_MAX_PAGES: Final = 20
 _COLOR: Final = "#ededed"
-"""The color of a label that is created."""
+"""The color of new labels."""
 
 
 class Gitea(ForgeClient[ForgePull]):
@@ -52,23 +52,23 @@ class Gitea(ForgeClient[ForgePull]):
 
     # --- finding and creating ------------------------------------------------------------------------------------
 
-    async def _updated(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
+    async def _update_open(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
         await self._update(pull, draft)
         unapplied = [*await self._add_labels(pull, draft), *await self._request_reviews(pull, draft)]
         return self._pull_request(pull, tuple(unapplied))
 
-    async def _found(self, draft: PullRequestDraft) -> ForgePull | None:
-        """Gitea can't search by head: open pull requests are listed, then the closed ones that changed last."""
+    async def _find(self, draft: PullRequestDraft) -> ForgePull | None:
+        """See `ForgeClient`. Gitea can't search by head, so open and then the last changed closed ones are listed."""
         path = f"{_PULLS}{{?state,sort,limit}}"
-        query: dict[str, str | int] = {"sort": "recentupdate", "limit": _PAGE}
-        opened = await self._api.get_all(ForgePull, path, {**query, "state": "open"})
-        found = chosen(opened, draft, self._api.repository.path)
-        if found is None and draft.commit:
-            closed = await self._api.get_all(ForgePull, path, {**query, "state": "closed"}, first_page=True)
-            found = chosen(closed, draft, self._api.repository.path)
-        return found
+        query: dict[str, str | int] = {"sort": "recentupdate", "limit": _PAGE_ENTRIES}
+        open_pulls = await self._api.get_all(ForgePull, path, {**query, "state": "open"})
+        pull = select_pull(open_pulls, draft, self._api.repository.path)
+        if pull is None and draft.commit:
+            closed_pulls = await self._api.get_all(ForgePull, path, {**query, "state": "closed"}, first_page=True)
+            pull = select_pull(closed_pulls, draft, self._api.repository.path)
+        return pull
 
-    async def _created(self, draft: PullRequestDraft) -> ForgePull:
+    async def _create(self, draft: PullRequestDraft) -> ForgePull:
         title = f"{WIP_PREFIX if draft.draft else ''}{draft.title}"
         body = {"title": title, "body": draft.body, "head": draft.head, "base": draft.base}
         try:
@@ -76,16 +76,16 @@ class Gitea(ForgeClient[ForgePull]):
         except ForgeError as error:
             refused = error
         if refused.status == 409:
-            found = await self._found(draft)
-            if found is not None:
-                return found
+            existing = await self._find(draft)
+            if existing is not None:
+                return existing
         if refused.status in {404, 409}:
             raise not_seen(refused)
         raise refused
 
     async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> None:
         body = with_section(pull.body, draft.body)
-        if not same_text(body, pull.body):
+        if not is_same_text(body, pull.body):
             await self._api.send("PATCH", _PULL, {"body": body}, number=pull.number)
 
     async def _add_labels(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
@@ -94,17 +94,17 @@ class Gitea(ForgeClient[ForgePull]):
         if not missing:
             return []
         path = f"{_REPO}/labels{{?limit}}"
-        known = {label.name: label.id for label in await self._api.get_all(Label, path, {"limit": _PAGE})}
+        ids_by_name = {label.name: label.id for label in await self._api.get_all(Label, path, {"limit": _PAGE_ENTRIES})}
         try:
-            ids = [known[name] if name in known else await self._label(name) for name in missing]
+            ids = [ids_by_name[name] if name in ids_by_name else await self._create_label(name) for name in missing]
             path = f"{_REPO}/issues/{{number}}/labels"
             await self._api.send("POST", path, {"labels": ids}, number=pull.number)
         except ForgeError as error:
-            return [_sentence("labels", error)]
+            return [_refusal_sentence("labels", error)]
         return []
 
-    async def _label(self, name: str) -> int:
-        """Create a label, as GitHub and GitLab do."""
+    async def _create_label(self, name: str) -> int:
+        """Create a label and return its id. GitHub and GitLab create unknown labels themselves."""
         path = f"{_REPO}/labels"
         return read_as(Label, await self._api.send("POST", path, {"name": name, "color": _COLOR}), path).id
 
@@ -112,59 +112,62 @@ class Gitea(ForgeClient[ForgePull]):
         present = {user.login.casefold() for user in pull.requested_reviewers or []}
         missing = [name for name in draft.reviewers if name.casefold() not in present]
         if missing:
-            done = {review.user.login.casefold() for review in await self._review_list(pull.number) if review.user}
-            missing = [name for name in missing if name.casefold() not in done]
+            reviewed = {review.user.login.casefold() for review in await self._review_list(pull.number) if review.user}
+            missing = [name for name in missing if name.casefold() not in reviewed]
         if not missing:
             return []
         try:
             path = f"{_PULL}/requested_reviewers"
             await self._api.send("POST", path, {"reviewers": missing}, number=pull.number)
         except ForgeError as error:
-            return [_sentence("reviewers", error)]
+            return [_refusal_sentence("reviewers", error)]
         return []
 
     async def mark_ready(self, number: int) -> None:
         """See `Forge`."""
         pull = await self._pull(number)
-        if is_draft(pull) and pull.current is PullRequestState.OPEN:
-            await self._api.send("PATCH", _PULL, {"title": title_parts(pull.title)[1]}, number=number)
+        if is_draft(pull) and pull.pull_state is PullRequestState.OPEN:
+            await self._api.send("PATCH", _PULL, {"title": split_draft_prefix(pull.title)[1]}, number=number)
 
     # --- state ---------------------------------------------------------------------------------------------------
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """See `Forge`. Sends one request if it is merged or closed, else four."""
+        """See `Forge`. Sends one request for a merged or closed pull request, else at least four."""
         pull = await self._pull(number)
         checks, reviews = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
-        binding = reviews
-        if pull.current is PullRequestState.OPEN:
+        official_reviews = reviews
+        if pull.pull_state is PullRequestState.OPEN:
             branch = await self._branch(pull.base.ref) or GiteaBranch()
             results = [(one.context, one.result) for one in await self._statuses(pull.head.sha)]
             checks = checks_of(results, branch.required_checks())
             rule = ReviewRule(branch.required_approvals)
-            found = await self._review_list(number)
-            reviews = reviews_of(found, pull.head.sha, rule)
-            binding = reviews_of([review for review in found if review.official], pull.head.sha, rule)
-        return PullRequestStatus(self._pull_request(pull), gitea_mergeability(pull, binding), checks, reviews)
+            listed = await self._review_list(number)
+            reviews = reviews_of(listed, pull.head.sha, rule)
+            official_reviews = reviews_of([review for review in listed if review.official], pull.head.sha, rule)
+        return PullRequestStatus(self._pull_request(pull), gitea_mergeability(pull, official_reviews), checks, reviews)
 
     async def _statuses(self, commit: str) -> list[CommitStatus]:
-        """The last status of each context. Pages are counted here, as no header links them. Raises `ForgeError`."""
-        path, found = f"{_REPO}/commits/{{commit}}/status{{?limit,page}}", list[CommitStatus]()
-        for page in range(1, _PAGES + 1):
-            values: dict[str, str | int] = {"commit": commit, "limit": _PAGE}
+        """The last status of each context. Pages are requested by number, because no header links them.
+
+        Raises `ForgeError`.
+        """
+        path, statuses = f"{_REPO}/commits/{{commit}}/status{{?limit,page}}", list[CommitStatus]()
+        for page in range(1, _MAX_PAGES + 1):
+            values: dict[str, str | int] = {"commit": commit, "limit": _PAGE_ENTRIES}
             combined = await self._api.get(CombinedStatus, path, **values, **({"page": page} if page > 1 else {}))
-            found += combined.statuses or []
-            if len(combined.statuses or []) < _PAGE and combined.total_count <= len(found):
-                return found
-        raise ForgeError(ForgeFault.REFUSED, f"the commit has more than {_PAGES * _PAGE} statuses")
+            statuses += combined.statuses or []
+            if len(combined.statuses or []) < _PAGE_ENTRIES and combined.total_count <= len(statuses):
+                return statuses
+        raise ForgeError(ForgeFault.REFUSED, f"the commit has more than {_MAX_PAGES * _PAGE_ENTRIES} statuses")
 
     async def _pull(self, number: int) -> ForgePull:
         return await self._api.get(ForgePull, _PULL, number=number)
 
     async def _review_list(self, number: int) -> list[Review]:
-        return await self._api.get_all(Review, f"{_PULL}/reviews{{?limit}}", {"number": number, "limit": _PAGE})
+        return await self._api.get_all(Review, f"{_PULL}/reviews{{?limit}}", {"number": number, "limit": _PAGE_ENTRIES})
 
     def _pull_request(self, pull: ForgePull, unapplied: tuple[str, ...] = ()) -> PullRequest:
-        state = pull.current
+        state = pull.pull_state
         return PullRequest(
             number=pull.number,
             url=f"{self._api.repository.url}/pulls/{pull.number}",
@@ -182,7 +185,7 @@ class Gitea(ForgeClient[ForgePull]):
     async def merge(
         self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
     ) -> MergeOutcome:
-        """See `Forge`. `queue` schedules the merge for when all checks have passed.
+        """See `Forge`. With `queue`, Gitea merges when all checks have passed.
 
         `mergeable` is also false while Gitea checks for conflicts, so false is treated as unknown.
         """
@@ -201,8 +204,8 @@ class Gitea(ForgeClient[ForgePull]):
         else:
             refused = ForgeError(ForgeFault.UNAVAILABLE, "the merge is not finished")
         pull = await self._pull(number)
-        scheduled = refused.status is None or "already scheduled" in refused.reason
-        if queue and scheduled and pull.current is PullRequestState.OPEN:
+        is_scheduled = refused.status is None or "already scheduled" in refused.reason
+        if queue and is_scheduled and pull.pull_state is PullRequestState.OPEN:
             return MergeOutcome(MergeResult.QUEUED)
         return refused_merge(refused, pull, commit)
 
@@ -218,9 +221,9 @@ class Gitea(ForgeClient[ForgePull]):
 
     async def branch_protected(self, branch: str) -> bool:
         """See `Forge`. For a branch that does not exist, only an administrator of the repository can read the rules."""
-        found = await self._branch(branch)
-        if found is not None:
-            return found.protected
+        existing = await self._branch(branch)
+        if existing is not None:
+            return existing.protected
         try:
             rules = await self._api.get_all(BranchProtection, f"{_REPO}/branch_protections", {})
         except ForgeError as error:
@@ -231,7 +234,7 @@ class Gitea(ForgeClient[ForgePull]):
 
     async def default_branch(self) -> str:
         """See `Forge`."""
-        return named((await self._api.get(ForgeProject, _REPO)).default_branch)
+        return required_default_branch((await self._api.get(ForgeProject, _REPO)).default_branch)
 
     async def issue_exists(self, number: int) -> bool:
         """See `Forge`."""
@@ -244,11 +247,11 @@ class Gitea(ForgeClient[ForgePull]):
         return issue.pull_request is None
 
 
-def _sentence(what: str, error: ForgeError) -> str:
-    """The sentence for labels or reviewers that were refused: the pull request is usable without them.
+def _refusal_sentence(part: str, error: ForgeError) -> str:
+    """A sentence about refused labels or reviewers (`part`), without which the pull request is usable.
 
     Raises the error if it is transient.
     """
     if not error.permanent:
         raise error
-    return f"{what} were refused: {error.reason or error}"
+    return f"{part} were refused: {error.reason or error}"

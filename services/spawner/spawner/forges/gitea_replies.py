@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from spawner.forges.forge import Mergeability, Obstacle, PullRequestState, Reviews, ReviewsState, Verdict
-from spawner.forges.replies import ForgePull, title_parts
+from spawner.forges.replies import ForgePull, split_draft_prefix
 
 WIP_PREFIX: Final = "WIP: "
 """The prefix of a title that makes a pull request a draft."""
@@ -33,13 +33,13 @@ class BranchProtection(BaseModel):
 
 def is_draft(pull: ForgePull) -> bool:
     """Whether a pull request is a draft, by its field or its title."""
-    return pull.draft or bool(title_parts(pull.title)[0])
+    return pull.draft or bool(split_draft_prefix(pull.title)[0])
 
 
 def gitea_mergeability(pull: ForgePull, reviews: Reviews) -> Mergeability:
-    """Whether Gitea would merge it. Gitea's `mergeable` is also false while it checks for conflicts: unknown then."""
-    if pull.current is not PullRequestState.OPEN:
-        return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.current.value)
+    """Whether Gitea would merge it. Unknown if `mergeable` is false, as it also is while Gitea checks for conflicts."""
+    if pull.pull_state is not PullRequestState.OPEN:
+        return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.pull_state.value)
     if is_draft(pull):
         return Mergeability(Verdict.NO, Obstacle.DRAFT, "draft")
     if not pull.mergeable:

@@ -34,14 +34,22 @@ from spawner.forges.github_replies import (
     github_checks,
     github_mergeability,
     graphql_url,
-    protects,
-    refused_text,
+    prevent_push,
+    refusal_text,
     required_checks,
     review_rule,
 )
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
 from spawner.forges.plain_text import plain
-from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, named, reviews_of, same_text
+from spawner.forges.replies import (
+    ForgeProject,
+    ForgePull,
+    Review,
+    is_same_text,
+    required_default_branch,
+    reviews_of,
+    select_pull,
+)
 
 _PULLS: Final = "/repos/{owner}/{repo}/pulls"
 _PULL: Final = "/repos/{owner}/{repo}/pulls/{number}"
@@ -53,27 +61,27 @@ class Github(ForgeClient[ForgePull]):
 
     # --- finding and creating ------------------------------------------------------------------------------------
 
-    async def _updated(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
+    async def _update_open(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
         unapplied = [*await self._update(pull, draft), *await self._request_reviews(pull, draft)]
         return self._pull_request(pull, tuple(unapplied))
 
-    async def _found(self, draft: PullRequestDraft) -> ForgePull | None:
+    async def _find(self, draft: PullRequestDraft) -> ForgePull | None:
         path = f"{_PULLS}{{?head,base,state,sort,direction,per_page}}"
         head = f"{self._api.repository.owner}:{draft.head}"
         query = {"head": head, "base": draft.base, "state": "all", "sort": "created", "direction": "desc"}
         pulls = await self._api.get_all(ForgePull, path, {**query, "per_page": 100})
-        return chosen(pulls, draft, self._api.repository.path)
+        return select_pull(pulls, draft, self._api.repository.path)
 
-    async def _created(self, draft: PullRequestDraft) -> ForgePull:
+    async def _create(self, draft: PullRequestDraft) -> ForgePull:
         body = {"title": draft.title, "body": draft.body, "head": draft.head, "base": draft.base, "draft": draft.draft}
         try:
             return read_as(ForgePull, await self._api.send("POST", _PULLS, body), _PULLS)
         except ForgeError as error:
             refused = error
         if refused.status == 422 and "already exists" in refused.reason:
-            found = await self._found(draft)
-            if found is not None:
-                return found
+            existing = await self._find(draft)
+            if existing is not None:
+                return existing
             raise not_seen(refused)
         if refused.status == 422 and "head invalid" in refused.reason:
             raise not_seen(refused)
@@ -81,42 +89,42 @@ class Github(ForgeClient[ForgePull]):
 
     async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
         body = with_section(pull.body, draft.body)
-        if not same_text(body, pull.body):
+        if not is_same_text(body, pull.body):
             await self._api.send("PATCH", _PULL, {"body": body}, number=pull.number)
         present = {label.name.casefold() for label in pull.labels or []}
         labels = [label for label in draft.labels if label.casefold() not in present]
         if not labels:
             return []
         path = "/repos/{owner}/{repo}/issues/{number}/labels"
-        return await self._unless_refused("labels", path, {"labels": labels}, pull.number)
+        return await self._send_optional("labels", path, {"labels": labels}, pull.number)
 
     async def _request_reviews(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
         """Request missing reviews. A reviewer who has reviewed already gets no second request."""
         present = {account.login.casefold() for account in pull.requested_reviewers or []}
         missing = [name for name in draft.reviewers if name.casefold() not in present]
         if missing:
-            done = {review.user.login.casefold() for review in await self._review_list(pull.number) if review.user}
-            missing = [name for name in missing if name.casefold() not in done]
+            reviewed = {review.user.login.casefold() for review in await self._review_list(pull.number) if review.user}
+            missing = [name for name in missing if name.casefold() not in reviewed]
         if not missing:
             return []
-        return await self._unless_refused(
+        return await self._send_optional(
             "reviewers", f"{_PULL}/requested_reviewers", {"reviewers": missing}, pull.number
         )
 
-    async def _unless_refused(self, what: str, path: str, body: dict[str, Any], number: int) -> list[str]:
-        """Send labels or reviewers. Return a sentence if they are refused: the pull request is usable without them."""
+    async def _send_optional(self, part: str, path: str, body: dict[str, Any], number: int) -> list[str]:
+        """Send labels or reviewers (`part`), without which the pull request is usable. Return a sentence if refused."""
         try:
             await self._api.send("POST", path, body, number=number)
         except ForgeError as error:
             if not error.permanent:
                 raise
-            return [f"{what} were refused: {error.reason or error}"]
+            return [f"{part} were refused: {error.reason or error}"]
         return []
 
     async def mark_ready(self, number: int) -> None:
         """See `Forge`."""
         pull = await self._pull(number)
-        if pull.draft and pull.current is PullRequestState.OPEN:
+        if pull.draft and pull.pull_state is PullRequestState.OPEN:
             reason = await self._mutate(MARK_READY, {"id": pull.node_id})
             if reason:
                 raise ForgeError(ForgeFault.REFUSED, "the draft can't be made ready", reason=reason)
@@ -124,9 +132,9 @@ class Github(ForgeClient[ForgePull]):
     # --- state ---------------------------------------------------------------------------------------------------
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """See `Forge`. Sends one request if it is merged or closed, else five."""
+        """See `Forge`. Sends one request for a merged or closed pull request, else at least five."""
         pull = await self._pull(number)
-        if pull.current is not PullRequestState.OPEN:
+        if pull.pull_state is not PullRequestState.OPEN:
             checks, reviews = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
         else:
             rules = await self._rules(pull.base.ref)
@@ -157,7 +165,7 @@ class Github(ForgeClient[ForgePull]):
         return github_checks(runs, statuses, required_checks(rules))
 
     def _pull_request(self, pull: ForgePull, unapplied: tuple[str, ...] = ()) -> PullRequest:
-        state = pull.current
+        state = pull.pull_state
         return PullRequest(
             number=pull.number,
             url=f"{self._api.repository.url}/pull/{pull.number}",
@@ -182,17 +190,17 @@ class Github(ForgeClient[ForgePull]):
             return early or await self._enqueue(pull, commit)
         body = {"sha": commit, "merge_method": method.value}
         try:
-            sent = await self._api.send("PUT", f"{_PULL}/merge", body, number=number)
+            reply = await self._api.send("PUT", f"{_PULL}/merge", body, number=number)
         except ForgeError as error:
             if error.status not in REFUSALS:
                 raise
             refused = error
         else:
-            return MergeOutcome(MergeResult.MERGED, commit=read_as(MergeReply, sent, _PULL).sha or None)
+            return MergeOutcome(MergeResult.MERGED, commit=read_as(MergeReply, reply, _PULL).sha or None)
         pull = await self._pull(number)
         outcome = refused_merge(refused, pull, commit)
-        queued = (outcome.result, outcome.obstacle) == (MergeResult.WAITING, Obstacle.QUEUE)
-        return await self._enqueue(pull, commit) if queued else outcome
+        needs_queue = (outcome.result, outcome.obstacle) == (MergeResult.WAITING, Obstacle.QUEUE)
+        return await self._enqueue(pull, commit) if needs_queue else outcome
 
     async def _enqueue(self, pull: ForgePull, commit: str) -> MergeOutcome:
         reason = await self._mutate(ENQUEUE, {"id": pull.node_id, "head": commit})
@@ -201,28 +209,28 @@ class Github(ForgeClient[ForgePull]):
         return refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
 
     async def _mutate(self, query: str, variables: dict[str, str]) -> str:
-        """Send a GraphQL mutation; return why it was refused, empty if it took effect. Raises `ForgeError`."""
+        """Send a GraphQL mutation. Returns why it was refused; empty if it took effect. Raises `ForgeError`."""
         url = graphql_url(self._api.base_url)
-        sent = await self._api.send("POST", url, {"query": query, "variables": variables})
-        return refused_text(read_as(GraphReply, sent, "graphql"))
+        reply = await self._api.send("POST", url, {"query": query, "variables": variables})
+        return refusal_text(read_as(GraphReply, reply, "graphql"))
 
     # --- the repository ------------------------------------------------------------------------------------------
 
     async def branch_protected(self, branch: str) -> bool:
-        """See `Forge`. A ruleset that the token can't read does not count: then GitHub refuses the push."""
-        if protects(await self._rules(branch)):
+        """See `Forge`. A ruleset that the token can't read is not considered. GitHub then refuses the push."""
+        if prevent_push(await self._rules(branch)):
             return True
         try:
-            found = await self._api.get(GithubBranch, "/repos/{owner}/{repo}/branches/{branch}", branch=branch)
+            existing = await self._api.get(GithubBranch, "/repos/{owner}/{repo}/branches/{branch}", branch=branch)
         except ForgeError as error:
             if error.status == 404:
                 return False
             raise
-        return found.protected
+        return existing.protected
 
     async def default_branch(self) -> str:
         """See `Forge`."""
-        return named((await self._api.get(ForgeProject, "/repos/{owner}/{repo}")).default_branch)
+        return required_default_branch((await self._api.get(ForgeProject, "/repos/{owner}/{repo}")).default_branch)
 
     async def issue_exists(self, number: int) -> bool:
         """See `Forge`."""

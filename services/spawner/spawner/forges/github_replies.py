@@ -19,14 +19,14 @@ from spawner.forges.forge import (
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import Commit, ForgePull, Name, ReviewRule, Text, checks_of, obstacle_of
 
-_PASSED: Final = frozenset({"success", "neutral", "skipped"})
-_LIMITED: Final = frozenset({"RATE_LIMITED", "RATE_LIMIT", "RESOURCE_LIMITS_EXCEEDED"})
-_LIMITED_SECONDS: Final = 60.0
-_FAILED: Final = frozenset({"INTERNAL", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT", "LOADING"})
-_PASSING: Final = re.compile(r"something went wrong|rate limit|timed? ?out|try again", re.IGNORECASE)
-"""Texts of transient errors that have no type, such as that of a request that took too long."""
-_PROTECTING: Final = frozenset({"update", "pull_request", "merge_queue", "required_status_checks"})
-"""Rules that prevent a push to a branch. Others, such as required signatures, may apply to every branch."""
+_PASSED_CONCLUSIONS: Final = frozenset({"success", "neutral", "skipped"})
+_LIMIT_TYPES: Final = frozenset({"RATE_LIMITED", "RATE_LIMIT", "RESOURCE_LIMITS_EXCEEDED"})
+_LIMIT_SECONDS: Final = 60.0
+_TRANSIENT_TYPES: Final = frozenset({"INTERNAL", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT", "LOADING"})
+_TRANSIENT_TEXTS: Final = re.compile(r"something went wrong|rate limit|timed? ?out|try again", re.IGNORECASE)
+"""Texts of transient errors that have no type, for example if a request took too long."""
+_PROTECTING_RULES: Final = frozenset({"update", "pull_request", "merge_queue", "required_status_checks"})
+"""Types of rules that prevent a push to a branch. Others, such as required signatures, may apply to every branch."""
 
 
 ENQUEUE: Final = (
@@ -47,10 +47,10 @@ class CheckRun(BaseModel):
 
     @property
     def state(self) -> ChecksState:
-        """The result. A check that waits for a user (`action_required`) has failed: it does not pass by itself."""
+        """The result. A check that waits for a user (`action_required`) has failed: it can't pass by itself."""
         if self.status != "completed":
             return ChecksState.PENDING
-        return ChecksState.PASSED if self.conclusion in _PASSED else ChecksState.FAILED
+        return ChecksState.PASSED if self.conclusion in _PASSED_CONCLUSIONS else ChecksState.FAILED
 
 
 class CommitStatus(BaseModel):
@@ -68,7 +68,7 @@ class CommitStatus(BaseModel):
 
 
 class CombinedStatus(BaseModel):
-    """The last status of each context. The combined state is not used: it is also `pending` if there is no status."""
+    """The last status of each context. The combined state is not used, as it is `pending` even without a status."""
 
     statuses: list[CommitStatus] | None = None
     total_count: int = 0
@@ -109,15 +109,15 @@ class GraphError(BaseModel):
 
 
 class GraphReply(BaseModel):
-    """The result of a GraphQL request, which has the status 200 also if it failed."""
+    """The result of a GraphQL request. Its HTTP status is 200 even if it failed."""
 
     data: Any = None
     errors: list[GraphError] | None = None
 
 
-def protects(rules: Iterable[BranchRule]) -> bool:
+def prevent_push(rules: Iterable[BranchRule]) -> bool:
     """Whether the rules prevent a push to their branch."""
-    return any(rule.type in _PROTECTING for rule in rules)
+    return any(rule.type in _PROTECTING_RULES for rule in rules)
 
 
 def required_checks(rules: Iterable[BranchRule]) -> list[str]:
@@ -128,33 +128,34 @@ def required_checks(rules: Iterable[BranchRule]) -> list[str]:
 
 
 def review_rule(rules: Iterable[BranchRule]) -> ReviewRule:
-    """The approvals that the rules require: the largest number of all rules."""
-    found = (rule.parameters for rule in rules if rule.type == "pull_request" and rule.parameters)
-    counts = (parameters.get("required_approving_review_count") for parameters in found)
+    """The number of approvals that the rules require: the largest number of all rules."""
+    lists = (rule.parameters for rule in rules if rule.type == "pull_request" and rule.parameters)
+    counts = (parameters.get("required_approving_review_count") for parameters in lists)
     return ReviewRule(max([0, *(count for count in counts if isinstance(count, int))]))
 
 
-def github_checks(runs: Sequence[CheckRun], commit: Sequence[CommitStatus], required: Iterable[str]) -> Checks:
+def github_checks(runs: Sequence[CheckRun], statuses: Sequence[CommitStatus], required: Iterable[str]) -> Checks:
     """The checks, from both of GitHub's lists: check runs and commit statuses."""
-    statuses = [(status.context, status.result) for status in commit]
-    return checks_of([*((run.name, run.state) for run in runs), *statuses], required)
+    results = [*((run.name, run.state) for run in runs), *((status.context, status.result) for status in statuses)]
+    return checks_of(results, required)
 
 
-_STATES: Final = {
+_VERDICTS: Final = {
     "dirty": (Verdict.NO, Obstacle.CONFLICT),
     "behind": (Verdict.NO, Obstacle.BEHIND),
     "draft": (Verdict.NO, Obstacle.DRAFT),
     "clean": (Verdict.YES, None),
     "has_hooks": (Verdict.YES, None),
-    "unstable": (Verdict.YES, None),  # a check that is not required has failed: `Checks` has it
+    "unstable": (Verdict.YES, None),  # a check that is not required has failed; it is in `Checks`
 }
+"""The verdict and the obstacle by `mergeable_state`. With any other state, GitHub has not decided."""
 
 
 def github_mergeability(pull: ForgePull, checks: Checks, reviews: Reviews) -> Mergeability:
     """Whether GitHub would merge it. Unknown if `mergeable` is null, or the state is not known here."""
     state = plain(pull.mergeable_state, 40)
-    if pull.current is not PullRequestState.OPEN:
-        return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.current.value)
+    if pull.pull_state is not PullRequestState.OPEN:
+        return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.pull_state.value)
     if pull.mergeable is None:
         return Mergeability(Verdict.UNKNOWN, Obstacle.COMPUTING, state)
     if pull.mergeable is False:
@@ -163,26 +164,26 @@ def github_mergeability(pull: ForgePull, checks: Checks, reviews: Reviews) -> Me
         return Mergeability(Verdict.NO, Obstacle.DRAFT, state)
     if state == "blocked":
         return Mergeability(Verdict.NO, obstacle_of(reviews, checks), state)
-    verdict, obstacle = _STATES.get(state, (Verdict.UNKNOWN, Obstacle.COMPUTING))
+    verdict, obstacle = _VERDICTS.get(state, (Verdict.UNKNOWN, Obstacle.COMPUTING))
     return Mergeability(verdict, obstacle, state)
 
 
-def graph_error(reply: GraphReply) -> str:
+def error_text(reply: GraphReply) -> str:
     """The text of a GraphQL request's errors; empty if it succeeded."""
     return plain("; ".join(error.message or error.type or "error" for error in (reply.errors or [])[:5]), 300)
 
 
-def refused_text(reply: GraphReply) -> str:
+def refusal_text(reply: GraphReply) -> str:
     """Why a GraphQL request was refused; empty if it succeeded. Raises `ForgeError` if it may succeed later."""
-    reason = graph_error(reply)
+    reason = error_text(reply)
     for error in reply.errors or []:
-        if error.type in _LIMITED:
-            raise ForgeError(ForgeFault.UNAVAILABLE, "graphql", reason=reason, retry_after=_LIMITED_SECONDS)
-        if error.type in _FAILED or (not error.type and _PASSING.search(error.message)):
+        if error.type in _LIMIT_TYPES:
+            raise ForgeError(ForgeFault.UNAVAILABLE, "graphql", reason=reason, retry_after=_LIMIT_SECONDS)
+        if error.type in _TRANSIENT_TYPES or (not error.type and _TRANSIENT_TEXTS.search(error.message)):
             raise ForgeError(ForgeFault.UNAVAILABLE, "graphql", reason=reason)
     return reason
 
 
 def graphql_url(api_url: str) -> str:
-    """The URL of GraphQL: below the API's URL, or beside `/api/v3` on GitHub Enterprise Server."""
+    """The URL of GraphQL: `/graphql` below the API's URL, or beside `/v3` for GitHub Enterprise Server."""
     return f"{api_url.removesuffix('/v3')}/graphql"

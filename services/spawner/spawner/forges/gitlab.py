@@ -31,23 +31,23 @@ from spawner.forges.gitlab_replies import (
     GitlabUser,
     JobStatus,
     MergeRequest,
-    chosen_request,
     early_request_outcome,
     gitlab_checks,
     gitlab_mergeability,
     gitlab_reviews,
     merge_outcome,
     refused_request,
+    select_request,
 )
 from spawner.forges.plain_text import plain
-from spawner.forges.replies import named, same_text, title_parts
+from spawner.forges.replies import is_same_text, required_default_branch, split_draft_prefix
 
 _PROJECT: Final = "/projects/{project}"
 _REQUESTS: Final = f"{_PROJECT}/merge_requests"
 _REQUEST: Final = f"{_REQUESTS}/{{number}}"
 _REFUSALS: Final = frozenset({405, 406, 409, 422})
 _CONFLICT: Final = 409
-_NOT_SEEN: Final = re.compile(r"source.branch.*(does not exist|invalid)", re.IGNORECASE)
+_NOT_SEEN_PATTERN: Final = re.compile(r"source.branch.*(does not exist|invalid)", re.IGNORECASE)
 
 
 class Gitlab(ForgeClient[MergeRequest]):
@@ -55,20 +55,20 @@ class Gitlab(ForgeClient[MergeRequest]):
 
     # --- finding and creating ------------------------------------------------------------------------------------
 
-    async def _updated(self, pull: MergeRequest, draft: PullRequestDraft) -> PullRequest:
+    async def _update_open(self, pull: MergeRequest, draft: PullRequestDraft) -> PullRequest:
         changes, unapplied = await self._changes(pull, draft)
         if changes:
-            sent = await self._api.send("PUT", _REQUEST, changes, number=pull.iid)
-            pull = read_as(MergeRequest, sent, _REQUEST)
+            reply = await self._api.send("PUT", _REQUEST, changes, number=pull.iid)
+            pull = read_as(MergeRequest, reply, _REQUEST)
         return self._pull_request(pull, tuple(unapplied))
 
-    async def _found(self, draft: PullRequestDraft) -> MergeRequest | None:
+    async def _find(self, draft: PullRequestDraft) -> MergeRequest | None:
         path = f"{_REQUESTS}{{?source_branch,target_branch,state,order_by,sort,per_page}}"
         query = {"source_branch": draft.head, "target_branch": draft.base, "state": "all", "order_by": "created_at"}
-        found = await self._api.get_all(MergeRequest, path, {**query, "sort": "desc", "per_page": 100})
-        return chosen_request(found, draft)
+        requests = await self._api.get_all(MergeRequest, path, {**query, "sort": "desc", "per_page": 100})
+        return select_request(requests, draft)
 
-    async def _created(self, draft: PullRequestDraft) -> MergeRequest:
+    async def _create(self, draft: PullRequestDraft) -> MergeRequest:
         body = {
             "source_branch": draft.head,
             "target_branch": draft.base,
@@ -82,17 +82,17 @@ class Gitlab(ForgeClient[MergeRequest]):
         except ForgeError as error:
             refused = error
         if refused.status == _CONFLICT and "already exists" in refused.reason:
-            found = await self._found(draft)
-            if found is not None:
-                return found
+            existing = await self._find(draft)
+            if existing is not None:
+                return existing
             raise not_seen(refused)
-        raise not_seen(refused) if _NOT_SEEN.search(refused.reason) else refused
+        raise not_seen(refused) if _NOT_SEEN_PATTERN.search(refused.reason) else refused
 
     async def _changes(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[dict[str, Any], list[str]]:
-        """The fields to change, and a sentence for each change that is not possible. `draft` is left to users."""
+        """The fields to change, and a sentence for each impossible change. The field `draft` is left to users."""
         changes: dict[str, Any] = {}
         body = with_section(request.description, draft.body)
-        if not same_text(body, request.description):
+        if not is_same_text(body, request.description):
             changes["description"] = body
         labels = [label for label in draft.labels if label not in request.labels]
         if labels:
@@ -103,7 +103,7 @@ class Gitlab(ForgeClient[MergeRequest]):
         return changes, unapplied
 
     async def _reviewers(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[list[int], list[str]]:
-        """The ids of all reviewers, if some are missing, and a sentence for each unknown one."""
+        """The ids of all reviewers, or none if no reviewer is to be added; and a sentence for each unknown reviewer."""
         present = {user.username.casefold(): user.id for user in request.reviewers or []}
         missing = [name for name in draft.reviewers if name.casefold() not in present]
         ids, unapplied = [], []
@@ -116,18 +116,18 @@ class Gitlab(ForgeClient[MergeRequest]):
     async def mark_ready(self, number: int) -> None:
         """See `Forge`."""
         request = await self._pull(number)
-        if request.draft and request.current is PullRequestState.OPEN:
-            await self._api.send("PUT", _REQUEST, {"title": title_parts(request.title)[1]}, number=number)
+        if request.draft and request.pull_state is PullRequestState.OPEN:
+            await self._api.send("PUT", _REQUEST, {"title": split_draft_prefix(request.title)[1]}, number=number)
 
     # --- state ---------------------------------------------------------------------------------------------------
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """See `Forge`. Sends one request if it is merged or closed, else three."""
+        """See `Forge`. Sends one request for a merged or closed pull request, else at least three."""
         request = await self._pull(number)
         mergeability = gitlab_mergeability(request)
-        if request.current is not PullRequestState.OPEN:
-            none = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
-            return PullRequestStatus(self._pull_request(request), mergeability, *none)
+        if request.pull_state is not PullRequestState.OPEN:
+            no_facts = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
+            return PullRequestStatus(self._pull_request(request), mergeability, *no_facts)
         path = f"{_PROJECT}/repository/commits/{{commit}}/statuses{{?per_page}}"
         jobs = await self._api.get_all(JobStatus, path, {"commit": request.sha, "per_page": 100})
         reviews = gitlab_reviews(request, await self._approvals(number))
@@ -148,7 +148,7 @@ class Gitlab(ForgeClient[MergeRequest]):
         return PullRequest(
             number=pull.iid,
             url=f"{self._api.repository.url}/-/merge_requests/{pull.iid}",
-            state=pull.current,
+            state=pull.pull_state,
             head=plain(pull.source_branch, 255),
             base=plain(pull.target_branch, 255),
             head_commit=plain(pull.sha, 64),
@@ -162,9 +162,11 @@ class Gitlab(ForgeClient[MergeRequest]):
     async def merge(
         self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
     ) -> MergeOutcome:
-        """See `Forge`. A setting of the project decides whether GitLab merges, rebases or fast-forwards."""
+        """See `Forge`. A setting of the project decides whether GitLab creates a merge commit or fast-forwards."""
         if method is MergeMethod.REBASE and (await self._project()).merge_method == "merge":
-            return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project makes merge commits")
+            return MergeOutcome(
+                MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project permits merge commits only"
+            )
         request = await self._pull(number)
         early = early_request_outcome(request, commit)
         if early:
@@ -173,15 +175,15 @@ class Gitlab(ForgeClient[MergeRequest]):
         squash = method is MergeMethod.SQUASH
         body = {"sha": commit, "squash": squash, "should_remove_source_branch": False, **later}
         try:
-            sent = await self._api.send("PUT", f"{_REQUEST}/merge", body, number=number)
+            reply = await self._api.send("PUT", f"{_REQUEST}/merge", body, number=number)
         except ForgeError as error:
             if error.status not in _REFUSALS:
                 raise
             refused = error
         else:
-            return merge_outcome(read_as(MergeRequest, sent, _REQUEST), commit, queue=queue)
-        moved = refused.status == _CONFLICT
-        return refused_request(await self._pull(number), commit, refused.reason, moved=moved)
+            return merge_outcome(read_as(MergeRequest, reply, _REQUEST), commit, queue=queue)
+        is_moved = refused.status == _CONFLICT
+        return refused_request(await self._pull(number), commit, refused.reason, moved=is_moved)
 
     # --- the repository ------------------------------------------------------------------------------------------
 
@@ -203,11 +205,12 @@ class Gitlab(ForgeClient[MergeRequest]):
             if error.status in {403, 404}:
                 return False
             raise
+        # The only wildcard of GitLab's rules is `*`, so the other characters with a meaning in fnmatch are escaped.
         return any(fnmatchcase(branch, re.sub(r"([\[\]?])", r"[\1]", rule.name)) for rule in rules)
 
     async def default_branch(self) -> str:
         """See `Forge`."""
-        return named((await self._project()).default_branch)
+        return required_default_branch((await self._project()).default_branch)
 
     async def issue_exists(self, number: int) -> bool:
         """See `Forge`."""

@@ -49,10 +49,10 @@ _OBSTACLES: Final = {
 }
 """The obstacle to a merge by `detailed_merge_status`. With any other status (`checking`, `unchecked`, `preparing`, …),
 GitLab has not decided yet."""
-_REFUSED: Final = frozenset({"conflict", "broken_status", "draft_status", "not_open", "requested_changes"})
+_LASTING_STATUSES: Final = frozenset({"conflict", "broken_status", "draft_status", "not_open", "requested_changes"})
 """Statuses that do not change without an agent or a user. With the others, the same merge may succeed later."""
-_PASSED: Final = frozenset({"success", "skipped"})
-_FAILED: Final = frozenset({"failed", "canceled", "canceling"})
+_PASSED_STATUSES: Final = frozenset({"success", "skipped"})
+_FAILED_STATUSES: Final = frozenset({"failed", "canceled", "canceling"})
 
 
 class GitlabUser(BaseModel):
@@ -90,7 +90,7 @@ class MergeRequest(BaseModel):
     reviewers: list[GitlabUser] | None = None
 
     @property
-    def current(self) -> PullRequestState:
+    def pull_state(self) -> PullRequestState:
         """The state. GitLab's state `locked` means that a merge is in progress."""
         if self.state == "merged":
             return PullRequestState.MERGED
@@ -98,15 +98,15 @@ class MergeRequest(BaseModel):
 
     @property
     def merged_commit(self) -> str | None:
-        """The commit in the target branch, once merged. After a fast-forward it is the head commit itself."""
-        if self.current is not PullRequestState.MERGED:
+        """The resulting commit in the target branch, if merged. After a fast-forward it is the head commit."""
+        if self.pull_state is not PullRequestState.MERGED:
             return None
         return self.merge_commit_sha or self.squash_commit_sha or self.sha or None
 
     def is_for(self, draft: PullRequestDraft) -> bool:
-        """Whether it has the head and base of the draft. A branch of the same name in a fork is another head."""
-        own = self.source_project_id == self.target_project_id
-        return own and (self.source_branch, self.target_branch) == (draft.head, draft.base)
+        """Whether it has the draft's head and base. A branch of the same name in a fork is another head."""
+        is_own_branch = self.source_project_id == self.target_project_id
+        return is_own_branch and (self.source_branch, self.target_branch) == (draft.head, draft.base)
 
 
 class Approvals(BaseModel):
@@ -131,9 +131,9 @@ class JobStatus(BaseModel):
     @property
     def result(self) -> ChecksState:
         """The result. A job that may fail counts as passed if it has failed, or if it waits for a manual start."""
-        if self.status in _PASSED or (self.allow_failure and self.status in _FAILED | {"manual"}):
+        if self.status in _PASSED_STATUSES or (self.allow_failure and self.status in _FAILED_STATUSES | {"manual"}):
             return ChecksState.PASSED
-        return ChecksState.FAILED if self.status in _FAILED else ChecksState.PENDING
+        return ChecksState.FAILED if self.status in _FAILED_STATUSES else ChecksState.PENDING
 
 
 class GitlabProject(BaseModel):
@@ -157,12 +157,12 @@ class GitlabIssue(BaseModel):
     moved_to_id: Any = None
 
 
-def chosen_request(requests: Sequence[MergeRequest], draft: PullRequestDraft) -> MergeRequest | None:
-    """The open merge request for a draft. If none is open, the one that was merged or closed at the draft's commit."""
-    own = [request for request in requests if request.is_for(draft)]
-    opened = (request for request in own if request.current is PullRequestState.OPEN)
-    same = (request for request in own if draft.commit and request.sha == draft.commit)
-    return next(opened, None) or next(same, None)
+def select_request(requests: Sequence[MergeRequest], draft: PullRequestDraft) -> MergeRequest | None:
+    """The open merge request of a draft, else the one that was merged or closed with the draft's commit, or None."""
+    of_draft = [request for request in requests if request.is_for(draft)]
+    open_requests = (request for request in of_draft if request.pull_state is PullRequestState.OPEN)
+    at_commit = (request for request in of_draft if draft.commit and request.sha == draft.commit)
+    return next(open_requests, None) or next(at_commit, None)
 
 
 def gitlab_checks(request: MergeRequest, jobs: Sequence[JobStatus]) -> Checks:
@@ -187,10 +187,10 @@ def gitlab_reviews(request: MergeRequest, approvals: Approvals) -> Reviews:
 
 
 def gitlab_mergeability(request: MergeRequest) -> Mergeability:
-    """Whether GitLab would merge it. An unknown status is treated as one that GitLab has not decided yet."""
+    """Whether GitLab would merge it. With a status that is not known here, GitLab has not decided yet."""
     status = plain(request.detailed_merge_status, 60)
-    if request.current is not PullRequestState.OPEN:
-        return Mergeability(Verdict.NO, Obstacle.CLOSED, request.current.value)
+    if request.pull_state is not PullRequestState.OPEN:
+        return Mergeability(Verdict.NO, Obstacle.CLOSED, request.pull_state.value)
     if status not in _OBSTACLES:
         return Mergeability(Verdict.UNKNOWN, Obstacle.COMPUTING, status)
     obstacle = _OBSTACLES[status]
@@ -199,7 +199,7 @@ def gitlab_mergeability(request: MergeRequest) -> Mergeability:
 
 def merge_outcome(request: MergeRequest, commit: str, *, queue: bool) -> MergeOutcome:
     """The outcome of a merge of `commit` that GitLab accepted."""
-    if request.current is PullRequestState.MERGED:
+    if request.pull_state is PullRequestState.MERGED:
         return _merged(request, commit)
     if queue or request.merge_when_pipeline_succeeds:
         return MergeOutcome(MergeResult.QUEUED)
@@ -207,18 +207,18 @@ def merge_outcome(request: MergeRequest, commit: str, *, queue: bool) -> MergeOu
 
 
 def _merged(request: MergeRequest, commit: str) -> MergeOutcome:
-    """The outcome of a merge request that was merged. If other commits were merged, the next poll finds out which."""
+    """The outcome of a merge request that was merged. If other commits were merged, the next poll reads them."""
     if request.sha not in {"", commit}:
         return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.HEAD_MOVED, reason="merged with other commits")
     return MergeOutcome(MergeResult.MERGED, commit=request.merged_commit)
 
 
 def early_request_outcome(request: MergeRequest, commit: str) -> MergeOutcome | None:
-    """The outcome of a merge that can be decided without a request; None if a merge can be requested.
+    """The outcome of a merge that must not be requested; None if it can be requested.
 
     No merge is requested at another commit, or before GitLab has decided whether it is possible.
     """
-    if request.current is not PullRequestState.OPEN or request.sha != commit:
+    if request.pull_state is not PullRequestState.OPEN or request.sha != commit:
         return refused_request(request, commit, "not open at this commit", moved=False)
     if request.detailed_merge_status not in _OBSTACLES:
         reason = plain(request.detailed_merge_status, 60)
@@ -231,12 +231,12 @@ def refused_request(request: MergeRequest, commit: str, reason: str, *, moved: b
 
     `moved`: whether GitLab refused the merge because the branch is not at `commit`.
     """
-    if request.current is PullRequestState.MERGED:
+    if request.pull_state is PullRequestState.MERGED:
         return _merged(request, commit)
-    if request.current is PullRequestState.CLOSED:
+    if request.pull_state is PullRequestState.CLOSED:
         return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CLOSED, reason=reason)
     if moved or request.sha != commit:
         return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.HEAD_MOVED, reason=reason)
     obstacle = _OBSTACLES.get(request.detailed_merge_status) or Obstacle.COMPUTING
-    result = MergeResult.REFUSED if request.detailed_merge_status in _REFUSED else MergeResult.WAITING
+    result = MergeResult.REFUSED if request.detailed_merge_status in _LASTING_STATUSES else MergeResult.WAITING
     return MergeOutcome(result, obstacle=obstacle, reason=reason)

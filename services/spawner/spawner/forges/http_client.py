@@ -1,4 +1,4 @@
-"""The HTTP client for all forges: with limits of time and size, without redirects, cookies and compressed responses."""
+"""The HTTP client for all forges. It has limits of time and size, and no redirects, cookies or compressed responses."""
 
 import json
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ import aiohttp
 
 from spawner.forges.faults import ForgeError, ForgeFault
 
-_TIMES: Final = aiohttp.ClientTimeout(total=30.0, connect=10.0)
-_MAX_BYTES: Final = 4 * 1024 * 1024
-_MAX_HEADER: Final = 8190
+_TIMEOUTS: Final = aiohttp.ClientTimeout(total=30.0, connect=10.0)
+_MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
+_MAX_HEADER_BYTES: Final = 8190
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Reply:
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)  # it may be an issued token
+    body: bytes = field(repr=False)  # the body may contain an issued token
 
     def parsed(self) -> Any:
         """The body's JSON; its text if it is not JSON; None if it is empty."""
@@ -38,8 +38,10 @@ class LostResponseError(aiohttp.ClientError):
     """The connection was closed without a response."""
 
 
-async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a write only once. aiohttp repeats a PUT if the connection is closed, but it may have taken effect."""
+async def _send_write_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a write only once. aiohttp would repeat a PUT after a closed connection, but it may have taken effect."""
     try:
         return await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -50,37 +52,37 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
 
 
 class HttpClient:
-    """The connections to forges, opened with the first request."""
+    """The connections to forges. They are opened when the first request is sent."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a small response can't become a large one
+                auto_decompress=False,  # so that a small response can't become a large one
                 headers={"accept-encoding": "identity"},
-                timeout=_TIMES,
-                max_line_size=_MAX_HEADER,
-                max_field_size=_MAX_HEADER,
-                middlewares=(_once,),
+                timeout=_TIMEOUTS,
+                max_line_size=_MAX_HEADER_BYTES,
+                max_field_size=_MAX_HEADER_BYTES,
+                middlewares=(_send_write_once,),
             )
         return self._session
 
     async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Reply:
-        """Send a request. Raises `ForgeError` (unavailable) without a complete response."""
+        """Send a request. Raises `ForgeError`, with the fault `UNAVAILABLE` if there is no complete response."""
         try:
             return await self._request(method, url, headers, body)
         except TimeoutError:
-            failure = f"no response within {_TIMES.total:.0f} s"
+            failure = f"no response within {_TIMEOUTS.total:.0f} s"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = f"can't be reached ({type(error).__name__})"
         # Raised outside of `except`: the client's error, which contains the request's headers, is not its context.
         raise ForgeError(ForgeFault.UNAVAILABLE, f"{urlsplit(url).hostname}: {failure}")
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        async with self._opened().request(
+        async with self._open_session().request(
             method, url, headers=headers, data=body or None, allow_redirects=False, proxy=_proxy(url)
         ) as response:
             content = await _body(response)
@@ -93,7 +95,7 @@ class HttpClient:
 
 
 def _proxy(url: str) -> str | None:
-    """The machine's proxy, by the rules of git. aiohttp's `trust_env` would also read credentials from netrc(5)."""
+    """The machine's HTTP proxy, by the same variables as in git. aiohttp's `trust_env` would also read netrc(5)."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
@@ -104,7 +106,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     parts, size = [], 0
     async for part in response.content.iter_any():
         size += len(part)
-        if size > _MAX_BYTES:
-            raise ForgeError(ForgeFault.REFUSED, f"the response has more than {_MAX_BYTES} bytes")
+        if size > _MAX_RESPONSE_BYTES:
+            raise ForgeError(ForgeFault.REFUSED, f"the response has more than {_MAX_RESPONSE_BYTES} bytes")
         parts.append(part)
     return b"".join(parts)

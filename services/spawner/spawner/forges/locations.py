@@ -12,8 +12,8 @@ from spawner.forges.faults import ForgeError, ForgeFault
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MAX_SEGMENTS: Final = 21
 """Maximum parts of a repository's path: GitLab has up to twenty levels of groups, and the project."""
-_MAX_URL: Final = 2048
-_PORTS: Final = {"https": 443, "http": 80}
+_MAX_URL_CHARACTERS: Final = 2048
+_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
 
 class ForgeKind(StrEnum):
@@ -38,7 +38,7 @@ class ForgeHost:
 
     @property
     def origin(self) -> str:
-        """The scheme, host and port, for credentials of git."""
+        """The scheme, host and port, which select git's credential."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{_authority(parts)}"
 
@@ -71,7 +71,7 @@ class ForgeRepository:
 
     @property
     def path(self) -> str:
-        """Owner and name."""
+        """The owner and the name, separated by a slash."""
         return f"{self.owner}/{self.name}"
 
     def pull_ref(self, number: int) -> str:
@@ -80,22 +80,22 @@ class ForgeRepository:
 
     @property
     def url(self) -> str:
-        """The page for users. The URL for git has `.git` appended."""
+        """The URL of the page for users. The URL for git has `.git` appended."""
         return f"{self.host.url.rstrip('/')}/{self.path}"
 
 
 def forge_of(url: str, hosts: Iterable[ForgeHost] = ()) -> ForgeRepository | None:
     """The repository of a URL; None if its host is not a forge that is configured in `hosts` or well known.
 
-    Raises `ForgeError` (refused) for a URL of a forge that has a credential or no valid owner and name in it.
+    Raises `ForgeError` (refused) for a URL at a forge that contains a credential, or no valid owner and name.
     """
     parts = _split(url)
     if parts is None:
         return None
     for host in (*hosts, *WELL_KNOWN):
-        own = urlsplit(host.url)
-        folder = own.path.strip("/")
-        if (parts.scheme, _authority(parts)) == (own.scheme, _authority(own)):
+        forge_parts = urlsplit(host.url)
+        folder = forge_parts.path.strip("/")
+        if (parts.scheme, _authority(parts)) == (forge_parts.scheme, _authority(forge_parts)):
             path = parts.path.strip("/")
             if not folder or path.startswith(f"{folder}/"):
                 return _repository(host, parts, path.removeprefix(folder).strip("/"))
@@ -103,12 +103,12 @@ def forge_of(url: str, hosts: Iterable[ForgeHost] = ()) -> ForgeRepository | Non
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an HTTP URL; None for any other URL, and for an invalid one."""
-    if len(url) > _MAX_URL or not url.isascii() or not url.isprintable():
+    """The parts of an HTTP or HTTPS URL; None for any other URL, and for an invalid one."""
+    if len(url) > _MAX_URL_CHARACTERS or not url.isascii() or not url.isprintable():
         return None
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+        valid = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return None
     return parts if valid else None
@@ -118,7 +118,7 @@ def _authority(parts: SplitResult) -> str:
     """The host and port, without the scheme's default port."""
     host = (parts.hostname or "").lower().removesuffix(".")
     host = f"[{host}]" if ":" in host else host
-    return host if parts.port in {None, _PORTS.get(parts.scheme)} else f"{host}:{parts.port}"
+    return host if parts.port in {None, _DEFAULT_PORTS.get(parts.scheme)} else f"{host}:{parts.port}"
 
 
 def _repository(host: ForgeHost, parts: SplitResult, path: str) -> ForgeRepository:
@@ -128,11 +128,11 @@ def _repository(host: ForgeHost, parts: SplitResult, path: str) -> ForgeReposito
         )
     segments = path.removesuffix(".git").split("/")
     count = len(segments)
-    permitted = 2 <= count <= _MAX_SEGMENTS if host.kind is ForgeKind.GITLAB else count == 2
-    if not permitted or parts.query or parts.fragment or not all(_valid(segment) for segment in segments):
+    has_valid_count = 2 <= count <= _MAX_SEGMENTS if host.kind is ForgeKind.GITLAB else count == 2
+    if not has_valid_count or parts.query or parts.fragment or not all(_is_valid(segment) for segment in segments):
         raise ForgeError(ForgeFault.REFUSED, f"the repository's URL has no valid owner and name at {host.url}")
     return ForgeRepository(host, "/".join(segments[:-1]), segments[-1])
 
 
-def _valid(segment: str) -> bool:
+def _is_valid(segment: str) -> bool:
     return bool(_SEGMENT.fullmatch(segment)) and segment not in {".", "..", "-"}

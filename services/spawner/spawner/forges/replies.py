@@ -1,4 +1,4 @@
-"""The common part of the replies of GitHub and Gitea, and how reviews are counted. Pure."""
+"""The common part of the replies of GitHub and Gitea, and the evaluation of checks and reviews. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -21,8 +21,8 @@ from spawner.forges.plain_text import plain
 
 _NAME_CHARACTERS: Final = 200
 _MAX_NAMES: Final = 100
-_DRAFT_MARKS: Final = re.compile(r"(?:\s*(?:\[(?:draft|wip)\]|\(draft\)|(?:draft|wip):)\s*)+", re.IGNORECASE)
-_INVALID: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[-/.]|[/.]$|\.lock(/|$)|^@$")
+_DRAFT_PREFIXES: Final = re.compile(r"(?:\s*(?:\[(?:draft|wip)\]|\(draft\)|(?:draft|wip):)\s*)+", re.IGNORECASE)
+_INVALID_BRANCH: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[-/.]|[/.]$|\.lock(/|$)|^@$")
 
 Name = Annotated[str, AfterValidator(lambda text: plain(text, _NAME_CHARACTERS))]
 Number = Annotated[int, Field(ge=1, le=2**53)]
@@ -33,20 +33,20 @@ def _empty_if_none(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_empty_if_none)]
-"""A text, empty if it is null."""
+"""A text; empty if the value is null."""
 Commit = Annotated[str, BeforeValidator(_empty_if_none), Field(pattern=r"^([0-9a-f]{40}([0-9a-f]{24})?)?$")]
-"""A commit's id, empty if it is null. It is validated because git gets it as an argument."""
+"""A commit's id; empty if the value is null. It is validated because git gets it as an argument."""
 
 
-def _branch(name: str) -> str:
-    """The name. Raises `ValueError` if git would refuse it (git-check-ref-format(1)) or take it for an option."""
-    if len(name) > _NAME_CHARACTERS or _INVALID.search(name):
+def _valid_branch(name: str) -> str:
+    """The name. Raises `ValueError` if git would refuse it (git-check-ref-format(1)), or interpret it as an option."""
+    if len(name) > _NAME_CHARACTERS or _INVALID_BRANCH.search(name):
         raise ValueError("not a valid name of a branch")
     return name
 
 
-Branch = Annotated[str, BeforeValidator(_empty_if_none), AfterValidator(_branch)]
-"""A branch's name, empty if it is null."""
+Branch = Annotated[str, BeforeValidator(_empty_if_none), AfterValidator(_valid_branch)]
+"""A branch's name; empty if the value is null."""
 
 
 class ForgeUser(BaseModel):
@@ -98,68 +98,68 @@ class ForgePull(BaseModel):
     node_id: str = ""
 
     @property
-    def current(self) -> PullRequestState:
-        """Its state. It does not depend on the merge commit: that of an open one is the forge's trial merge."""
+    def pull_state(self) -> PullRequestState:
+        """The state. The merge commit is not used for it, since that of an open pull request is a trial merge."""
         if self.merged or self.merged_at:
             return PullRequestState.MERGED
         return PullRequestState.OPEN if self.state == "open" else PullRequestState.CLOSED
 
     def is_for(self, draft: PullRequestDraft, repository: str) -> bool:
         """Whether it has the draft's head and base, and its head is in this repository, not in a fork."""
-        own = self.head.repo is not None and self.head.repo.full_name.casefold() == repository.casefold()
-        return own and (self.head.ref, self.base.ref) == (draft.head, draft.base)
+        is_own_branch = self.head.repo is not None and self.head.repo.full_name.casefold() == repository.casefold()
+        return is_own_branch and (self.head.ref, self.base.ref) == (draft.head, draft.base)
 
 
-def chosen(pulls: Iterable[ForgePull], draft: PullRequestDraft, repository: str) -> ForgePull | None:
-    """The open pull request of a draft, or the one that was merged or closed with the draft's commit."""
-    own = [pull for pull in pulls if pull.is_for(draft, repository)]
-    opened = (pull for pull in own if pull.current is PullRequestState.OPEN)
-    same = (pull for pull in own if draft.commit and pull.head.sha == draft.commit)
-    return next(opened, None) or next(same, None)
+def select_pull(pulls: Iterable[ForgePull], draft: PullRequestDraft, repository: str) -> ForgePull | None:
+    """The open pull request of a draft, else the one that was merged or closed with the draft's commit, or None."""
+    of_draft = [pull for pull in pulls if pull.is_for(draft, repository)]
+    open_pulls = (pull for pull in of_draft if pull.pull_state is PullRequestState.OPEN)
+    at_commit = (pull for pull in of_draft if draft.commit and pull.head.sha == draft.commit)
+    return next(open_pulls, None) or next(at_commit, None)
 
 
-def title_parts(title: str) -> tuple[str, str]:
+def split_draft_prefix(title: str) -> tuple[str, str]:
     """The prefix of a title that makes a pull request of GitLab or Gitea a draft, and the rest of the title."""
-    found = _DRAFT_MARKS.match(title)
-    return (found[0], title[found.end() :]) if found else ("", title)
+    match = _DRAFT_PREFIXES.match(title)
+    return (match[0], title[match.end() :]) if match else ("", title)
 
 
-def same_text(one: str, other: str) -> bool:
+def is_same_text(one: str, other: str) -> bool:
     """Whether two texts are equal except for line endings and surrounding whitespace, which forges change."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
-def named(default_branch: str) -> str:
-    """The default branch. Raises `ForgeError` (not found) if the repository has none."""
+def required_default_branch(default_branch: str) -> str:
+    """The default branch of a reply. Raises `ForgeError` (not found) if the repository has none."""
     if not default_branch:
         raise ForgeError(ForgeFault.NOT_FOUND, "the repository has no default branch; name a base branch")
     return default_branch
 
 
 def checks_of(results: Iterable[tuple[str, ChecksState]], required: Iterable[str] = ()) -> Checks:
-    """The checks by name. If several have the same name, a failed one decides, then a pending one."""
-    found: dict[str, set[ChecksState]] = {}
+    """The checks by name. Of several checks with the same name, a failed one decides, else a pending one."""
+    states_by_name: dict[str, set[ChecksState]] = {}
     for name, state in results:
-        found.setdefault(name, set()).add(state)
+        states_by_name.setdefault(name, set()).add(state)
     for name in required:
-        found.setdefault(plain(name, _NAME_CHARACTERS), {ChecksState.PENDING})
-    by_state = {state: _names(found, state) for state in _BY_WEIGHT}
-    overall = next((state for state in _BY_WEIGHT if by_state[state]), ChecksState.NONE)
-    failed, pending, passed = (by_state[state] for state in _BY_WEIGHT)
+        states_by_name.setdefault(plain(name, _NAME_CHARACTERS), {ChecksState.PENDING})
+    by_state = {state: _names(states_by_name, state) for state in _WORST_FIRST}
+    overall = next((state for state in _WORST_FIRST if by_state[state]), ChecksState.NONE)
+    failed, pending, passed = (by_state[state] for state in _WORST_FIRST)
     return Checks(overall, failed, pending, passed)
 
 
-_BY_WEIGHT: Final = (ChecksState.FAILED, ChecksState.PENDING, ChecksState.PASSED)
+_WORST_FIRST: Final = (ChecksState.FAILED, ChecksState.PENDING, ChecksState.PASSED)
 
 
-def _names(found: dict[str, set[ChecksState]], wanted: ChecksState) -> tuple[str, ...]:
+def _names(states_by_name: dict[str, set[ChecksState]], wanted: ChecksState) -> tuple[str, ...]:
     """The names of the checks that have this state, at most `_MAX_NAMES`."""
-    deciding = {name: next(state for state in _BY_WEIGHT if state in states) for name, states in found.items()}
-    return tuple(sorted(name for name, state in deciding.items() if state is wanted)[:_MAX_NAMES])
+    worst = {name: next(one for one in _WORST_FIRST if one in states) for name, states in states_by_name.items()}
+    return tuple(sorted(name for name, state in worst.items() if state is wanted)[:_MAX_NAMES])
 
 
 class Review(BaseModel):
-    """A review by GitHub or Gitea."""
+    """A review as GitHub or Gitea reports it. Each sets only some of the fields."""
 
     user: ForgeUser | None = None
     state: str
@@ -171,14 +171,16 @@ class Review(BaseModel):
 
 
 _APPROVED: Final = "APPROVED"
-_REQUESTED: Final = frozenset({"CHANGES_REQUESTED", "REQUEST_CHANGES"})
-_DECISIONS: Final = _REQUESTED | {_APPROVED, "DISMISSED"}
-_TRUSTED: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_CHANGE_REQUESTS: Final = frozenset({"CHANGES_REQUESTED", "REQUEST_CHANGES"})
+"""The state of a review that requests changes, by GitHub's and Gitea's name."""
+_DECISIONS: Final = _CHANGE_REQUESTS | {_APPROVED, "DISMISSED"}
+_TRUSTED_ROLES: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+"""GitHub's `author_association` of users with a role in the repository."""
 
 
 @dataclass(frozen=True)
 class ReviewRule:
-    """How many approvals the base branch requires."""
+    """The number of approvals that the base branch requires."""
 
     approvals: int = 0
 
@@ -186,24 +188,24 @@ class ReviewRule:
 def reviews_of(reviews: Sequence[Review], head_commit: str, rule: ReviewRule) -> Reviews:
     """The reviews. The last decision of each account counts.
 
-    An approval counts only for the reviewed commit, and only from a user with a role in the repository. Otherwise an
-    agent could add commits that no user has seen. A request for changes counts from any account: forges do not show the
-    roles of all accounts, such as private members of an organization, and without a merge nothing is lost.
+    An approval counts only for the reviewed commit, so that an agent can't add commits that no user has seen, and only
+    from a user with a role in the repository. A request for changes counts from any account, because forges do not show
+    the roles of all accounts, such as private members of an organization, and because nothing is lost without a merge.
     """
     last: dict[str, Review] = {}
     for review in reviews:
         if review.user and review.state in _DECISIONS:
             last[review.user.login] = review
-    current = {login: review for login, review in last.items() if not review.dismissed}
-    requested = tuple(sorted(login for login, review in current.items() if review.state in _REQUESTED))
-    approved = tuple(sorted(login for login, review in current.items() if _approves(review, head_commit)))
+    valid = {login: review for login, review in last.items() if not review.dismissed}
+    requested = tuple(sorted(login for login, review in valid.items() if review.state in _CHANGE_REQUESTS))
+    approved = tuple(sorted(login for login, review in valid.items() if _approves(review, head_commit)))
     missing = max(rule.approvals - len(approved), 0)
     return Reviews(_reviews_state(bool(requested), missing, bool(approved)), approved, requested, missing)
 
 
 def _approves(review: Review, head_commit: str) -> bool:
-    trusted = review.author_association in _TRUSTED and review.official
-    return trusted and review.state == _APPROVED and review.commit_id == head_commit and not review.stale
+    is_trusted = review.author_association in _TRUSTED_ROLES and review.official
+    return is_trusted and review.state == _APPROVED and review.commit_id == head_commit and not review.stale
 
 
 def _reviews_state(requested: bool, missing: int, approved: bool) -> ReviewsState:  # noqa: FBT001  # three facts
@@ -215,7 +217,7 @@ def _reviews_state(requested: bool, missing: int, approved: bool) -> ReviewsStat
 
 
 def obstacle_of(reviews: Reviews, checks: Checks) -> Obstacle:
-    """The obstacle of a pull request that the forge reports as blocked."""
+    """The obstacle to the merge of a pull request that the forge reports as blocked."""
     if reviews.state in {ReviewsState.CHANGES_REQUESTED, ReviewsState.REQUIRED}:
         return Obstacle.REVIEWS
     return Obstacle.CHECKS if checks.state in {ChecksState.FAILED, ChecksState.PENDING} else Obstacle.RULES

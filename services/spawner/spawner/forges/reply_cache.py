@@ -1,6 +1,7 @@
-"""A cache of the last replies of forges, for conditional requests: compressed, and with a maximum size.
+"""A cache of the last replies of forges, for conditional requests. It is compressed, and its size is limited.
 
-A pull request of GitHub has 25 kB of JSON, which is several times larger when parsed. A herd may poll hundreds of them.
+The JSON of a GitHub pull request has 25 kB, and several times as much when parsed. A herd may poll hundreds of pull
+requests.
 """
 
 import json
@@ -11,29 +12,29 @@ from typing import Any, Final
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """The maximum size of all compressed replies."""
-Stored = tuple[str | None, str | None, Any, str | None]
+CachedReply = tuple[str | None, str | None, Any, str | None]
 """The headers `etag` and `last-modified`, the parsed body and the URL of the next page, as gidgethub has them."""
 
 
-class ReplyCache(MutableMapping[str, Stored]):
-    """Replies by URL; the one that was not used for the longest time is deleted first."""
+class ReplyCache(MutableMapping[str, CachedReply]):
+    """Replies by URL. The one that was not used for the longest time is deleted first."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._replies: OrderedDict[str, bytes] = OrderedDict()
         self._max_bytes = max_bytes
         self._bytes = 0
 
-    def __getitem__(self, url: str) -> Stored:
-        packed = self._replies[url]
+    def __getitem__(self, url: str) -> CachedReply:
+        compressed = self._replies[url]
         self._replies.move_to_end(url)
-        tag, time, body, following = json.loads(zlib.decompress(packed))
-        return tag, time, body, following
+        tag, time, body, next_page = json.loads(zlib.decompress(compressed))
+        return tag, time, body, next_page
 
-    def __setitem__(self, url: str, reply: Stored) -> None:
+    def __setitem__(self, url: str, reply: CachedReply) -> None:
         self.pop(url, None)
-        packed = zlib.compress(json.dumps(reply).encode(), 1)
-        self._replies[url] = packed
-        self._bytes += len(packed)
+        compressed = zlib.compress(json.dumps(reply).encode(), 1)
+        self._replies[url] = compressed
+        self._bytes += len(compressed)
         while self._bytes > self._max_bytes:
             self._bytes -= len(self._replies.popitem(last=False)[1])
 

@@ -1,1 +1,1 @@
-"""A git remote for sandboxes: it serves one repository to each, and adds the forge's credential outside of it."""
+"""A git remote for sandboxes. It serves one repository to each, and adds the forge's credential outside the sandbox."""

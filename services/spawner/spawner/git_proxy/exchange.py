@@ -1,22 +1,25 @@
-"""One request to the proxy and its response, over ASGI: limited in size, and in the time between two parts."""
+"""A request to the proxy and its response, over ASGI. Their size and the time between two parts are limited."""
 
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import IO, Any, Final
 
-from spawner.git_proxy.push_protocol import HEAD, ProtocolError, content_length
+from spawner.git_proxy.push_protocol import LENGTH_BYTES, ProtocolError, content_length
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+"""ASGI's function that returns the next message of a request."""
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_GZIP: Final = 16 + zlib.MAX_WBITS
+"""ASGI's function that sends a message of the response."""
+_GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
 _PIECE_BYTES: Final = 256 * 1024
+"""Maximum bytes that are decompressed at once."""
 _IDLE_SECONDS: Final = 60.0
-"""Maximum seconds until the next part of a body is received, and until a part of the response is sent."""
+"""Maximum time until the next part of a body is received, and until a part of the response is sent."""
 
 
 class HttpError(Exception):
-    """The request is refused with this status; git shows the text to its user."""
+    """The request is refused with this status. Git shows the text to its user."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -32,25 +35,25 @@ class RequestBody:
 
     def __init__(self, receive: Receive, limit: int, *, compressed: bool) -> None:
         self._receive, self._limit, self._left = receive, limit, limit
-        self._inflate = zlib.decompressobj(_GZIP) if compressed else None
-        self._packed, self._buffer, self._more = b"", bytearray(), True
+        self._inflate = zlib.decompressobj(_GZIP_WINDOW_BITS) if compressed else None
+        self._encoded, self._buffer, self._has_more = b"", bytearray(), True
 
     @property
     def size(self) -> int:
-        """The bytes that were received, decompressed."""
+        """The number of bytes that were received, after decompression."""
         return self._limit - self._left
 
     async def lines(self, maximum: int) -> Sequence[bytes]:
         """The lines (pkt-line) up to a flush packet. Raises `ProtocolError`, also for more than `maximum` lines."""
-        found: list[bytes] = []
-        while length := content_length(await self._read_exactly(HEAD)):
-            if len(found) == maximum:
+        lines: list[bytes] = []
+        while length := content_length(await self._read_exactly(LENGTH_BYTES)):
+            if len(lines) == maximum:
                 raise ProtocolError(f"at most {maximum} refs can be named in a push")
-            found.append(await self._read_exactly(length))
-        return found
+            lines.append(await self._read_exactly(length))
+        return lines
 
     async def into(self, file: IO[bytes]) -> int:
-        """Write the rest of the body to a file; return the number of bytes."""
+        """Write the rest of the body to a file. Returns the number of bytes."""
         size = 0
         while self._buffer or await self._fill():
             await asyncio.to_thread(file.write, bytes(self._buffer))
@@ -59,7 +62,7 @@ class RequestBody:
         return size
 
     async def whole(self) -> bytes:
-        """The whole body."""
+        """Read the whole body."""
         while await self._fill():
             pass
         return bytes(self._buffer)
@@ -68,39 +71,39 @@ class RequestBody:
         while len(self._buffer) < size:
             if not await self._fill():
                 raise ProtocolError("the request ends too early")
-        found = bytes(self._buffer[:size])
+        content = bytes(self._buffer[:size])
         del self._buffer[:size]
-        return found
+        return content
 
     async def _fill(self) -> bool:
-        """Add the next part to the buffer; return whether there was one."""
+        """Add the next part to the buffer. Returns whether there was one."""
         while True:
-            part = self._next_decompressed() if self._packed else b""
+            part = self._next_decompressed() if self._encoded else b""
             if part:
                 self._left -= len(part)
                 if self._left < 0:
                     raise HttpError(413, "the request is too large (SANDHERD_MAX_REPOSITORY_MB)")
                 self._buffer += part
                 return True
-            if not self._more:
+            if not self._has_more:
                 return False
-            self._packed = await self._next()
+            self._encoded = await self._receive_part()
 
     def _next_decompressed(self) -> bytes:
-        """The next decompressed part, of limited size: a small compressed body may expand to any size."""
+        """The next decompressed part. Its size is limited, because a small compressed body may expand to any size."""
         if self._inflate is None:
-            part, self._packed = self._packed, b""
+            part, self._encoded = self._encoded, b""
             return part
         if self._inflate.eof:
             raise HttpError(400, "the request has more than one compressed part")
         try:
-            part = self._inflate.decompress(self._packed, _PIECE_BYTES)
+            part = self._inflate.decompress(self._encoded, _PIECE_BYTES)
         except zlib.error:
             raise HttpError(400, "the request's body is not valid gzip") from None
-        self._packed = self._inflate.unconsumed_tail or self._inflate.unused_data
+        self._encoded = self._inflate.unconsumed_tail or self._inflate.unused_data
         return part
 
-    async def _next(self) -> bytes:
+    async def _receive_part(self) -> bytes:
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
                 message = await self._receive()
@@ -108,7 +111,7 @@ class RequestBody:
             raise HttpError(408, "the request was not received in time") from None
         if message["type"] == "http.disconnect":
             raise DisconnectedError
-        self._more = message.get("more_body", False)
+        self._has_more = message.get("more_body", False)
         return bytes(message.get("body", b""))
 
 
@@ -117,13 +120,13 @@ class ProxyResponse:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.begun = False
+        self.has_begun = False
 
     async def begin(self, status: int, content_type: str, *headers: tuple[str, str]) -> None:
         """Send the status and the headers."""
-        fixed = (("content-type", content_type), ("cache-control", "no-cache"), *headers)
-        encoded = [(name.encode(), value.encode()) for name, value in fixed]
-        self.begun = True
+        pairs = (("content-type", content_type), ("cache-control", "no-cache"), *headers)
+        encoded = [(name.encode(), value.encode()) for name, value in pairs]
+        self.has_begun = True
         await self._send_message({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def part(self, content: bytes, *, more: bool = True) -> None:

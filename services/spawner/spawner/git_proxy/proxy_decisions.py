@@ -13,32 +13,33 @@ from spawner.sandboxes.git_proxy_access import repository_url
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks.task_record import TaskRecord
 
-_AT_WORK: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
+_WORKING_STATES: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
 _PUSH_QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
-"""The maximum number of pushes of one sandbox, each with a period in seconds. The spawner checks, stores and repeats
-every push."""
+"""The maximum number of pushes of one sandbox in each period in seconds. Each push costs the spawner a check of the
+commits, storage and a push to the forge."""
 _BYTE_QUOTA: Final = (1024 * 1024 * 1024, 600.0)
-"""The maximum size of a sandbox's pushes in bytes, and its period in seconds. The broker accepts more."""
+"""The maximum bytes of a sandbox's pushes in a period in seconds. The broker could store more."""
 _FETCH_QUOTA: Final = (600, 600.0)
-"""The maximum number of fetch requests of a sandbox, and its period in seconds. They count for the herd's rate limit at
-the forge."""
+"""The maximum number of fetch requests of a sandbox in a period in seconds. The forge counts them for the herd's rate
+limit."""
 _REPORT_SECONDS: Final = 60.0
 """Seconds between two reports of one sandbox and reason."""
 _REPORT_LIFETIME: Final = 3600.0
 """Seconds after which the last report of a sandbox and reason is deleted."""
 _MAX_REPORTS: Final = 1000
-"""Maximum number of pairs of sandbox and reason that are reported in an hour: a client may send any name in a path."""
+"""Maximum pairs of sandbox and reason that are reported in an hour. A client may send any sandbox's name in a path."""
 _REASONS: Final = {401: "credential", 403: "ended", 404: "forge", 429: "limit", 502: "forge", 503: "unavailable"}
+"""The reason of a refusal in metrics, by its HTTP status."""
 _LONGEST_PERIOD: Final = max(seconds for _, seconds in _PUSH_QUOTAS)
 
 
-def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
-    """The id of the branch that this sandbox may use through the proxy; None if it may use none.
+def usable_branch(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
+    """The id of the branch that this sandbox may use through the proxy, or None.
 
-    The sandbox must work on the current attempt of a task that uses the proxy. A task that has ended has nothing to
+    The sandbox has to work on the current attempt of a task that uses the proxy. A task that has ended has nothing to
     push, even while its sandbox is still running.
     """
-    if sandbox is None or sandbox.state not in _AT_WORK or task is None or task.sandbox != sandbox.sandbox:
+    if sandbox is None or sandbox.state not in _WORKING_STATES or task is None or task.sandbox != sandbox.sandbox:
         return None
     if task.state in TASK_ENDED:
         return None
@@ -46,11 +47,11 @@ def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | No
 
 
 def head_of(branch: BranchRecord) -> str:
-    """The commit that is advertised as the branch's head: a push contains all later commits of the branch.
+    """The commit that is advertised as the branch's head. A push contains all commits of the sandbox after it.
 
-    If the spawner signed commits, it is the branch's first commit, which the sandbox and the mirror always have. The
-    sandbox has only the unsigned commits, and the mirror loses them when it is removed or repacked. When a push's
-    commits are added, it is checked whether they continue the branch.
+    If the spawner signed commits, the head is the base's commit, which the sandbox and the mirror always have. The
+    sandbox has only the unsigned commits, and the mirror loses these when it is removed or repacked. Whether a push
+    continues the branch is checked later, when its commits are added.
     """
     return branch.base_commit if branch.unsigned else branch.commit
 
@@ -69,7 +70,7 @@ def reason_of(status: int) -> str:
     return _REASONS.get(status, "request")
 
 
-def denied(branch: BranchRecord, sandbox: str, reason: str) -> BranchRefused:
+def refused_event(branch: BranchRecord, sandbox: str, reason: str) -> BranchRefused:
     """The event of a push that was refused before its commits were read."""
     return BranchRefused(
         repository=branch.repository, branch=branch.branch, reason=f"push of {sandbox} by the git proxy: {reason}"
@@ -84,7 +85,7 @@ class PushResult:
 
 
 def result_of(branch: BranchRecord, commits: ReceivedCommits) -> PushResult | None:
-    """The outcome for the commits that were received by a push; None if it is not known yet."""
+    """The outcome of the push with which these commits were received; None if it is not known yet."""
     if commits in branch.received:
         return None
     if commits.commit not in (branch.commit, branch.unsigned):
@@ -94,24 +95,25 @@ def result_of(branch: BranchRecord, commits: ReceivedCommits) -> PushResult | No
     return None if branch.push_wanted else PushResult(f"saved, but {branch.problem or 'not pushed'}")
 
 
-def late(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
+def late_message(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
     """The message to a client if the result of its push is not known in time."""
     if branch is None:
         return "the branch was deleted"
-    done = "saved" if commits not in branch.received else "received"
-    return f"{done}, and pushed as soon as possible: {branch.problem or 'it takes long'}"
+    state = "saved" if commits not in branch.received else "received"
+    return f"{state}, and pushed as soon as possible: {branch.problem or 'it takes long'}"
 
 
-def superseded(before: BranchRecord, after: BranchRecord) -> ArtifactRef | None:
-    """The branch's bundle before a push, if it can be deleted because a later bundle contains it; else None.
+def superseded_bundle(before: BranchRecord, after: BranchRecord) -> ArtifactRef | None:
+    """The bundle that the branch had before a push, if it can be deleted because the new bundle contains it; else None.
 
     It can't be deleted if the record still refers to it, or if a sandbox has stored it. Without the deletion, each push
     of a sandbox would store the whole branch for seven days.
     """
-    old, used = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
-    if old is None or after.bundle is None or old in used:
+    old, referenced = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
+    if old is None or after.bundle is None or old in referenced:
         return None
-    return None if old.subject.split(".")[-2].startswith(SANDBOX_PREFIX) else old
+    owner = old.subject.split(".")[-2]
+    return None if owner.startswith(SANDBOX_PREFIX) else old
 
 
 @dataclass
@@ -119,30 +121,36 @@ class CountedPush:
     """A push that is permitted, and the bytes of its body so far."""
 
     at: float
+    """When it was admitted, by a monotonic clock in seconds."""
     size: int = 0
 
 
 class RefusalReports:
-    """Limits how often refusals are logged: once in a minute for each sandbox and reason. `now`: a monotonic clock."""
+    """Limits how often refusals are logged: once in a minute for each sandbox and reason. `now`: the monotonic time."""
 
     def __init__(self) -> None:
-        self._since: dict[tuple[str, str], tuple[float, int]] = {}
+        self._reports: dict[tuple[str, str], tuple[float, int]] = {}
+        """The time of the last report of each sandbox and reason, and the number of refusals since then."""
 
     def due(self, sandbox: str, reason: str, now: float) -> int | None:
         """The number of refusals since the last report, this one included; None if it is not reported now."""
-        at, number = self._since.get((sandbox, reason), (now - _REPORT_SECONDS, 0))
+        at, count = self._reports.get((sandbox, reason), (now - _REPORT_SECONDS, 0))
         if now - at < _REPORT_SECONDS:
-            self._since[sandbox, reason] = at, number + 1
+            self._reports[sandbox, reason] = at, count + 1
             return None
-        self._since = {key: (last, more) for key, (last, more) in self._since.items() if now - last < _REPORT_LIFETIME}
-        if len(self._since) >= _MAX_REPORTS:
+        self._reports = {
+            key: (last, unreported)
+            for key, (last, unreported) in self._reports.items()
+            if now - last < _REPORT_LIFETIME
+        }
+        if len(self._reports) >= _MAX_REPORTS:
             return None
-        self._since[sandbox, reason] = now, 0
-        return number + 1
+        self._reports[sandbox, reason] = now, 0
+        return count + 1
 
 
 class PushQuota:
-    """Limits the number and the bytes of each sandbox's pushes. `now`: a monotonic clock."""
+    """Limits the number and the bytes of each sandbox's pushes. `now`: the monotonic time."""
 
     def __init__(self) -> None:
         self._pushes: dict[str, deque[CountedPush]] = {}
@@ -151,8 +159,8 @@ class PushQuota:
         """Count a push; return None if it is not permitted."""
         for name in [name for name, pushes in self._pushes.items() if pushes[-1].at <= now - _LONGEST_PERIOD]:
             del self._pushes[name]
-        pushes = self._pushes.setdefault(sandbox, deque(maxlen=max(number for number, _ in _PUSH_QUOTAS)))
-        if any(sum(one.at > now - seconds for one in pushes) >= number for number, seconds in _PUSH_QUOTAS):
+        pushes = self._pushes.setdefault(sandbox, deque(maxlen=max(count for count, _ in _PUSH_QUOTAS)))
+        if any(sum(one.at > now - seconds for one in pushes) >= count for count, seconds in _PUSH_QUOTAS):
             return None
         if self.left(sandbox, now) <= 0:
             return None
@@ -166,18 +174,18 @@ class PushQuota:
 
 
 class FetchQuota:
-    """Limits the requests of each sandbox to its forge. `now`: a monotonic clock."""
+    """Limits the requests of each sandbox to its forge. `now`: the monotonic time."""
 
     def __init__(self) -> None:
         self._begun: dict[str, deque[float]] = {}
 
     def admit(self, sandbox: str, now: float) -> bool:
         """Count a request; return False if it is not permitted."""
-        number, seconds = _FETCH_QUOTA
+        count, seconds = _FETCH_QUOTA
         for name in [name for name, begun in self._begun.items() if begun[-1] <= now - seconds]:
             del self._begun[name]
-        begun = self._begun.setdefault(sandbox, deque(maxlen=number))
-        if len(begun) == number and begun[0] > now - seconds:
+        begun = self._begun.setdefault(sandbox, deque(maxlen=count))
+        if len(begun) == count and begun[0] > now - seconds:
             return False
         begun.append(now)
         return True

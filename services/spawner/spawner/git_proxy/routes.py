@@ -14,7 +14,7 @@ _NAME: Final = SAFE_NAME_PATTERN.removeprefix("^").removesuffix("$")
 _PATH: Final = re.compile(
     rf"/(?P<project>{_NAME})/(?P<sandbox>{_NAME})(\.git)?/(?P<end>info/refs|git-upload-pack|git-receive-pack)"
 )
-_MAX_AUTHORIZATION: Final = 1024
+_MAX_AUTHORIZATION_BYTES: Final = 1024
 
 
 class Service(StrEnum):
@@ -26,7 +26,7 @@ class Service(StrEnum):
 
 @dataclass(frozen=True)
 class GitRoute:
-    """The sandbox and the service of a request. With `lists` it lists refs, otherwise it transfers objects."""
+    """The sandbox and the service of a request. `lists`: it lists refs; otherwise it transfers objects."""
 
     project: str
     sandbox: str
@@ -35,25 +35,25 @@ class GitRoute:
 
 
 def route_of(method: str, path: bytes, query: bytes, content_type: str) -> GitRoute | None:
-    """The route of a request. `path` is as it was sent, not decoded. None if the proxy does not serve the request."""
-    found = _PATH.fullmatch(path.decode("ascii", "replace"))
-    if found is None:
+    """The route of a request; None if the proxy does not serve the request. `path` is not decoded."""
+    match = _PATH.fullmatch(path.decode("ascii", "replace"))
+    if match is None:
         return None
-    if found["end"] == "info/refs":
+    if match["end"] == "info/refs":
         services = {f"service={service}".encode(): service for service in Service}
         if method != "GET" or query not in services:
             return None
-        return GitRoute(found["project"], found["sandbox"], services[query], lists=True)
-    service = Service(found["end"])
+        return GitRoute(match["project"], match["sandbox"], services[query], lists=True)
+    service = Service(match["end"])
     if method != "POST" or query or content_type != f"application/x-{service}-request":
         return None
-    return GitRoute(found["project"], found["sandbox"], service, lists=False)
+    return GitRoute(match["project"], match["sandbox"], service, lists=False)
 
 
 def password_of(authorization: Iterable[bytes]) -> str | None:
-    """The password of basic authentication; None if there is none, or more than one header."""
+    """The password of basic authentication; None if there is none, or if there is more than one header."""
     headers = list(authorization)
-    if len(headers) != 1 or len(headers[0]) > _MAX_AUTHORIZATION:
+    if len(headers) != 1 or len(headers[0]) > _MAX_AUTHORIZATION_BYTES:
         return None
     kind, _, text = headers[0].partition(b" ")
     if kind.lower() != b"basic":

@@ -1,9 +1,9 @@
-"""The git proxy: an HTTP server of the spawner for sandboxes, at an address of its own.
+"""The git proxy: an HTTP server of the spawner for sandboxes, at a separate address.
 
 It runs in the spawner, which has the credentials of forges, the records of sandboxes and branches, and the only code
-that pushes. A service of its own would need all three: a second process with each credential, and a way to have the
-spawner push. What it adds to the spawner is a parser of HTTP (h11) and the few lines of git's protocol beside it; packs
-are read by git alone, in the quarantine of saved commits.
+that pushes. A separate service would need all three: a second process would have each credential, and would need a way
+to make the spawner push. The proxy adds a parser of HTTP (h11) and a small part of git's protocol to the spawner. Packs
+are read only by git, in the quarantine of saved commits.
 """
 
 import asyncio
@@ -41,20 +41,19 @@ if TYPE_CHECKING:
     from spawner.git_proxy.fetch_forwarder import FetchForwarder
 
 _MIB: Final = 1024 * 1024
-_MAX_REQUEST: Final = 8 * 1024 * 1024
-"""Maximum bytes of a request for objects: the commits that the sandbox has, and those that it wants."""
-_AT_ONCE: Final = 32
-_PROJECT_AT_ONCE: Final = 16
-_SANDBOX_AT_ONCE: Final = 2
-_LIMITS: Final = ConnectionLimits(usual=64, maximum=256, grace=10.0, exchange=1000.0)
-_PLAIN: Final = "text/plain; charset=utf-8"
-_REALM: Final = ("www-authenticate", 'Basic realm="Sandherd"')
+_MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""Maximum bytes of a request for objects. It lists the commits that the sandbox has, and those that it wants."""
+_MAX_REQUESTS, _MAX_OF_PROJECT, _MAX_OF_SANDBOX = 32, 16, 2
+"""Maximum requests that are served concurrently: in all, of one project, and of one sandbox."""
+_CONNECTION_LIMITS: Final = ConnectionLimits(usual=64, maximum=256, grace=10.0, exchange=1000.0)
+_TEXT_TYPE: Final = "text/plain; charset=utf-8"
+_CHALLENGE: Final = ("www-authenticate", 'Basic realm="Sandherd"')
 _log: Final = logs.get("git_proxy")
 
 
 @dataclass(frozen=True)
 class PushingSandbox:
-    """The sandbox that sent a request, and the branch that it works on."""
+    """The sandbox that sent a request, with its task, and the branch that it works on."""
 
     sandbox: str
     task: str
@@ -96,10 +95,10 @@ class GitProxy:
             await self._serve(route, await self._caller(route), headers, receive, response)
 
     async def _caller(self, route: GitRoute) -> PushingSandbox:
-        """The sandbox. Raises `HttpError` if it has ended, or works on no branch of a repository with a URL."""
+        """The sandbox of a request. Raises `HttpError` if it may use no branch of a repository with a URL."""
         held = await self._live.sandboxes.load(f"{route.project}.{route.sandbox}")
         task = await self._live.load_task(held.record) if held else None
-        branch_id = proxy_decisions.works_on(held.record if held else None, task.record if task else None)
+        branch_id = proxy_decisions.usable_branch(held.record if held else None, task.record if task else None)
         branch = await self._live.branches.load(f"{route.project}.{branch_id}") if branch_id else None
         if task is None or branch is None or branch.record.url is None:
             raise HttpError(403, "the sandbox has ended, or its task does not use the git proxy")
@@ -111,11 +110,11 @@ class GitProxy:
         if route.service is Service.FETCH:
             await self._fetch(route, caller, headers, receive, response)
         elif route.lists:
-            shown = self._pushes.refs(caller.branch)
-            await response.whole(200, f"application/x-{Service.PUSH}-advertisement", shown)
+            content = self._pushes.refs(caller.branch)
+            await response.whole(200, f"application/x-{Service.PUSH}-advertisement", content)
         else:
-            shown = await self._push(route, caller, headers, receive)
-            await response.whole(200, f"application/x-{Service.PUSH}-result", shown)
+            content = await self._push(route, caller, headers, receive)
+            await response.whole(200, f"application/x-{Service.PUSH}-result", content)
 
     async def _fetch(
         self, route: GitRoute, caller: PushingSandbox, headers: "_Headers", receive: Receive, response: ProxyResponse
@@ -126,7 +125,7 @@ class GitProxy:
         if route.lists:
             await self._fetches.list_refs(caller.url, version, response)
             return
-        content = await RequestBody(receive, _MAX_REQUEST, compressed=headers.compressed()).whole()
+        content = await RequestBody(receive, _MAX_REQUEST_BYTES, compressed=headers.compressed()).whole()
         caller = await self._caller(route)  # the sandbox may have ended since the first part of a slow request
         await self._fetches.objects(caller.url, version, content, response)
 
@@ -140,7 +139,7 @@ class GitProxy:
         counted = self._quota.admit(sandbox, now)
         if counted is None:
             raise HttpError(429, "too many pushes, or too large ones; try again in some minutes")
-        counted.size = limit  # a concurrent push gets the bytes that this one can't use
+        counted.size = limit  # reserved until the size is known, so that concurrent pushes do not exceed the quota
         try:
             return await self._pushes.push(branch_now, caller.sandbox, caller.task, body)
         finally:
@@ -148,8 +147,8 @@ class GitProxy:
 
     @contextmanager
     def _place(self, project: str, sandbox: str) -> Iterator[None]:
-        """Count a request while it is served. Raises `HttpError` if there are too many."""
-        limits = {project: _PROJECT_AT_ONCE, f"{project}.{sandbox}": _SANDBOX_AT_ONCE, "": _AT_ONCE}
+        """Count a request while it is served. Raises `HttpError` if too many requests are being served."""
+        limits = {project: _MAX_OF_PROJECT, f"{project}.{sandbox}": _MAX_OF_SANDBOX, "": _MAX_REQUESTS}
         if any(self._open[name] >= limit for name, limit in limits.items()):
             raise HttpError(429, "too many requests at once; try again later")
         self._open.update(limits.keys())
@@ -161,15 +160,15 @@ class GitProxy:
 
     async def _refuse(self, response: ProxyResponse, headers: "_Headers", error: HttpError) -> None:
         self._count(headers, error)
-        if response.begun:
+        if response.has_begun:
             return
-        extra = (_REALM,) if error.status == 401 else ()  # HTTP's own number
+        extra = (_CHALLENGE,) if error.status == 401 else ()  # an HTTP status
         with contextlib.suppress(DisconnectedError):
-            # The body is not read: a connection with the rest of it can't be used again.
-            await response.whole(error.status, _PLAIN, f"{error}\n".encode(), ("connection", "close"), *extra)
+            # The connection is closed, because the request's body was not read to its end.
+            await response.whole(error.status, _TEXT_TYPE, f"{error}\n".encode(), ("connection", "close"), *extra)
 
     def _count(self, headers: "_Headers", error: HttpError) -> None:
-        """Count and log a refusal, with the sandbox that the path names, even if another one sent the request."""
+        """Count and log a refusal, with the sandbox that the path names. Another one may have sent the request."""
         if error.status == 401 and not headers.all(b"authorization"):  # git's first request has no credential
             return
         route = headers.route()
@@ -200,10 +199,10 @@ class _Headers:
 
     def compressed(self) -> bool:
         """Whether the body is compressed. Raises `HttpError` for an encoding that git does not use."""
-        found = self.all(b"content-encoding")
-        if found not in ([], [b"gzip"], [b"identity"]):
+        encodings = self.all(b"content-encoding")
+        if encodings not in ([], [b"gzip"], [b"identity"]):
             raise HttpError(415, "the request's encoding is not supported")
-        return found == [b"gzip"]
+        return encodings == [b"gzip"]
 
 
 async def serve_proxy(bus: Bus, live: LiveState, settings: Settings, hosts: RepositoryHosts, seed: str) -> None:
@@ -225,10 +224,10 @@ async def serve_proxy(bus: Bus, live: LiveState, settings: Settings, hosts: Repo
 
 def _config(proxy: GitProxy) -> uvicorn.Config:
     loop = asyncio.get_running_loop()
-    table = OpenConnections(_LIMITS.within(open_files()), loop.time, loop.call_soon, lambda _reason: None)
+    table = OpenConnections(_CONNECTION_LIMITS.within(open_files()), loop.time, loop.call_soon, lambda _reason: None)
     return uvicorn.Config(
         proxy,
-        http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+        http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # uvicorn only calls it, as it would call a class
         ws="none",
         lifespan="off",
         proxy_headers=False,
@@ -241,7 +240,7 @@ def _config(proxy: GitProxy) -> uvicorn.Config:
 
 
 def _listen(address: str) -> socket.socket:
-    """A listening socket; several replicas on one host may share the address."""
+    """A listening socket. Several replicas on one host may share the address."""
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     try:

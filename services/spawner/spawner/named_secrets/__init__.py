@@ -1,1 +1,1 @@
-"""Named secrets of projects: stored encrypted, resolved for each attempt."""
+"""Named secrets of projects. They are stored encrypted, and resolved for each attempt."""

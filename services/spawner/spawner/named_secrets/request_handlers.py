@@ -13,12 +13,13 @@ from sandherd.sealed_secrets import open_sealed, secret_member
 from sandherd.service.requests import IncomingRequest
 from spawner.live_state import LiveState
 from spawner.named_secrets.secret_record import SecretRecord
-from spawner.named_secrets.secret_store import users
+from spawner.named_secrets.secret_store import tasks_referencing
 from spawner.records.availability import available, unknown
 
 MAX_SECRETS: Final = 100
 """Maximum secrets of a project."""
 _MAX_LISTED_TASKS: Final = 20
+"""Maximum tasks that the reply to a deletion names."""
 
 
 class SecretRequestHandler:
@@ -42,30 +43,33 @@ class SecretRequestHandler:
         """The secrets of a project, or of all projects."""
         with available("secrets"):
             records = await self._live.secrets.all(None if incoming.project == FLEET else incoming.project)
-            readable = await self._live.secrets.readable()
+            keys = await self._live.secrets.stored_keys()
         views = [
-            _view(one, self._tasks_using(one.project, one.name), readable=one.vault_key in readable) for one in records
+            _view(one, self._tasks_using(one.project, one.name), readable=one.vault_key in keys) for one in records
         ]
         return SecretList(secrets=views)
 
     async def delete_secret(self, incoming: IncomingRequest[DeleteSecret]) -> SecretDeleted:
-        """Delete a secret. One that tasks still need is deleted only with `force`."""
+        """Delete a secret. A secret that tasks still need is deleted only with `force`."""
         project, name = _single_project(incoming.project), incoming.request.name
         with available("secrets"):
             await self._live.catch_up()
-            found = self._tasks_using(project, name)
-            if found and not incoming.request.force and await self._live.secrets.get(project, name):
-                raise _in_use(name, found)
+            tasks = self._tasks_using(project, name)
+            if tasks and not incoming.request.force and await self._live.secrets.get(project, name):
+                raise _in_use_error(name, tasks)
             if not await self._live.secrets.delete(project, name):
                 raise unknown("secret", project, name)
-        return SecretDeleted(name=name, tasks=found[:_MAX_LISTED_TASKS])
+        return SecretDeleted(name=name, tasks=tasks[:_MAX_LISTED_TASKS])
 
     def _tasks_using(self, project: str, name: str) -> list[str]:
+        """The tasks that have not ended and reference the secret."""
         views = [view for view in self._live.task_index.views() if view.project == project]
-        return users([(view.task, view.named_secrets) for view in views if view.state not in TASK_ENDED], name)
+        return tasks_referencing(
+            [(view.task, view.named_secrets) for view in views if view.state not in TASK_ENDED], name
+        )
 
     def _decrypt_value(self, project: str, request: SetSecret) -> str:
-        """The value that was sealed for this project and name."""
+        """The value that was sealed for this project and name. Raises `ContractError` for any other value."""
         values = open_sealed(request.sealed, self._sealing_key) or {}
         member = secret_member(project, request.name)
         if set(values) != {member}:
@@ -88,7 +92,7 @@ class SecretRequestHandler:
         if name not in existing and len(existing) >= MAX_SECRETS:
             raise ContractError(
                 Code.REFUSED,
-                f"project {project} has {len(existing)} secrets; there may be {MAX_SECRETS}",
+                f"project {project} has {len(existing)} secrets; the maximum is {MAX_SECRETS}",
                 field="name",
                 remedy="delete a secret that is not needed",
             )
@@ -114,7 +118,7 @@ def _view(record: SecretRecord, tasks: list[str], *, readable: bool) -> SecretVi
     )
 
 
-def _in_use(name: str, tasks: list[str]) -> ContractError:
+def _in_use_error(name: str, tasks: list[str]) -> ContractError:
     shown = ", ".join(tasks[:3]) + (" and others" if len(tasks) > 3 else "")
     return ContractError(
         Code.CONFLICT,

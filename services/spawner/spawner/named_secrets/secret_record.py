@@ -13,7 +13,7 @@ class SecretRecord(Record):
 
     secret: SecretName
     version: str
-    """32 hexadecimal digits, different for each value: part of the name of the value's key."""
+    """32 hexadecimal digits, different for each value. They are a part of `vault_key`."""
     value: str = ""
     """The value, in memory only."""
     created_at: AwareDatetime
@@ -32,7 +32,7 @@ class SecretRecord(Record):
 
     @property
     def vault_key(self) -> str:
-        """The name of its key, which is erased when another value is set."""
+        """The name, in the vault, of the key that encrypts the value. The key is erased when another value is set."""
         return f"{self.key}.{self.version}"
 
     def event_ids(self) -> dict[str, str | None]:
@@ -40,7 +40,7 @@ class SecretRecord(Record):
         return {}
 
     def secret_part(self) -> str | None:
-        """The value."""
+        """The value, or None if the record is without it."""
         return self.value or None
 
     def without_secret_part(self) -> Self:

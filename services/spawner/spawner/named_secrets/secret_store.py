@@ -13,7 +13,8 @@ from spawner.records.vault import Vault
 from spawner.spec_resolution import Refusal
 
 BUCKET: Final = "secrets"
-OF_WEBHOOKS: Final = "webhook_secrets"
+"""The bucket of secrets that specs can reference."""
+WEBHOOK_BUCKET: Final = "webhook_secrets"
 """The bucket of secrets that sign webhooks. It has the same kind of records, but no spec can reference them."""
 
 
@@ -57,10 +58,10 @@ class SecretStore:
     async def all(self, project: str | None) -> list[SecretRecord]:
         """The secrets of a project, or of all projects, without values, by name."""
         keys = sorted(key for key in await self._records.keys() if project in {None, key.partition(".")[0]})
-        found = [await self._records.load_closed(key) for key in keys]
-        return [held.record for held in found if held]
+        loaded = [await self._records.load_closed(key) for key in keys]
+        return [held.record for held in loaded if held]
 
-    async def readable(self) -> frozenset[str]:
+    async def stored_keys(self) -> frozenset[str]:
         """The `vault_key` of every secret whose key is stored."""
         prefix = f"{self._bucket}."
         names = await self._vault.names() if self._vault else frozenset()
@@ -79,43 +80,44 @@ class SecretStore:
         return False
 
     async def needs_key(self, key: str) -> bool:
-        """Whether this `vault_key` is that of a stored value."""
+        """Whether `key` is the `vault_key` of a secret's present value."""
         project, name, version = key.split(".", 2)
         record = await self.get(project, name)
         return record is not None and record.version == version
 
-    async def refusal(self, project: str, named: Mapping[str, str]) -> Refusal | None:
-        """Why a spec is refused that references the secrets `named` (names by variable), or None."""
-        for name in sorted(set(named.values())):
+    async def refusal(self, project: str, names: Mapping[str, str]) -> Refusal | None:
+        """The refusal of a spec that references a missing secret, or None. `names`: the secrets' names by variable."""
+        for name in sorted(set(names.values())):
             if await self.get(project, name) is None:
-                return Refusal(missing(project, name), "spec.secrets")
+                return Refusal(missing_message(project, name), "spec.secrets")
         return None
 
-    async def values(self, project: str, named: Mapping[str, str]) -> dict[str, str] | Refusal:
-        """The values by variable, from the names by variable in `named`; or why a value is unavailable."""
-        found = {variable: await self.value(project, name) for variable, name in named.items()}
-        absent = [named[variable] for variable, value in sorted(found.items()) if value is None]
+    async def values(self, project: str, names: Mapping[str, str]) -> dict[str, str] | Refusal:
+        """The values of secrets by variable, or why a value is unavailable. `names`: the secrets' names by variable."""
+        values = {variable: await self.value(project, name) for variable, name in names.items()}
+        absent = [names[variable] for variable, value in sorted(values.items()) if value is None]
         if absent:
             record = await self.get(project, absent[0])
-            why = missing if record is None else _unreadable
-            return Refusal(why(project, absent[0]), "spec.secrets")
-        return {variable: value for variable, value in found.items() if value is not None}
+            message = missing_message if record is None else _unreadable_message
+            return Refusal(message(project, absent[0]), "spec.secrets")
+        return {variable: value for variable, value in values.items() if value is not None}
 
 
-def missing(project: str, name: str) -> str:
+def missing_message(project: str, name: str) -> str:
     """The message for a missing secret, with the remedy."""
     return f"there is no secret {name} in project {project}: store it with `sandherd secrets set {name}`"
 
 
-def _unreadable(_project: str, name: str) -> str:
-    why = "a backup without secrets was restored, or the herd has other keys"
-    return f"the value of secret {name} can't be read ({why}): set it again with `sandherd secrets set {name}`"
+def _unreadable_message(_project: str, name: str) -> str:
+    reason = "a backup without secrets was restored, or the herd has other keys"
+    return f"the value of secret {name} can't be read ({reason}): set it again with `sandherd secrets set {name}`"
 
 
 def _with_new_value(old: SecretRecord, new: SecretRecord) -> SecretRecord:
+    """The new record of an existing secret. Its value is encrypted when it is written."""
     return new.model_copy(update={"created_at": old.created_at, "sealed": None})
 
 
-def users(references: Collection[tuple[str, Collection[str]]], name: str) -> list[str]:
-    """The tasks that reference the secret `name`. `references` are pairs of a task and its names of secrets."""
+def tasks_referencing(references: Collection[tuple[str, Collection[str]]], name: str) -> list[str]:
+    """The tasks that reference the secret `name`. `references`: each task with the names of its secrets."""
     return sorted(task for task, names in references if name in names)

@@ -1,7 +1,7 @@
 """Applies a project's defaults to a task at its submission. All functions are pure.
 
-The applied defaults are stored beside the spec, not in it. So a repeated submission is recognized by its spec even if a
-default has changed since, and a retry has the defaults of the first attempt.
+The defaults are stored beside the spec, not in it. So a repeated submission is recognized by its spec even if a default
+has changed since, and a retry has the defaults of the first attempt.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ from spawner.spec_resolution import Refusal
 
 
 class AppliedDefaults(BaseModel):
-    """The defaults of its project that a task has, without limits and times: these are fields of its record."""
+    """The project's defaults that a task has, without limits and times, which are fields of the task's record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -32,45 +32,46 @@ class AppliedDefaults(BaseModel):
 
 
 NOTHING: Final = AppliedDefaults()
+"""The value for a task without any defaults of its project."""
 
 
-def applied(
+def applicable_defaults(
     project: str,
     spec: TaskSpec,
     defaults: ProjectDefaults,
     *,
     has_images: bool,
-    of_profile: SteeringStep | None = None,
+    profile_step: SteeringStep | None = None,
 ) -> AppliedDefaults | Refusal:
     """The defaults that apply to this spec, or why the task is refused.
 
-    `of_profile` is the `max_intervention` of its profile.
+    `has_images`: the task's runtime uses images. `profile_step`: the `max_intervention` of its profile.
     """
-    wants_kind = spec.harness.kind == PROJECT_DEFAULT
-    if wants_kind and defaults.harness is None:
+    uses_default_harness = spec.harness.kind == PROJECT_DEFAULT
+    if uses_default_harness and defaults.harness is None:
         operator = f"an operator sets one with `sandherd projects set {project} --harness`"
         return Refusal(f"project {project} has no default harness; {operator}", "spec.harness")
-    found = AppliedDefaults(
-        harness=defaults.harness if wants_kind else None,
+    applicable = AppliedDefaults(
+        harness=defaults.harness if uses_default_harness else None,
         image=defaults.image if has_images and spec.image is None else None,
         repository=None if _excludes_default_repository(spec) else defaults.repository,
-        max_intervention=of_profile or defaults.max_intervention,
+        max_intervention=profile_step or defaults.max_intervention,
     )
     try:
-        harness = with_defaults(spec, found).harness
+        harness = with_defaults(spec, applicable).harness
     except ValidationError as error:
         problem = ContractError.from_validation(error).problem
         return Refusal(problem.message, f"spec.{problem.field}" if problem.field else "spec.harness")
-    return found.model_copy(update={"model": defaults.model}) if _lacks_model(harness) else found
+    return applicable.model_copy(update={"model": defaults.model}) if _lacks_model(harness) else applicable
 
 
 def with_defaults(spec: TaskSpec, defaults: AppliedDefaults) -> TaskSpec:
-    """The spec with these defaults. Raises `ValidationError` if the default kind of agent refuses its fields."""
+    """The spec with these defaults. Raises `ValidationError` if the default harness refuses the spec's options."""
     if defaults == NOTHING:
         return spec
     if defaults.harness is not None and isinstance(spec.harness, PluginHarness):
-        named = {"kind": defaults.harness, **spec.harness.fields}
-        spec = TaskSpec.model_validate({**spec.model_dump(exclude={"harness"}), "harness": named})
+        options = {"kind": defaults.harness, **spec.harness.fields}
+        spec = TaskSpec.model_validate({**spec.model_dump(exclude={"harness"}), "harness": options})
     harness = spec.harness
     if defaults.model and _lacks_model(harness):
         harness = harness.model_copy(update={"model": defaults.model})
@@ -86,10 +87,10 @@ def repository_of(spec: TaskSpec, defaults: AppliedDefaults) -> Repository | Non
 
 
 def _excludes_default_repository(spec: TaskSpec) -> bool:
-    """Whether the task begins with its own repository, uploaded files or an earlier task's work, or wants none."""
+    """Whether the task has its own repository, uploaded files or an earlier task to resume, or wants no repository."""
     return spec.no_repository or not (spec.repository is None and spec.work is None and spec.resume is None)
 
 
 def _lacks_model(harness: AnyHarness) -> bool:
-    """Whether this kind of agent has a model, and none is set. False for plugins, whose fields are unknown here."""
+    """Whether the harness has a model option that is not set. False for plugins, whose options are unknown here."""
     return "model" in type(harness).model_fields and getattr(harness, "model", None) is None

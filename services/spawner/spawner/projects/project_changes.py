@@ -29,7 +29,7 @@ def created(project: str, request: SetProject, now: datetime) -> ProjectRecord:
 
 
 def changed(record: ProjectRecord, request: SetProject, now: datetime) -> ProjectRecord:
-    """The record after a change; unchanged if it already has all requested values."""
+    """The record after the requested change; unchanged if it already has all requested values."""
     limits = _without_unset(_merged(record.limits, request.limits), request)
     defaults = _without_unset(_merged(record.defaults, request.defaults), request)
     if (limits, defaults) == (record.limits, record.defaults):
@@ -44,7 +44,7 @@ def same_values(record: ProjectRecord, other: ProjectRecord) -> bool:
 
 
 def limits_refusal(limits: ProjectLimits, max_sandboxes: int) -> Refusal | None:
-    """The refusal of the first limit that is above that of the herd, or None."""
+    """The refusal of the first limit that exceeds the herd's limit, or None."""
     for name in ("tasks", "sandboxes"):
         value = getattr(limits, name)
         if value is not None and value > max_sandboxes:
@@ -54,7 +54,7 @@ def limits_refusal(limits: ProjectLimits, max_sandboxes: int) -> Refusal | None:
 
 
 def defaults_refusal(defaults: ProjectDefaults, caps: SandboxLimits, harnesses: list[str]) -> Refusal | None:
-    """Why tasks can't have these defaults, or None. `harnesses` are the kinds that this herd has."""
+    """The refusal of these defaults, or None. `caps`: the maximum limits. `harnesses`: the kinds that this herd has."""
     for name in ("memory_mb", "cores"):
         value, cap = getattr(defaults, name), getattr(caps, name)
         if value is not None and cap is not None and value > cap:
@@ -64,7 +64,7 @@ def defaults_refusal(defaults: ProjectDefaults, caps: SandboxLimits, harnesses: 
 
 
 def _harness_refusal(kind: str, harnesses: list[str]) -> Refusal | None:
-    """Why this kind of agent can't be a default, or None: its options may be required with each task."""
+    """The refusal of this kind of agent as a default, or None. A kind with required options is refused."""
     if kind not in harnesses:
         return Refusal(f"there is no harness {kind!r} here; there is: {', '.join(harnesses)}", _HARNESS_FIELD)
     options: type[BaseModel] | None = HARNESSES.get(kind)
@@ -83,5 +83,6 @@ def _merged(old: ValuesT, new: ValuesT) -> ValuesT:
 
 
 def _without_unset(values: ValuesT, request: SetProject) -> ValuesT:
+    """The values without those that the request unsets."""
     unset: dict[str, None] = {name: None for name in request.unset if name in type(values).model_fields}
     return values.model_copy(update=unset)

@@ -22,7 +22,7 @@ class ProjectRecord(Record):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket: its name."""
+        """The record's key in the bucket: the project's name."""
         return self.project
 
     @property

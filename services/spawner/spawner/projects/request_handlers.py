@@ -55,7 +55,7 @@ class ProjectRequestHandler:
         return {ListProjects: self.projects, SetProject: self.set_project}
 
     async def set_project(self, incoming: IncomingRequest[SetProject]) -> ProjectView:
-        """Create or change a project. It is in effect here when this returns, and on other replicas soon after."""
+        """Create or change a project. The change is in effect here when this returns, on other replicas soon after."""
         project, request = _single_project(incoming.project), incoming.request
         self._check(request)
         with available("projects"):
@@ -63,7 +63,7 @@ class ProjectRequestHandler:
             return self._view(project, record, await self._users([project]))
 
     async def projects(self, incoming: IncomingRequest[ListProjects]) -> ProjectList:
-        """One project, even if it has no record, or all projects that are known here."""
+        """The requested project, even if it has no record, or all projects that this replica knows."""
         with available("projects"):
             await self._live.catch_up()
             records = {known.view.project: known.view for _, known in self._live.project_index.items()}
@@ -103,31 +103,32 @@ class ProjectRequestHandler:
         ) or project_changes.defaults_refusal(request.defaults, self._policy.caps, self._harnesses.names)
         refused = refused or self._repository_refusal(request.defaults.repository)
         if refused:
-            raise _error(refused)
+            raise _contract_error(refused)
 
     def _repository_refusal(self, repository: ProjectRepository | None) -> Refusal | None:
         refused = None if repository is None else self._hosts.refusal(repository.of_task())
         if refused is None:
             return None
+        # The project's field is named in place of the task's.
         return replace(
             refused, field=f"defaults.repository.{'git_proxy' if refused.field.endswith('git_proxy') else 'url'}"
         )
 
     def _active_projects(self) -> set[str]:
-        """The projects with tasks, sandboxes, or a limit in the settings."""
+        """The projects that have tasks, live sandboxes, or a limit in the settings."""
         tasks = {key.partition(".")[0] for key, _ in self._live.task_index.items()}
         return tasks | self._capacity.projects()
 
     async def _users(self, projects: Iterable[str]) -> dict[str, set[str]]:
         """For each project, the ids of users who submitted a task that has a record, or who set a secret."""
-        found: dict[str, set[str]] = {project: set() for project in projects}
+        users: dict[str, set[str]] = {project: set() for project in projects}
         named = [(task.project, task.submitted_by) for task in self._live.task_index.views()]
-        only = next(iter(found)) if len(found) == 1 else None
-        named += [(secret.project, secret.updated_by) for secret in await self._live.secrets.all(only)]
-        for project, name in named:
-            if name and project in found:
-                found[project].add(name)
-        return found
+        single = next(iter(users)) if len(users) == 1 else None
+        named += [(secret.project, secret.updated_by) for secret in await self._live.secrets.all(single)]
+        for project, user in named:
+            if user and project in users:
+                users[project].add(user)
+        return users
 
     def _view(self, project: str, record: ProjectRecord | None, users: dict[str, set[str]]) -> ProjectView:
         stored = {} if record is None else {name: getattr(record, name) for name in _RECORD_FIELDS}
@@ -150,5 +151,5 @@ def _single_project(project: str) -> str:
     return project
 
 
-def _error(refused: Refusal) -> ContractError:
+def _contract_error(refused: Refusal) -> ContractError:
     return ContractError(refused.code, refused.reason, field=refused.field, remedy="give another value")

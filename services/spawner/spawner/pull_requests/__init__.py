@@ -1,1 +1,1 @@
-"""Pull requests from the branches of tasks: opened, followed and merged at their forges."""
+"""Pull requests from the branches of tasks. They are opened, polled and merged at their forges."""

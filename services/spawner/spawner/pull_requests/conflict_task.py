@@ -12,11 +12,13 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.tasks.task_record import TaskRecord
 
 _MAX_PATHS: Final = 20
+"""Maximum paths that the task's text lists."""
 SUBMITTED_BY: Final = "branch workflow"
+"""The submitter in the records of these tasks."""
 
 
 def follow_up_problem(record: BranchRecord, task: TaskRecord | None) -> str | None:
-    """Why no task that resolves conflicts can be submitted after the branch's last task, or None."""
+    """Why no task that resolves conflicts can be submitted, or None. `task`: the record of the branch's last task."""
     if target_of(record) != record.base:
         return f"the base of its pull request was changed to {target_of(record)}, which its sandboxes do not have"
     if task is None:
@@ -27,14 +29,17 @@ def follow_up_problem(record: BranchRecord, task: TaskRecord | None) -> str | No
 
 
 def follow_up_name(ids: DerivedIds, record: BranchRecord, at: datetime, commit: str) -> str:
-    """The name of the task for a commit whose conflicts were published `at` this time. It is always the same."""
+    """The name of the task that resolves the conflicts of a commit. `at`: when the conflicts were published.
+
+    Equal arguments give the same name.
+    """
     return f"task-{ids.derive(at, record.key, record.life, commit).hex}"
 
 
 def follow_up(
     ids: DerivedIds, record: BranchRecord, last: TaskRecord, at: datetime, commit: str
 ) -> Envelope[SubmitTask]:
-    """The command that submits the task. For the same arguments it is always the same, with the same id."""
+    """The command that submits the task. Equal arguments give the same command, with the same id."""
     name = follow_up_name(ids, record, at, commit)
     return wrap(
         SubmitTask(task=name, spec=follow_up_spec(record, last.spec), submitted_by=SUBMITTED_BY),
@@ -51,10 +56,10 @@ def follow_up(
 def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
     """The spec of the task: a copy of the last task's spec, for the same branch, with another text."""
     last_repository = last.repository
-    as_before = last_repository.model_dump(include={"commit_rest", "submodules", "lfs"}) if last_repository else {}
+    inherited = last_repository.model_dump(include={"commit_rest", "submodules", "lfs"}) if last_repository else {}
     repository = Repository(
         url=record.url, base=record.base, branch=record.branch, ticket=record.ticket, push=record.push,
-        pull_request=record.pull_options, **as_before,
+        pull_request=record.pull_options, **inherited,
     )  # fmt: skip
     changes = {
         "text": text_of(record), "repository": repository, "depends_on": (), "inputs": (), "deadline": None,
@@ -66,10 +71,10 @@ def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
 def text_of(record: BranchRecord) -> str:
     """The text of the task. Paths are quoted, because the repository chooses them."""
     paths = record.pull.conflicts if record.pull else ()
-    shown = "\n".join(f"- {path!r}" for path in paths[:_MAX_PATHS])
+    lines = "\n".join(f"- {path!r}" for path in paths[:_MAX_PATHS])
     base = f"origin/{record.base}"
     return (
         f"Resolve the conflicts of branch {record.branch} with its base {record.base}\n\n"
         f"Merge {base} into the branch that is checked out (`git merge {base}`), resolve all conflicts so that what "
-        f"both sides intend is preserved, run the tests, and commit the merge.\n\nConflicts are in:\n{shown}\n"
+        f"both sides intend is preserved, run the tests, and commit the merge.\n\nConflicts are in:\n{lines}\n"
     )

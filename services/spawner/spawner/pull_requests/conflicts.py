@@ -9,10 +9,11 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.mirrors import Mirrors
 
 _MAX_PATHS: Final = 100
+"""Maximum paths that are returned."""
 
 
 async def conflicting_paths(mirrors: Mirrors, record: BranchRecord) -> list[str]:
-    """The paths that conflict with the current base; empty if there is no conflict. Raises `GitError`."""
+    """The paths with conflicts between the branch and the current commit of its base. Raises `GitError`."""
     mirror = await mirrors.with_branch(record)
     await mirrors.fetch(record.project, Repository(url=record.url))
     base = (await mirror.remote_branches()).get(target_of(record))

@@ -38,26 +38,26 @@ class ForgeSteps:
         `tasks`: the records of the branch's tasks that still exist.
         """
         pull, forge = pull_request_transitions.pull_of(record), self._forge(record)
-        ready, about = is_ready_wanted(pull, terms, work), PullRequestTask.of(record, tasks)
+        ready, task = is_ready_wanted(pull, terms, work), PullRequestTask.of(record, tasks)
         mirror = await self._mirrors.with_branch(record)
         changed = await changed_lines(mirror, record.base_commit, record.commit)
         issue = issue_of(record.ticket)
         closes = issue if issue is not None and await forge.issue_exists(issue) else None
-        again = pull.shown is not None and not pull.is_open and pull.wanted is not None
+        reopens = pull.shown is not None and not pull.is_open and pull.wanted is not None
         lines = {shown_path(path): counts for path, counts in changed.items()}
-        draft = draft_of(record, terms, about, lines, closes=closes, ready=ready, again=again)
-        if pull.is_open:  # updated by its number, because users may have closed it or changed its base
-            found = await forge.update_pull_request(_number(record), draft)
+        draft = draft_of(record, terms, task, lines, closes=closes, ready=ready, reopens=reopens)
+        if pull.is_open:  # found by its number, because users may have closed it or changed its base meanwhile
+            pull_request = await forge.update_pull_request(_number(record), draft)
         else:
-            found = await forge.find_or_create_pull_request(draft)
-        found, now = await self._as_merged(record, found), self._live.now()
+            pull_request = await forge.find_or_create_pull_request(draft)
+        pull_request, now = await self._as_merged(record, pull_request), self._live.now()
         return partial(
             pull_request_transitions.opened,
-            found=found,
+            pull_request=pull_request,
             commit=record.commit,
             now=now,
             ready=ready,
-            about={"task": about.task, "text": about.text, "costs": about.costs},
+            task_fields={"task": task.task, "text": task.text, "costs": task.costs},
             pace=self._pace,
             worked_on=self._is_worked_on,
         )
@@ -88,7 +88,7 @@ class ForgeSteps:
         )
         now = self._live.now()
         return partial(
-            pull_request_transitions.merge_answered,
+            pull_request_transitions.merge_attempted,
             outcome=outcome,
             commit=record.commit,
             now=now,
@@ -97,7 +97,7 @@ class ForgeSteps:
         )
 
     async def _unapproved_paths(self, record: BranchRecord, terms: PullRequestTerms) -> tuple[str, ...]:
-        """The paths that a user has to approve. The base may have changed since the approval before the push."""
+        """The paths that a user still has to approve: the base may have changed since the approval for the push."""
         if not terms.approval:
             return ()
         mirror = await self._mirrors.with_branch(record)
@@ -109,21 +109,22 @@ class ForgeSteps:
     def _is_worked_on(self, record: BranchRecord) -> bool:
         return task_work(record, self._live.task_facts).active
 
-    async def _as_merged(self, record: BranchRecord, found: PullRequest) -> PullRequest:
-        """The pull request. If the branch's commit was merged with later commits, that commit is returned as its head.
+    async def _as_merged(self, record: BranchRecord, pull_request: PullRequest) -> PullRequest:
+        """The pull request. If it was merged with commits after the branch's commit, its head is that commit instead.
 
-        For example, "Update branch" at the forge adds later commits.
+        Later commits are added, for example, by "Update branch" at the forge.
         """
-        if found.state is not PullRequestState.MERGED or found.head_commit == record.commit:
-            return found
+        if pull_request.state is not PullRequestState.MERGED or pull_request.head_commit == record.commit:
+            return pull_request
         mirror = await self._mirrors.with_branch(record)
         await self._mirrors.refresh(mirror, record)
-        merged = (found.merged_commit or "", found.head_commit)
-        has_it = any([await _contains(mirror, commit, record.commit) for commit in merged])
-        if not has_it and not await mirror.has_commit(found.head_commit):  # a squash, and the branch was deleted
-            await self._fetch_head(mirror, record, found.number)
-            has_it = await _contains(mirror, found.head_commit, record.commit)
-        return replace(found, head_commit=record.commit) if has_it else found
+        merged_and_head = (pull_request.merged_commit or "", pull_request.head_commit)
+        contains_commit = any([await _contains(mirror, commit, record.commit) for commit in merged_and_head])
+        if not contains_commit and not await mirror.has_commit(pull_request.head_commit):
+            # The commits were squashed, and the remote branch was deleted.
+            await self._fetch_head(mirror, record, pull_request.number)
+            contains_commit = await _contains(mirror, pull_request.head_commit, record.commit)
+        return replace(pull_request, head_commit=record.commit) if contains_commit else pull_request
 
     async def _fetch_head(self, mirror: Mirror, record: BranchRecord, number: int) -> None:
         repository = self._forges.repository(record.url or "")
@@ -134,17 +135,18 @@ class ForgeSteps:
         except GitError as error:
             if not error.permanent or error.fault is GitFault.DENIED:
                 raise
-            # The forge no longer has the head.
+            # The forge no longer has the pull request's head.
 
     def _forge(self, record: BranchRecord) -> Forge:
         return self._forges.of_url(record.url or "")
 
 
 async def _contains(mirror: Mirror, commit: str, ancestor: str) -> bool:
+    """Whether the mirror has the commit, and the commit contains `ancestor`."""
     return bool(commit) and await mirror.has_commit(commit) and await mirror.contains(commit, ancestor)
 
 
 def _number(record: BranchRecord) -> int:
-    shown = pull_request_transitions.pull_of(record).shown
-    assert shown is not None, "only an existing pull request has such a step"
-    return shown.number
+    at_forge = pull_request_transitions.pull_of(record).shown
+    assert at_forge is not None, "only an existing pull request has such a step"
+    return at_forge.number

@@ -15,25 +15,25 @@ STATES = ("open", "queued", "stuck", "refused")
 
 
 def counts_of(records: Iterable[BranchRecord], now: datetime, pace: PollIntervals) -> Mapping[str, int]:
-    """The open pull requests by state; each of them is counted once."""
-    found = Counter(state_of(record, now, pace) for record in records)
-    return {state: found[state] for state in STATES}
+    """The number of open pull requests in each state."""
+    counts = Counter(state_of(record, now, pace) for record in records)
+    return {state: counts[state] for state in STATES}
 
 
 def state_of(record: BranchRecord, now: datetime, pace: PollIntervals) -> str:
-    """The state of its pull request; empty if none is open, or if the branch is not live: it is not polled then."""
+    """The state of the branch's pull request; empty if none is open, or if the branch is not live and so not polled."""
     pull = record.pull
     if pull is None or not pull.is_open or record.state is not BranchState.LIVE:
         return ""
     if pull.queued_at is not None:
-        return "stuck" if pull.stuck_since(now, pace.queued) else "queued"
+        return "stuck" if pull.is_stuck(now, pace.queued) else "queued"
     return "refused" if record.commit in pull.refused.values() else "open"
 
 
 def requests_remaining(limits: Mapping[tuple[str, str], RateLimit]) -> Mapping[str, int]:
-    """The remaining requests of each host, by its label: the lowest number of all its accounts.
+    """The remaining requests of each host, by its label. It is the lowest number of the host's accounts.
 
-    `limits` are by the URL of a host and the account. Limits that no response has reported are left out.
+    `limits`: the rate limits by the host's URL and the account. Those that no response has reported are left out.
     """
     lowest: dict[str, int] = {}
     for (url, _account), limit in limits.items():
@@ -44,5 +44,5 @@ def requests_remaining(limits: Mapping[tuple[str, str], RateLimit]) -> Mapping[s
 
 
 def _label_of(url: str) -> str:
-    """The host of a forge as a label: with dashes in place of dots and colons."""
+    """The host of a forge as a label, with dashes in place of dots and colons."""
     return re.sub(r"[^a-z0-9-]", "-", urlsplit(url).netloc.lower())[:63]

@@ -1,4 +1,4 @@
-"""The terms of a branch's pull request: a task's options, or else the spawner's settings. Pure."""
+"""The terms of a branch's pull request: a task's options, and the spawner's settings for the others. Pure."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +14,7 @@ NO_OPTIONS: Final = PullRequestOptions()
 
 @dataclass(frozen=True)
 class PullRequestTerms:
-    """How a pull request is opened, what it contains, and how it is merged."""
+    """The terms of opening a pull request, of its content, and of its merge."""
 
     open: PullRequestMode = "none"
     merge: MergePolicy = "never"
@@ -26,7 +26,7 @@ class PullRequestTerms:
     follow_up: bool = False
     session_url: str | None = None
     approval: tuple[str, ...] = ()
-    """Patterns of paths whose changes a user has to approve. No task chooses them."""
+    """Patterns of paths whose changes a user has to approve. No option of a task changes them."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -58,25 +58,29 @@ class PullRequestTerms:
 
 @dataclass(frozen=True)
 class PollIntervals:
-    """How often a forge is polled for a pull request."""
+    """The delays between polls of a pull request, and the time limits for its steps."""
 
     first: timedelta = timedelta(seconds=5)
     """The delay of the first poll after a change. Each poll without a change doubles the delay."""
     longest: timedelta = timedelta(minutes=5)
+    """The maximum of the doubled delay."""
     slow_after: timedelta = timedelta(days=1)
     """After this time without a change, the delay is `slow`."""
     slow: timedelta = timedelta(hours=1)
     age: timedelta = timedelta(days=30)
     """After this time without a change, the pull request is not polled any more."""
     no_checks: timedelta = timedelta(minutes=1)
-    """How long checks may take to begin. A commit without checks is merged after this time."""
+    """The time that checks have to begin. A commit without checks may be merged after this time."""
     unseen: timedelta = timedelta(minutes=5)
-    """How long a forge may take to show a branch that was pushed. After this time the step is refused."""
+    """The time that a forge has to show a pushed branch. After this time the step is refused."""
     queued: timedelta = timedelta(hours=1)
-    """How long a merge queue may take. After this time the pull request is added to it again, and counts as stuck."""
+    """The time that a merge queue has. After this time the pull request is added to it again, and counts as stuck."""
 
     def delay(self, polls: int, unchanged: timedelta) -> timedelta | None:
-        """The delay until the next poll, after `polls` polls without a change; None: it is not polled any more."""
+        """The delay until the next poll; None if the pull request is not polled any more.
+
+        `polls`: the number of polls without a change. `unchanged`: the time since the last change.
+        """
         if unchanged >= self.age:
             return None
         if unchanged >= self.slow_after:

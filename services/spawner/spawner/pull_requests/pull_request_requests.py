@@ -14,11 +14,11 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.pull_request_record import PullRequestRecord
 
 MIN_POLL_INTERVAL: Final = timedelta(seconds=2)
-"""The minimum time between two polls of a pull request, however often its forge reports a change."""
+"""The minimum time between two polls of a pull request, even if its forge reports changes more often."""
 
 
 def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime) -> BranchRecord:
-    """The branch whose pull request a user wants to be opened, or updated."""
+    """The branch with a user's request to open or update its pull request."""
     if record.state is not BranchState.LIVE:
         return record
     wanted = "ready" if request.ready else "as_configured"
@@ -27,7 +27,7 @@ def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime
 
 
 def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -> BranchRecord:
-    """The branch that a user wants to be merged at its current commit; unchanged if the request names another one."""
+    """The branch with a user's request to merge its current commit; unchanged if the request names another commit."""
     if record.state is not BranchState.LIVE or request.commit not in {None, record.commit}:
         return record
     changed = pull_of(record).changed(
@@ -39,7 +39,7 @@ def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -
 def merge_obstacle(record: BranchRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
     """The obstacle, with its text, to a merge that a user wants; None if there is no obstacle, or no merge is wanted.
 
-    A forge may show a push late. So another head counts only some time after the pull request was written.
+    A forge may show a push late. So another head is an obstacle only in a poll some time after the last update.
     """
     pull = pull_of(record)
     if pull.merge_wanted is None or record.state is not BranchState.LIVE:
@@ -65,7 +65,7 @@ def _moved_at_forge(record: BranchRecord, pull: PullRequestRecord, pace: PollInt
 def merge_withdrawn(
     record: BranchRecord, *, wanted: str, obstacle: Obstacle, reason: str, now: datetime
 ) -> BranchRecord:
-    """The branch whose commit `wanted` will not be merged: the request is withdrawn, and an event states why."""
+    """The branch after the request to merge the commit `wanted` was withdrawn. An event states the reason."""
     if pull_of(record).merge_wanted != wanted:
         return record
     changed = pull_of(record).changed(merge_wanted=None, problem=reason)
@@ -74,28 +74,28 @@ def merge_withdrawn(
 
 
 def _with_push(record: BranchRecord) -> BranchRecord:
-    """The branch with a push requested if its commit is not pushed, because a pull request needs the push."""
-    wanted = record.commit not in {record.pushed, record.base_commit}
-    return record.model_copy(update={"push_wanted": True}) if wanted else record
+    """The branch with a requested push, which a pull request needs; unchanged if there is nothing to push."""
+    needs_push = record.commit not in {record.pushed, record.base_commit}
+    return record.model_copy(update={"push_wanted": True}) if needs_push else record
 
 
 def is_reported_by(record: BranchRecord, request: CheckPullRequests) -> bool:
-    """Whether the branch has an open pull request that the request, a forge's notification, reports as changed."""
+    """Whether the branch has an open pull request that a forge's notification (`request`) reports as changed."""
     pull = record.pull
     if record.local or record.state is not BranchState.LIVE or pull is None or not pull.is_open or pull.shown is None:
         return False
-    named = (
+    is_named = (
         pull.shown.number in request.numbers
         or not {record.branch, record.pushed_as}.isdisjoint(request.branches)
         or not {record.commit, record.pushed, pull.shown.commit}.isdisjoint(request.commits)
     )
-    return named and _host_and_path(record.url or record.repository) in {
+    return is_named and _host_and_path(record.url or record.repository) in {
         _host_and_path(url) for url in request.repositories
     }
 
 
 def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
-    """The branch whose pull request is polled as soon as `MIN_POLL_INTERVAL` allows, and soon again if unchanged."""
+    """The branch whose pull request is polled as soon as `MIN_POLL_INTERVAL` allows, and then with short delays."""
     pull = pull_of(record)
     if not pull.is_open or pull.shown is None or record.state is not BranchState.LIVE:
         return record
@@ -106,7 +106,7 @@ def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
 
 
 def _host_and_path(url: str) -> tuple[str, str]:
-    """The host and the path of a repository's URL, in a form that can be compared."""
+    """The host and the path of a repository's URL, in lower case and without a credential and `.git`."""
     try:
         parts = urlsplit(url)
     except ValueError:

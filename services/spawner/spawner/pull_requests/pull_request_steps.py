@@ -16,9 +16,10 @@ MAX_FOLLOW_UPS: Final = 3
 """Maximum number of tasks that are started to resolve the conflicts of one branch. Without a maximum there could be a
 new task for each commit of the base."""
 CONFLICT: Final = "conflict"
+"""The obstacle of a pull request that conflicts with its base."""
 _QUEUE_OBSTACLES: Final = frozenset({"queue", "checks", "rules"})
-"""Obstacles to a direct merge with which a merge queue may nevertheless accept a pull request: the queue itself waits
-for the checks, and the rule that requires the queue counts as an obstacle, too."""
+"""Obstacles to a direct merge with which a merge queue may nevertheless accept a pull request. The queue itself waits
+for the checks, and the rule that requires the queue is also reported as an obstacle."""
 _BLOCKING_REVIEWS: Final = frozenset({"required", "changes_requested"})
 """The results of reviews with which no pull request is merged automatically."""
 
@@ -33,7 +34,7 @@ class PullRequestStep(StrEnum):
     POLL = "poll_pull_request"
     MERGE = "merge"
     FIND_CONFLICT = "find_conflict"
-    """Find the paths whose changes conflict with the base, and publish them."""
+    """Find the paths with conflicts, and publish them."""
     FOLLOW_UP = "follow_up"
     """Submit a task that resolves the conflicts."""
 
@@ -48,10 +49,10 @@ class TaskWork:
     """Whether the last task has completed."""
 
 
-def task_work(record: BranchRecord, find: Callable[[str], TaskFacts | None]) -> TaskWork:
-    """The progress of a branch's tasks. `find` returns a task's facts by its key; None if its record was removed."""
-    tasks = {name: find(f"{record.project}.{name}") for name in record.tasks}
-    last = tasks[record.name]  # a branch has the name of its last task
+def task_work(record: BranchRecord, find_task: Callable[[str], TaskFacts | None]) -> TaskWork:
+    """The progress of a branch's tasks. `find_task` returns a task's facts by its key; None if it has no record."""
+    tasks = {name: find_task(f"{record.project}.{name}") for name in record.tasks}
+    last = tasks[record.name]  # the name of a branch's record is that of its last task
     return TaskWork(
         active=any(task is not None and (task.state not in TASK_ENDED or task.saves) for task in tasks.values()),
         completed=last is not None and last.state is TaskState.COMPLETED,
@@ -59,14 +60,14 @@ def task_work(record: BranchRecord, find: Callable[[str], TaskFacts | None]) -> 
 
 
 def is_fully_pushed(record: BranchRecord) -> bool:
-    """Whether the branch has commits, and all are pushed. Only then its pull request may have a step."""
+    """Whether the branch has commits, and all are pushed. Only then may its pull request have a step."""
     has_pending_work = record.received or record.push_wanted or record.delete_wanted
     is_pushed = record.commit != record.base_commit and record.pushed == record.commit
     return record.state is BranchState.LIVE and is_pushed and not record.local and not has_pending_work
 
 
 def target_of(record: BranchRecord) -> str:
-    """The branch into which this branch is to be merged. Users may change the base of a pull request at the forge."""
+    """The branch into which this branch is to be merged. Users may change the pull request's base at the forge."""
     at_forge = record.pull.shown if record.pull is not None and record.pull.is_open else None
     return (at_forge.base if at_forge else "") or record.base
 
@@ -101,9 +102,9 @@ def is_ready_wanted(pull: PullRequestRecord, terms: PullRequestTerms, work: Task
 
 
 def _must_open(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms) -> bool:
-    """Whether a pull request is to be opened: the first, one that a user requests, or another after a merge.
+    """Whether a pull request is to be opened: the first one, one that a user requests, or another one after a merge.
 
-    After a user has closed a pull request, only a user's request opens another one.
+    After a pull request was closed, only a user's request opens another one.
     """
     if pull.wanted is not None or pull.shown is None:
         return terms.open != "none" or pull.wanted is not None or pull.merge_wanted is not None
@@ -116,7 +117,7 @@ def _is_not_refused(pull: PullRequestRecord, record: BranchRecord, step: PullReq
 
 
 def _must_become_ready(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork) -> bool:
-    """Whether a draft is to be made ready for review: once for each commit, as a user may make it a draft again."""
+    """Whether a draft is to be made ready for review. This is done once for each commit, so that a user may undo it."""
     if pull.wanted == "ready":
         return True
     is_draft = pull.shown is not None and pull.shown.draft
@@ -128,23 +129,23 @@ def _has_conflicts(pull: PullRequestRecord) -> bool:
 
 
 def _needs_follow_up(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms) -> bool:
-    paths_known = pull.conflicted == record.commit and bool(pull.conflicts)
+    has_paths = pull.conflicted == record.commit and bool(pull.conflicts)
     is_new = pull.followed != record.commit
-    return terms.follow_up and _has_conflicts(pull) and paths_known and is_new and len(pull.follow_ups) < MAX_FOLLOW_UPS
+    return terms.follow_up and _has_conflicts(pull) and has_paths and is_new and len(pull.follow_ups) < MAX_FOLLOW_UPS
 
 
 def _may_merge(
     record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, now: datetime, pace: PollIntervals
 ) -> bool:
-    """Whether a merge is wanted, and the last poll, which must be later than the last attempt to merge, permits it."""
-    by_user = pull.merge_wanted == record.commit
-    if not by_user and terms.merge == "never":
+    """Whether a merge is wanted, and a poll after the last attempt to merge permits it."""
+    is_requested = pull.merge_wanted == record.commit
+    if not is_requested and terms.merge == "never":
         return False
     if pull.queued_at is not None and now - pull.queued_at < pace.queued:
         return False
     return _is_current(record, pull) and (
         _permits(pull, queue=terms.merge == "queue")
-        and (by_user or _has_passed(pull, now, pace, queue=terms.merge == "queue"))
+        and (is_requested or _has_passed(pull, now, pace, queue=terms.merge == "queue"))
     )
 
 
@@ -167,7 +168,7 @@ def _permits(pull: PullRequestRecord, *, queue: bool) -> bool:
 
 
 def _has_passed(pull: PullRequestRecord, now: datetime, pace: PollIntervals, *, queue: bool) -> bool:
-    """Whether all checks and reviews permit a merge that no user requested, even if the forge does not require them."""
+    """Whether all checks and reviews permit a merge that no user requested, including those that are not required."""
     at_forge = pull.shown
     if at_forge is None or at_forge.checks == "failed" or at_forge.reviews in _BLOCKING_REVIEWS:
         return False

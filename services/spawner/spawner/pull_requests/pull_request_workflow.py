@@ -1,7 +1,7 @@
-"""Runs the steps of pull requests: open, poll, merge. One step of a branch at a time.
+"""Runs the steps of pull requests, such as open, poll and merge. The steps of one branch run one after another.
 
-The result of a step is written to the branch's record. After a crash the step is repeated: it finds out what the forge
-has done already, and requests only the rest.
+The result of a step is written to the branch's record. After a crash the step is repeated. It then reads from the forge
+what was done already, and requests only the rest.
 """
 
 import asyncio
@@ -33,19 +33,20 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.step_loop import all_steps
+from spawner.repositories.step_loop import run_steps
 from spawner.repositories.work_queue import WorkQueue
 from spawner.spec_resolution import Refusal
 from spawner.tasks.task_record import TaskFacts, TaskRecord
 
 Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
-"""Creates a task, once for each command. Returns why it is refused, or None."""
+"""Creates the task of a command, unless the command was submitted before. Returns why it is refused, or None."""
 _MAX_CONCURRENT: Final = 4
 _MAX_CONCURRENT_OF_PROJECT: Final = 2
-"""The maximum number of branches that are handled concurrently: in all, and of one project."""
+"""Maximum branches that are handled concurrently: in all, and of one project."""
 _TICK_SECONDS: Final = 0.5
-"""The interval of checking which branches have a due step."""
+"""The interval between checks for branches with a due step."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
+"""The delays in seconds until the steps of a branch are retried."""
 _log: Final = logs.get("pull-requests")
 
 
@@ -68,7 +69,8 @@ class PullRequestWorkflow:
         self._terms, self._submit, self._ids, self._pace = terms, submit, ids, pace
         self._forge = ForgeSteps(live, forges, mirrors, pace)
         self._queue = WorkQueue(self._try, _RETRY, at_once=_MAX_CONCURRENT, of_project=_MAX_CONCURRENT_OF_PROJECT)
-        self._due: dict[str, datetime] = {}
+        self._due_times: dict[str, datetime] = {}
+        """When the next step of a branch is due, by the branch's key."""
         live.branch_index.on_change(self._on_branch)
         live.task_index.on_change(self._on_task)
         live.last_events.on_handled(self._on_task_key)
@@ -76,10 +78,10 @@ class PullRequestWorkflow:
     async def run(self) -> None:
         """Run until cancelled."""
         await self._live.read()
-        await run_until_first(self._tick(), self._queue.run())
+        await run_until_first(self._request_due_steps(), self._queue.run())
 
-    async def _tick(self) -> None:
-        """Request the due steps. The due times of all branches are computed again whenever the lease is acquired."""
+    async def _request_due_steps(self) -> None:
+        """Queue the branches with due steps. Whenever the lease is acquired, compute the due times of all branches."""
         fence = None
         while True:
             await self._lease.wait_held()
@@ -88,8 +90,8 @@ class PullRequestWorkflow:
                 for key, known in self._live.branch_index.items():
                     self._on_branch(key, known.view)
             now = self._live.now()
-            for key in [key for key, at in self._due.items() if at <= now]:
-                del self._due[key]
+            for key in [key for key, at in self._due_times.items() if at <= now]:
+                del self._due_times[key]
                 self._queue.request(key)
             await asyncio.sleep(_TICK_SECONDS)
 
@@ -97,12 +99,12 @@ class PullRequestWorkflow:
         terms = self._terms.with_options(branch.pull_options)
         at = due_at(branch, terms, self._work(branch), self._live.now(), self._pace)
         if at is None:
-            self._due.pop(key, None)
+            self._due_times.pop(key, None)
         else:
-            self._due[key] = at
+            self._due_times[key] = at
 
     def _on_task(self, _key: str, task: TaskFacts) -> None:
-        """Schedule the branch of a task that has changed: when the task ends, steps may be due."""
+        """Schedule the branch of a task that has changed. Steps may be due when the task has ended."""
         key = f"{task.project}.{task.branch_id}"
         known = self._live.branch_index.get(key) if task.branch_id else None
         if known is not None:
@@ -120,10 +122,10 @@ class PullRequestWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Run all due steps of a branch; return whether to retry later."""
-        return await all_steps(key, self.step, _log, (ForgeError, GitError))
+        return await run_steps(key, self.step, _log, (ForgeError, GitError))
 
     async def step(self, key: str) -> bool:
-        """Run the next step; return whether there was one. Raises `ForgeError`, `GitError` if a retry may succeed."""
+        """Run the next step; return whether there was one. Raises `ForgeError` or `GitError` if a retry may succeed."""
         self._lease.check()
         held = await self._live.branches.load(key)
         if held is None:
@@ -139,7 +141,7 @@ class PullRequestWorkflow:
         return True
 
     async def _withdraw_merge(self, key: str, record: BranchRecord) -> bool:
-        """Withdraw a user's request to merge if an obstacle prevents the merge; return whether that was so."""
+        """Withdraw a user's request to merge if an obstacle prevents the merge. Returns whether it was withdrawn."""
         obstacle_and_reason, pull = merge_obstacle(record, self._pace), record.pull
         if obstacle_and_reason is None or pull is None or pull.merge_wanted is None:
             return False
@@ -150,26 +152,26 @@ class PullRequestWorkflow:
         return True
 
     async def _run_step(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
-        """Run a step; return the change of the record with the result, which may be the forge's refusal."""
+        """Run a step. Returns the change of the record by the result, which may be a refusal of the forge."""
         try:
-            decide = await self._do(step, record, terms)
+            decide = await self._perform(step, record, terms)
         except (ForgeError, GitError) as error:
             self._count(step, _outcome(error))
             if not error.permanent and not await self._is_unseen_for_long(record, error):
                 raise
-            return self._refused(step, record, str(error), _code(error))
+            return self._refusal(step, record, str(error), _code(error))
         self._count(step, DONE)
         return decide
 
     async def _is_unseen_for_long(self, record: BranchRecord, error: ForgeError | GitError) -> bool:
-        """Whether the forge does not show the pushed branch for too long. The first time is stored in the record."""
+        """Whether the forge has not shown the pushed branch for too long. Store in the record since when it has not."""
         if error.fault is not ForgeFault.NOT_SEEN:
             return False
         now = self._live.now()
         await self._change(record.key, partial(mark_unseen, commit=record.commit, now=now))
         return is_unseen_for_long(record, now, self._pace)
 
-    async def _do(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
+    async def _perform(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
         match step:
             case PullRequestStep.OPEN:
                 return await self._forge.open(record, terms, self._work(record), await self._tasks(record))
@@ -188,20 +190,20 @@ class PullRequestWorkflow:
                 return await self._follow_up(record)
 
     async def _follow_up(self, record: BranchRecord) -> Decide:
-        """Submit the task that resolves the conflicts. A repetition has the same name and command id, and no effect."""
+        """Submit the task that resolves the conflicts. A repetition is without effect: the command has the same id."""
         now, last = self._live.now(), await self._last_task(record)
         at = record.pull.conflicted_at if record.pull else None
         problem = follow_up_problem(record, last)
         if last is None or problem is not None or at is None:
-            return self._refused(PullRequestStep.FOLLOW_UP, record, problem or "", "refused")
+            return self._refusal(PullRequestStep.FOLLOW_UP, record, problem or "", "refused")
         name = follow_up_name(self._ids, record, at, record.commit)
         self._lease.check()
         refused = await self._submit(follow_up(self._ids, record, last, at, record.commit), at)
         if refused is not None:
-            return self._refused(PullRequestStep.FOLLOW_UP, record, refused.reason, "refused")
+            return self._refusal(PullRequestStep.FOLLOW_UP, record, refused.reason, "refused")
         return partial(pull_request_transitions.followed_up, commit=record.commit, task=name, now=now)
 
-    def _refused(self, step: PullRequestStep, record: BranchRecord, reason: str, code: str) -> Decide:
+    def _refusal(self, step: PullRequestStep, record: BranchRecord, reason: str, code: str) -> Decide:
         now = self._live.now()
         if step is PullRequestStep.POLL:
             return partial(pull_request_transitions.not_polled, reason=reason, code=code, now=now, pace=self._pace)
@@ -229,12 +231,12 @@ class PullRequestWorkflow:
 
 
 def _code(error: ForgeError | GitError) -> str:
-    """The fault, as events name it."""
+    """The fault's code in events."""
     return (ForgeFault.NOT_FOUND if error.fault is ForgeFault.NOT_SEEN else error.fault).value
 
 
 def _outcome(error: ForgeError | GitError) -> str:
-    """The outcome of a step that failed, in metrics."""
+    """The value of the metrics' attribute `outcome` for a step that failed."""
     if not error.permanent:
         return ForgeFault.UNAVAILABLE.value
     return "denied" if error.fault.value == ForgeFault.DENIED.value else "refused"

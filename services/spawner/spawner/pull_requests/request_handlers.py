@@ -28,7 +28,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBr
 
 
 class PullRequestHandler:
-    """The handlers of requests about pull requests. Raise `ContractError`."""
+    """The handlers of requests about pull requests. They raise `ContractError`."""
 
     def __init__(self, live: LiveState, forges: Forges) -> None:
         self._live, self._forges = live, forges
@@ -40,14 +40,14 @@ class PullRequestHandler:
 
     async def open(self, incoming: IncomingRequest[OpenPullRequest]) -> BranchView:
         """Request that the branch's pull request is opened or updated as soon as possible."""
-        record, now = await self._usable(incoming.project, incoming.request.branch), self._live.now()
+        record, now = await self._load_usable(incoming.project, incoming.request.branch), self._live.now()
         request = incoming.request
-        return await self._changed(record, lambda held: pull_request_requests.open_requested(held, request, now))
+        return await self._change(record, lambda held: pull_request_requests.open_requested(held, request, now))
 
     async def merge(self, incoming: IncomingRequest[MergeBranch]) -> BranchView:
-        """Request that the branch's pull request is merged when its forge permits it."""
+        """Request that the branch's pull request is merged as soon as its forge permits the merge."""
         request, now = incoming.request, self._live.now()
-        record = await self._usable(incoming.project, request.branch)
+        record = await self._load_usable(incoming.project, request.branch)
         if record.pull is not None and record.pull.shown is not None and record.pull.shown.state == "closed":
             raise ContractError(
                 Code.CONFLICT,
@@ -62,7 +62,7 @@ class PullRequestHandler:
                 field="commit",
                 remedy=f"compare branch {record.branch}, and merge again",
             )
-        return await self._changed(record, lambda held: pull_request_requests.merge_requested(held, request, now))
+        return await self._change(record, lambda held: pull_request_requests.merge_requested(held, request, now))
 
     async def check(self, incoming: IncomingRequest[CheckPullRequests]) -> PullRequestChecks:
         """Request a poll of the pull requests that a forge has reported as changed, in all projects."""
@@ -70,19 +70,19 @@ class PullRequestHandler:
         with available("branches"):
             await self._live.catch_up()
         known = [held.view for _, held in self._live.branch_index.items()]
-        meant = [record for record in known if pull_request_requests.is_reported_by(record, incoming.request)]
-        for record in meant:
-            await self._changed(record, lambda held: pull_request_requests.poll_hastened(held, now))
-        return PullRequestChecks(branches=len(meant))
+        reported = [record for record in known if pull_request_requests.is_reported_by(record, incoming.request)]
+        for record in reported:
+            await self._change(record, lambda held: pull_request_requests.poll_hastened(held, now))
+        return PullRequestChecks(branches=len(reported))
 
-    async def _usable(self, project: str, branch: str) -> BranchRecord:
-        """The branch, if it can have a pull request."""
+    async def _load_usable(self, project: str, branch: str) -> BranchRecord:
+        """Load the branch. Raises `ContractError` if it can't have a pull request."""
         record = await load_branch(self._live, project, branch)
         name = record.branch
         if record.local:
             raise ContractError(
                 Code.REFUSED,
-                f"{name} is of a local repository, which has no pull requests",
+                f"{name} belongs to a local repository, which has no pull requests",
                 field="branch",
                 remedy=f"fetch branch {name}",
             )
@@ -99,7 +99,7 @@ class PullRequestHandler:
         return record
 
     def _require_forge(self, record: BranchRecord) -> None:
-        """Raise `ContractError` if the host of the branch is not a known forge: no request to it would succeed."""
+        """Raise `ContractError` if the host of the branch's repository is not a known forge."""
         try:
             self._forges.require(record.url or "")
         except ForgeError as error:
@@ -110,7 +110,7 @@ class PullRequestHandler:
                 remedy="an operator names its forge in SANDHERD_FORGES; or merge the branch by hand",
             ) from None
 
-    async def _changed(self, record: BranchRecord, decide: Decide) -> BranchView:
+    async def _change(self, record: BranchRecord, decide: Decide) -> BranchView:
         with available("branches"):
             held = await self._live.branches.change(record.key, lambda newest, _: decide(newest))
         return (held.record if held else record).view()

@@ -1,4 +1,4 @@
-"""The part of the spawner that works on pull requests, and reports metrics of them and of the forges' rate limits."""
+"""The part of the spawner that works on pull requests. It also reports metrics, including forges' rate limits."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -16,10 +16,11 @@ from spawner.pull_requests.pull_request_workflow import PullRequestWorkflow, Sub
 from spawner.repositories.mirrors import Mirrors
 
 _REPORT_SECONDS: Final = 5.0
+"""The interval of reporting metrics."""
 
 
 class PullRequestService:
-    """Runs on the replica that holds the scheduler's lease."""
+    """Runs the steps of pull requests and reports their metrics, on the replica that holds the scheduler's lease."""
 
     def __init__(self, live: LiveState, forges: Forges, workflow: PullRequestWorkflow, pace: PollIntervals) -> None:
         self._live, self._forges, self._workflow, self._pace = live, forges, workflow, pace
@@ -44,13 +45,13 @@ class PullRequestService:
         return cls(live, forges, workflow, pace)
 
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
-        """The coroutines of the service. Each runs until it is cancelled."""
+        """The coroutines of the service, to be run concurrently. Each runs until it is cancelled."""
         return self._workflow.run(), self._report()
 
     async def _report(self) -> None:
         try:
             await self._report_forever()
-        finally:  # another replica reports them then
+        finally:  # from now on, the replica that holds the lease reports them
             self._live.meters.replace("sandherd_pull_requests", [])
 
     async def _report_forever(self) -> None:

@@ -11,7 +11,7 @@ from spawner.repositories.branch_record import BranchRecord
 def due_at(
     record: BranchRecord, terms: PullRequestTerms, work: TaskWork, now: datetime, pace: PollIntervals
 ) -> datetime | None:
-    """When the next step is due; None if it is not due before the branch or one of its tasks changes."""
+    """When the next step is due; None if no step is due before the branch or one of its tasks changes."""
     if merge_obstacle(record, pace) is not None:
         return now
     if work.active or not is_fully_pushed(record):

@@ -1,4 +1,4 @@
-"""Stores since when a forge has not shown a branch that was pushed. Pure functions of the branch's record."""
+"""Stores since when a forge has not shown a pushed branch. Pure functions of the branch's record."""
 
 from datetime import datetime
 

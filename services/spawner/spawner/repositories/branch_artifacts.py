@@ -24,7 +24,9 @@ from sandherd.contracts.requests import ArtifactPiece
 from spawner.records.base_record import StoreUnavailableError
 
 BUNDLE: Final = "application/x-git-bundle"
+"""The media type of a bundle."""
 DIFF: Final = "text/x-diff; charset=utf-8"
+"""The media type of a diff."""
 _CHUNK_LIFETIME: Final = "604800s"
 """The lifetime of a chunk: seven days."""
 
@@ -34,15 +36,15 @@ class ArtifactMissingError(Exception):
 
 
 class BranchArtifacts:
-    """Artifacts of tasks and sandboxes. Raises `StoreUnavailableError` if the broker does not respond."""
+    """Artifacts of tasks and sandboxes. Methods raise `StoreUnavailableError` if the broker does not respond."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
     async def read(self, reference: ArtifactRef, file: IO[bytes], limit: int) -> None:
-        """Write the artifact to a file. Raises `ArtifactMissingError`, also if it has more than `limit` bytes."""
+        """Write the artifact to a file. Raises `ArtifactMissingError`, also if the artifact exceeds `limit` bytes."""
         if reference.size > limit:
-            raise ArtifactMissingError(f"it has {reference.size} bytes; the limit is {limit}")
+            raise ArtifactMissingError(f"{reference.artifact} has {reference.size} bytes; the limit is {limit}")
         try:
             receiver = ChunkReceiver(reference)
             while not receiver.complete:
@@ -52,13 +54,13 @@ class BranchArtifacts:
         except InvalidChunkError as error:
             raise ArtifactMissingError(str(error)) from None
         if await asyncio.to_thread(digest_of, file) != (reference.size, reference.sha256):
-            raise ArtifactMissingError(f"{reference.artifact} has another content than its reference describes")
+            raise ArtifactMissingError(f"{reference.artifact} differs from the size or SHA-256 of its reference")
 
     async def store(self, file: Path, project: str, owner: str, media_type: str) -> ArtifactRef:
         """Store a file's content for seven days. `owner` is the name of a task."""
         builder = ArtifactBuilder(project, owner, new_name("art"), media_type)
-        with file.open("rb") as opened:
-            while (chunk := await asyncio.to_thread(opened.read, CHUNK_BYTES)) or builder.chunks == 0:
+        with file.open("rb") as content:
+            while (chunk := await asyncio.to_thread(content.read, CHUNK_BYTES)) or builder.chunks == 0:
                 await self._publish(builder.subject, chunk, f"{project}.{owner}.{builder.add(chunk)}")
         return builder.reference()
 
@@ -80,12 +82,12 @@ class BranchArtifacts:
     async def _read_chunk(self, reference: ArtifactRef, after: int) -> ArtifactPiece:
         """The first chunk whose sequence number in the stream is higher than `after`."""
         try:
-            found = await next_unchanging_on(self._bus, "ARTIFACTS", reference.subject, after + 1)
+            message = await next_unchanging_on(self._bus, "ARTIFACTS", reference.subject, after + 1)
         except nats.js.errors.NotFoundError:
             raise ArtifactMissingError(f"{reference.artifact} is no longer stored") from None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
-        index, data = index_of((found.headers or {}).get(MESSAGE_ID, "")), found.data or b""
+        index, data = index_of((message.headers or {}).get(MESSAGE_ID, "")), message.data or b""
         if index is None or len(data) > CHUNK_BYTES:
             raise ArtifactMissingError(f"{reference.artifact} contains an invalid chunk")
-        return ArtifactPiece(data=data, index=index, after=found.seq or 0)
+        return ArtifactPiece(data=data, index=index, after=message.seq or 0)

@@ -11,27 +11,28 @@ from spawner.repositories.branch_record import BranchSize
 from spawner.repositories.mirror import Mirror
 
 _DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
+"""The first arguments of each `git diff`: no program that is configured runs, and the output has a fixed form."""
 _MAX_PATH_LENGTH: Final = 200
 """Maximum characters of a path in an event, which lists up to 2,000 paths and has to fit into a message."""
-Lines = Mapping[str, tuple[int, int]]
-"""The numbers of added and removed lines, by changed path; 0 for binary files."""
+ChangedLines = Mapping[str, tuple[int, int]]
+"""The numbers of added and removed lines by changed path. Both are 0 for a binary file."""
 
 
-async def changed_lines(mirror: Mirror, base: str, commit: str) -> Lines:
+async def changed_lines(mirror: Mirror, base: str, commit: str) -> ChangedLines:
     """The changed lines between two commits. Raises `GitError`."""
-    # Fails early if there are too many paths: a small tree that repeats subtrees can have any number of paths, and
-    # a diff needs memory for each.
+    # This command fails if there are too many paths: a small tree that repeats subtrees can have any number of paths,
+    # and the diff below would need memory for each.
     await mirror.run("ls-tree", "-r", "-z", "--name-only", "--end-of-options", commit)
-    shown = await mirror.run(*_DIFF, "--numstat", "-z", "--end-of-options", base, commit)
-    return await asyncio.to_thread(_parse_numstat, shown)
+    printed = await mirror.run(*_DIFF, "--numstat", "-z", "--end-of-options", base, commit)
+    return await asyncio.to_thread(_parse_numstat, printed)
 
 
-def _parse_numstat(shown: str) -> Lines:
-    rows = (row.split("\t", 2) for row in shown.split("\0") if row)
+def _parse_numstat(printed: str) -> ChangedLines:
+    rows = (row.split("\t", 2) for row in printed.split("\0") if row)
     return {path: (_number(added), _number(removed)) for added, removed, path in rows}
 
 
-async def branch_size(mirror: Mirror, base: str, commit: str, lines: Lines) -> BranchSize:
+async def branch_size(mirror: Mirror, base: str, commit: str, lines: ChangedLines) -> BranchSize:
     """The size of a branch's changes since its base commit. Raises `GitError`."""
     return BranchSize(
         commits=int(await mirror.run("rev-list", "--count", "--end-of-options", f"{base}..{commit}")),
@@ -47,7 +48,7 @@ async def write_diff(mirror: Mirror, base: str, commit: str, file: Path) -> None
 
 
 def shown_path(path: str) -> str:
-    """A path as valid text, truncated if it is long. Git stores paths as bytes of any encoding and length."""
+    """The path as valid text, truncated if it is long. Git stores paths as bytes of any encoding and length."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return text if len(text) <= _MAX_PATH_LENGTH else f"{text[: _MAX_PATH_LENGTH - 1]}…"
 
@@ -56,12 +57,16 @@ def paths_to_approve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]
     """The paths that match a pattern. Patterns are as in .gitignore, relative to the root of the repository.
 
     Case is ignored, because some machines that check the branch out ignore it. A changed path that is a parent folder
-    of a pattern also matches: it is a link or a submodule, which can put files at the path of the pattern.
+    of a pattern also matches, because it is a link or a submodule, which can put files at the path of the pattern.
     """
     rules = [GitignoreRules(b"/" + pattern.lower().encode()) for pattern in patterns]
-    above = {parent for pattern in patterns for parent in parents(pattern.lower())}
+    parent_folders = {parent for pattern in patterns for parent in parents(pattern.lower())}
     lower_case_paths = ((path, path.lower()) for path in paths)
-    return [path for path, low in lower_case_paths if low in above or any(_matches(one, low) for one in rules)]
+    return [
+        path
+        for path, lower_case in lower_case_paths
+        if lower_case in parent_folders or any(_matches(one, lower_case) for one in rules)
+    ]
 
 
 def _matches(rules: GitignoreRules, path: str) -> bool:
@@ -69,4 +74,5 @@ def _matches(rules: GitignoreRules, path: str) -> bool:
 
 
 def _number(text: str) -> int:
+    """A number of lines in the output of `--numstat`, which is `-` for a binary file."""
     return int(text) if text.isdecimal() else 0

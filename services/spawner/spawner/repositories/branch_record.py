@@ -15,7 +15,8 @@ from sandherd.contracts.states import BranchState, check_transition
 from spawner.records.base_record import Record
 from spawner.repositories.pull_request_record import PullRequestRecord
 
-_DIGITS: Final = 20
+_ID_DIGITS: Final = 20
+"""Hexadecimal digits of a branch's id."""
 
 
 class ReceivedCommits(BaseModel):
@@ -28,11 +29,15 @@ class ReceivedCommits(BaseModel):
     commit: str
     bundle: ArtifactRef
     partial: bool = False
-    """Whether the bundle has only the commits after the branch's commit at that time: it is from a push, not a save."""
+    """Whether the bundle has only the commits after the branch's commit at that time. True for a push, not for a save.
+    """
 
 
 class SignedCommits(BaseModel):
-    """What the spawner stores in place of a bundle: with signed commits, or with those that a partial bundle omits."""
+    """A bundle that the spawner stores in place of a sandbox's bundle.
+
+    Its commits are signed, or it also has the commits that a partial bundle omits.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,30 +61,31 @@ class BranchRecord(Record):
 
     id: SafeName
     life: str
-    """32 hexadecimal digits of the task that it was created for. They distinguish it from a later branch of its name.
-    """
+    """The `life` of the task that the branch was created for: 32 hexadecimal digits. It distinguishes the branch from a
+    later branch of the same name."""
     tasks: tuple[SafeName, ...]
     """The tasks that worked on it, the last one last. There is at least one."""
     repository: str
     """The name under which tasks share the repository: the URL without `.git`, or the label of a local one."""
     url: str | None = None
     origin: ArtifactRef | None = None
-    """The bundle with the base of a local repository, as uploaded last. None: the repository has a URL."""
+    """The last uploaded bundle with the base of a local repository; None if the repository has a URL."""
     branch: str
     base: str
     base_commit: str
     commit: str
-    """The branch's commit. The mirror may be one step ahead of it after a crash."""
+    """The branch's last commit. After a crash, the mirror's branch may be at another one, until the next step."""
     unsigned: str | None = None
-    """The sandbox's commit of which `commit` is the signed one; None if it was not signed."""
+    """The sandbox's commit, which `commit` replaces as its signed form; None if `commit` was not signed."""
     pushed: str | None = None
     """The commit that was pushed last."""
     tried: str | None = None
-    """The commit whose first push was begun: if the repository's branch has this commit, the spawner pushed it."""
+    """The commit with which the first push was begun. If the repository's branch has this commit, the spawner pushed
+    it."""
     tried_before: tuple[str, ...] = ()
-    """Commits whose first push was begun earlier: the git of a spawner that was killed may still complete it."""
+    """Earlier commits with which a first push was begun. A git process may complete it after its spawner was killed."""
     pushed_as: str | None = None
-    """The name of the repository's branch, if `branch` collides with another branch of the repository."""
+    """The branch's name in the repository, if another branch of the repository collides with `branch`."""
     bundle: ArtifactRef | None = None
     """The commits since the base's commit."""
     diff: ArtifactRef | None = None
@@ -87,9 +93,9 @@ class BranchRecord(Record):
     ticket: str | None = None
     state: BranchState = BranchState.LIVE
     push: bool = True
-    """Whether it is pushed whenever commits are saved. The task that began to work on it last has chosen this."""
+    """Whether the branch is pushed whenever commits are saved: the choice of the task that began to work on it last."""
     overlaps: tuple[BranchOverlap, ...] = ()
-    """The branches that it conflicts with, found by trial merges of the commit `merged_on_trial`."""
+    """The branches that conflict with this one, found by trial merges of the commit `merged_on_trial`."""
     merged_on_trial: str | None = None
     """The commit that was last merged with other branches on trial."""
     objects_in: tuple[ReceivedCommits, ...] = ()
@@ -98,8 +104,9 @@ class BranchRecord(Record):
     """Bundles to be checked and added, in this order."""
     push_wanted: bool = False
     delete_wanted: Literal["everywhere", "here"] | None = None
+    """Where the branch is to be deleted: also in its repository, or in the mirror only."""
     approve: tuple[str, ...] = ()
-    """Changed paths that a user has to approve before it is pushed."""
+    """Changed paths that a user has to approve before the branch is pushed."""
     approved: str | None = None
     """The commit whose paths a user has approved."""
     approved_paths: tuple[str, ...] = ()
@@ -107,15 +114,15 @@ class BranchRecord(Record):
     problem: str | None = None
     """Why the last commits were refused or not pushed."""
     pull_options: PullRequestOptions | None = None
-    """The options of its pull request, from the last task that has such options."""
+    """The options of the branch's pull request, from the last task that has such options."""
     pull: PullRequestRecord | None = None
-    """Its pull request; None until one is wanted."""
+    """The branch's pull request; None until one is wanted."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
 
     @property
     def name(self) -> str:
-        """The task that worked on it last: its events are about that task."""
+        """The task that worked on the branch last, which is the subject of the branch's events."""
         return self.tasks[-1]
 
     @property
@@ -124,38 +131,38 @@ class BranchRecord(Record):
         return self.pushed_as or self.branch
 
     @property
-    def tries(self) -> frozenset[str]:
-        """The commits whose first push was begun."""
+    def tried_commits(self) -> frozenset[str]:
+        """The commits with which a first push was begun."""
         return frozenset({*self.tried_before, *([self.tried] if self.tried else [])})
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The record's key in the bucket."""
         return f"{self.project}.{self.id}"
 
     @property
     def source(self) -> str:
-        """The source of its events."""
+        """The source of the branch's events."""
         return f"/sandherd/spawner/{self.id}/{self.life}"
 
     @property
     def local(self) -> bool:
-        """Whether its repository is a local one of a client."""
+        """Whether the repository is on a client's machine and has no URL."""
         return self.origin is not None
 
     @property
     def has_work(self) -> bool:
-        """Whether a step is due for it."""
-        return bool(self.received or self.push_wanted or self.delete_wanted) or self.has_trials
+        """Whether a step is due for the branch."""
+        return bool(self.received or self.push_wanted or self.delete_wanted) or self.needs_trial_merges
 
     @property
-    def has_trials(self) -> bool:
-        """Whether its commit is to be merged with other branches on trial."""
-        unsaved = self.commit == self.base_commit
-        return self.state is BranchState.LIVE and not unsaved and self.merged_on_trial != self.commit
+    def needs_trial_merges(self) -> bool:
+        """Whether trial merges of the present commit with other branches are due."""
+        is_empty = self.commit == self.base_commit
+        return self.state is BranchState.LIVE and not is_empty and self.merged_on_trial != self.commit
 
     def event_ids(self) -> dict[str, str | None]:
-        """The ids in its events: the task that worked on it last."""
+        """The ids in the branch's events: the task that worked on the branch last."""
         return {"taskid": self.name, "sandboxid": None}
 
     def entering(self, state: BranchState, **changes: Any) -> Self:
@@ -166,7 +173,7 @@ class BranchRecord(Record):
     def view(self) -> BranchView:
         """The branch as clients see it."""
         return BranchView(
-            **{name: getattr(self, name) for name in _SHOWN},
+            **{name: getattr(self, name) for name in _VIEW_FIELDS},
             **self.size.model_dump(),
             local=self.local,
             pushed_commit=self.pushed,
@@ -182,7 +189,7 @@ class BranchRecord(Record):
         )
 
 
-_SHOWN: Final = (
+_VIEW_FIELDS: Final = (
     "project",
     "id",
     "repository",
@@ -203,7 +210,7 @@ _SHOWN: Final = (
 
 def branch_id(repository: str, branch: str) -> str:
     """The id of a branch in its project."""
-    return "br-" + sha256(b"\0".join((repository.encode(), branch.encode()))).hexdigest()[:_DIGITS]
+    return "br-" + sha256(b"\0".join((repository.encode(), branch.encode()))).hexdigest()[:_ID_DIGITS]
 
 
 def repository_key(repository: Repository) -> str:

@@ -1,4 +1,4 @@
-"""The part of the spawner that works on repositories: it prepares checkouts, receives and pushes commits, cleans up."""
+"""The part of the spawner that works on repositories. It prepares checkouts, adds and pushes commits, and cleans up."""
 
 from collections.abc import Coroutine, Mapping
 from datetime import datetime, timedelta
@@ -55,7 +55,7 @@ class BranchService:
     ) -> Self:  # fmt: skip
         """The service with these settings, for the sandboxes of these runtimes."""
         artifacts = BranchArtifacts(bus)
-        mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
+        mounting_runtimes = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
         mirrors = Mirrors(
             mirrors_folder(settings.home),
             hosts,
@@ -69,24 +69,26 @@ class BranchService:
         return cls(
             live,
             mirrors,
-            CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
+            CheckoutPreparer(
+                live, lease, mirrors, artifacts, mounting_runtimes, rules=rules_of(settings.branch_prefixes)
+            ),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval, signer=signer_of(settings)),
             RepositoryCleanup(live, lease, mirrors, settings.keep_ended),
         )
 
-    def once_prepared(self, new_record: NewSandboxRecord) -> NewSandboxRecord:
+    def with_checkout(self, new_record: NewSandboxRecord) -> NewSandboxRecord:
         """A function that calls `new_record` for a task whose checkout is prepared.
 
         For any other task it requests the preparation and returns None.
         """
 
-        async def prepared(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord | None:
+        async def new_record_if_prepared(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord | None:
             return await new_record(task, sandbox, now) if self._preparer.is_prepared(task, now) else None
 
-        return prepared
+        return new_record_if_prepared
 
     def work(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """The coroutines of the service. Each runs until it is cancelled."""
+        """The coroutines of the service, to be run concurrently. Each runs until it is cancelled."""
         last_events = self._live.last_events.run(self._live.now)
         return self._preparer.run(), self._workflow.run(), self._cleanup.run(), last_events
 

@@ -1,4 +1,7 @@
-"""State changes of a branch, as pure functions from a record and a fact to the next record."""
+"""State changes of a branch, as pure functions from a record and a fact to the next record.
+
+Most functions are named for the state that they return: `pushed(record, ...)` returns the record of a pushed branch.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -33,21 +36,21 @@ from spawner.tasks.task_record import TaskRecord
 Decide = Callable[[BranchRecord], BranchRecord]
 """A change of a branch: returns the next record for the present one."""
 MAX_TASKS: Final = 100
-"""Maximum tasks in the record of a branch: the last ones."""
+"""Maximum tasks in the record of a branch. The first ones are removed."""
 DONE: Final = "done"
-"""The outcome of a step that succeeded, in metrics."""
+"""The value of the metrics' attribute `outcome` for a step that succeeded."""
 _NOT_YET: Final = "not done yet, and tried again: "
 """The prefix of the problem of a branch whose step is retried."""
 _NOT_PUSHED: Final = "not pushed: "
 """The prefix of the problem of a branch whose push was refused, until it has other commits or is pushed."""
 NEEDS_APPROVAL: Final = "needs_approval"
-"""The code of a refusal until a user approves changed paths."""
+"""The code of a push refusal that lasts until a user approves changed paths."""
 MAX_RECEIVED: Final = 16
-"""Maximum bundles of one branch that wait to be checked. A save contains the commits of its sandbox's earlier ones."""
+"""Maximum bundles of one branch that wait to be checked. A save contains the commits of the sandbox's earlier saves."""
 
 
 def outcome_of(fault: GitFault) -> str:
-    """The outcome of a step that failed, in metrics: one for each kind of remedy that an operator has."""
+    """The value of the metrics' attribute `outcome` for a step that failed. Each value has another remedy."""
     return fault.value if fault in {GitFault.DENIED, GitFault.UNAVAILABLE} else GitFault.REFUSED.value
 
 
@@ -82,7 +85,7 @@ def created(
 def joined_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRecord:
     """The branch with a task that is to work on it, and with that task's options for the pull request.
 
-    Unchanged if it is no longer live.
+    Unchanged if the branch is no longer live.
     """
     if record.state is not BranchState.LIVE:
         return record
@@ -93,7 +96,7 @@ def joined_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRe
 
 
 def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
-    """The branch with this task as its last one; unchanged if it is that already."""
+    """The branch with this task as its last task; unchanged if it is the last one already."""
     if task == record.name:
         return record
     tasks = (*(name for name in record.tasks if name != task), task)[-MAX_TASKS:]
@@ -107,9 +110,12 @@ def begun_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRec
 
 
 def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
-    """The branch with a bundle to be checked; unchanged if that was received before. Refused if it is not live."""
-    known = {commits.bundle.artifact} & {one.bundle.artifact for one in record.received}
-    if known or record.bundle == commits.bundle:
+    """The branch with a bundle to be checked; unchanged if the bundle was received before.
+
+    If the branch is not live, the bundle is refused.
+    """
+    is_waiting = any(one.bundle.artifact == commits.bundle.artifact for one in record.received)
+    if is_waiting or record.bundle == commits.bundle:
         return record
     if record.state is not BranchState.LIVE:
         return _too_late(record, commits, record.state, now)
@@ -119,7 +125,10 @@ def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> B
 
 
 def _replaces(later: ReceivedCommits, earlier: ReceivedCommits) -> bool:
-    """Whether the later save contains the earlier one of the same sandbox. A push is not replaced: it has a result."""
+    """Whether the later save contains the commits of the earlier bundle.
+
+    That is so for saves of the same sandbox. A push is never replaced, because its sandbox waits for its result.
+    """
     return earlier.sandbox == later.sandbox and not earlier.partial
 
 
@@ -134,7 +143,7 @@ def saved(
     signed: SignedCommits | None = None,
     with_objects: bool = False,
 ) -> BranchRecord:
-    """The branch after a bundle was added to it. `signed`: the commit and bundle that replace the sandbox's.
+    """The branch after a bundle was added to it. `signed`: the commit and bundle that replace those of the sandbox.
 
     `with_objects`: the bundle has objects of Git LFS.
     """
@@ -164,6 +173,7 @@ def saved(
 
 
 def _with_objects(record: BranchRecord, commits: ReceivedCommits) -> tuple[ReceivedCommits, ...]:
+    """The bundles with objects of Git LFS, including this one, which replaces that of the same sandbox."""
     others = (one for one in record.objects_in if one.sandbox != commits.sandbox)
     return (*others, commits)[-MAX_RECEIVED:]
 
@@ -171,7 +181,7 @@ def _with_objects(record: BranchRecord, commits: ReceivedCommits) -> tuple[Recei
 def merged_on_trial(
     record: BranchRecord, commit: str, overlaps: tuple[BranchOverlap, ...], now: datetime
 ) -> BranchRecord:
-    """The branch after trial merges of this commit; unchanged if it has another commit by now."""
+    """The branch after trial merges of this commit; unchanged if the branch has another commit by now."""
     if record.commit != commit:
         return record
     tried = record.model_copy(update={"merged_on_trial": commit, "overlaps": overlaps})
@@ -184,7 +194,7 @@ def merged_on_trial(
 
 
 def refused(record: BranchRecord, commits: ReceivedCommits, reason: str, now: datetime) -> BranchRecord:
-    """The branch after a bundle was refused: its commits do not change."""
+    """The branch after a bundle was refused. The branch's commits do not change."""
     if commits not in record.received:
         return record
     event = BranchRefused(repository=record.repository, branch=record.branch, reason=reason)
@@ -195,10 +205,10 @@ def refused(record: BranchRecord, commits: ReceivedCommits, reason: str, now: da
 def delayed(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:
     """The branch with the reason why its step is retried; unchanged if only trial merges are due."""
     problem = f"{_NOT_YET}{reason}"
-    shown = bool(record.received or record.push_wanted or record.delete_wanted)
+    has_requested_step = bool(record.received or record.push_wanted or record.delete_wanted)
     return (
         record.model_copy(update={"problem": problem, "updated_at": now})
-        if shown and record.problem != problem
+        if has_requested_step and record.problem != problem
         else record
     )
 
@@ -208,7 +218,8 @@ def unchanged(
 ) -> BranchRecord:
     """The branch after a bundle that adds no commit to it.
 
-    `with_objects`: the bundle has objects of Git LFS. A push of the commits is refused without these, so it is retried.
+    `with_objects`: the bundle has objects of Git LFS. Without these a push of the commits may have been refused, so it
+    is requested again.
     """
     without = _without(record, commits, now)
     if not with_objects or commits not in record.received:
@@ -218,7 +229,7 @@ def unchanged(
 
 
 def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> BranchRecord:
-    """The branch that is to be pushed, as soon as possible."""
+    """The branch with a requested push, and with the approval in the request; unchanged if it may not be pushed."""
     if not may_be_pushed(record, request):
         return record
     wanted = record.model_copy(update={"push_wanted": True, "updated_at": now})
@@ -227,46 +238,46 @@ def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> 
     pull = record.pull
     if pull is not None:  # a merge may have been refused for lack of this approval
         pull = pull.changed(refused={step: at for step, at in pull.refused.items() if step != "merge"}, problem=None)
-    before = record.approved_paths if record.approved == request.approved_commit else ()
-    shown = tuple(sorted({*before, *record.approve}))
-    approval = {"approved": request.approved_commit, "approved_paths": shown}
+    approved_before = record.approved_paths if record.approved == request.approved_commit else ()
+    paths = tuple(sorted({*approved_before, *record.approve}))
+    approval = {"approved": request.approved_commit, "approved_paths": paths}
     return wanted.model_copy(update={**approval, "pull": pull})
 
 
 def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:
-    """Whether the request approves no commit, or the branch's commit: another one may change other paths."""
+    """Whether the request approves no commit, or the branch's present commit. Another commit may change other paths."""
     return request.approved_commit in (None, record.commit)
 
 
 def push_begun(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
-    """The branch when its first push begins, with this commit."""
+    """The branch when its first push begins, which pushes this commit."""
     if record.commit != commit or record.pushed is not None:
         return record
-    before = (*record.tried_before, *([record.tried] if record.tried else []))[-MAX_RECEIVED:]
-    return record.model_copy(update={"tried": commit, "tried_before": before, "updated_at": now})
+    tried_before = (*record.tried_before, *([record.tried] if record.tried else []))[-MAX_RECEIVED:]
+    return record.model_copy(update={"tried": commit, "tried_before": tried_before, "updated_at": now})
 
 
 def renamed(record: BranchRecord, branch: str, now: datetime) -> BranchRecord:
-    """The branch that is pushed under another name."""
+    """The branch with another name for the repository; unchanged if it was pushed already."""
     if record.pushed is not None:
         return record
     return record.model_copy(update={"pushed_as": branch, "tried": None, "tried_before": (), "updated_at": now})
 
 
 def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
-    """The branch after this commit of it was pushed."""
+    """The branch after its commit `commit` was pushed. The push stays requested if the branch has a later commit."""
     if record.pushed == commit and not record.push_wanted:
         return record
     event = BranchPushed(
         repository=record.repository, branch=record.branch, commit=commit, pushed_branch=record.pushed_as
     )
-    done = record.commit == commit
+    is_complete = record.commit == commit
     changes = {
         "pushed": commit,
         "tried": None,
         "tried_before": (),
-        "push_wanted": not done,
-        "objects_in": () if done else record.objects_in,
+        "push_wanted": not is_complete,
+        "objects_in": () if is_complete else record.objects_in,
         "problem": None,
         "approve": (),
         "updated_at": now,
@@ -277,7 +288,7 @@ def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
 def push_refused(
     record: BranchRecord, reason: str, code: str, now: datetime, paths: tuple[str, ...] = ()
 ) -> BranchRecord:
-    """The branch after its push was refused: not retried until a user requests it or commits are saved."""
+    """The branch after its push was refused. It is not retried until a user requests it or commits are saved."""
     event = BranchPushRefused(
         repository=record.repository,
         branch=record.branch,
@@ -295,13 +306,14 @@ def push_refused(
     return record.model_copy(update=changes).with_events(now, event)
 
 
-def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord:
-    """The branch after a user moved its remote branch: the push is refused, so that no commit is overwritten."""
+def moved_remotely(record: BranchRecord, remote_commit: str, now: datetime) -> BranchRecord:
+    """The branch after a user moved its remote branch. The push is refused, so that no commit is overwritten."""
     name, pushed = record.branch, (record.pushed or "")[:12]
     reason = (
-        f"the repository's {record.remote_branch} is at {at[:12]}, which Sandherd did not push; Sandherd overwrites no "
-        f"commits of others. Fetch the herd's commits (`sandherd branches fetch {name}`), and join both by hand, or "
-        f"move the repository's branch back to {pushed}, or rename it, and push again (`sandherd branches push {name}`)"
+        f"the repository's {record.remote_branch} is at {remote_commit[:12]}, which Sandherd did not push; "
+        f"Sandherd overwrites no commits of others. Fetch the herd's commits (`sandherd branches fetch {name}`), and "
+        f"join both by hand, or move the repository's branch back to {pushed}, or rename it, and push again "
+        f"(`sandherd branches push {name}`)"
     )
     return push_refused(record, reason, GitFault.CONFLICT.value, now)
 
@@ -309,27 +321,28 @@ def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord
 def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged: bool) -> BranchRecord:
     """The branch after its remote branch, last at `pushed`, was deleted; unchanged if `record.pushed` differs by now.
 
-    It is pushed again if the pushed commits are `merged`, if the pull request is open or merged (forges delete the
-    branch then), or if a user requested this push: the push before was refused, or there is no new commit.
+    The branch is pushed again if its pushed commits are in the base (`merged`), or if its pull request is merged, or
+    open as of the last poll, because forges delete merged branches. It is also pushed again if a user has requested
+    this push, which is the case if the last push was refused, or if there is no new commit. Otherwise it is refused.
     """
     if record.pushed != pushed:
         return record
-    anew = record.model_copy(update={"pushed": None, "tried": None, "tried_before": (), "updated_at": now})
-    shown = record.pull.shown if record.pull else None
+    not_pushed = record.model_copy(update={"pushed": None, "tried": None, "tried_before": (), "updated_at": now})
+    at_forge = record.pull.shown if record.pull else None
     requested = record.commit == pushed or (record.problem or "").startswith(_NOT_PUSHED)
-    if merged or requested or (shown is not None and shown.state != "closed"):
-        return anew
+    if merged or requested or (at_forge is not None and at_forge.state != "closed"):
+        return not_pushed
     reason = f"the repository's {record.remote_branch} was deleted; `sandherd branches push {record.branch}` creates it"
-    return push_refused(anew, reason, GitFault.CONFLICT.value, now)
+    return push_refused(not_pushed, reason, GitFault.CONFLICT.value, now)
 
 
 def needs_approval(record: BranchRecord, paths: tuple[str, ...], now: datetime) -> BranchRecord:
-    """The branch that is not pushed until a user approves its changes of these paths."""
+    """The branch after its push was refused until a user approves its changes of these paths."""
     return push_refused(record, "it changes paths that a user has to approve", NEEDS_APPROVAL, now, paths)
 
 
 def delete_requested(record: BranchRecord, request: DeleteBranch, now: datetime) -> BranchRecord:
-    """The branch that is to be deleted; unchanged if it is deleted already."""
+    """The branch with a requested deletion; unchanged if it is deleted already."""
     if record.state is BranchState.DELETED:
         return record
     return record.model_copy(update={"delete_wanted": request.where, "push_wanted": False, "updated_at": now})
@@ -355,7 +368,7 @@ def not_deleted(record: BranchRecord, reason: str, now: datetime) -> BranchRecor
 
 
 def _too_late(record: BranchRecord, commits: ReceivedCommits, state: BranchState, now: datetime) -> BranchRecord:
-    """The branch after it refused a bundle because it is not live; unchanged if its problem is that already."""
+    """The branch after it refused a bundle because it is not live; unchanged if it has the same problem already."""
     reason = f"{commits.commit[:12]} was saved by {commits.sandbox}, but the branch is {state}"
     problem = f"commits refused: {reason}"
     if record.problem == problem:
@@ -365,6 +378,7 @@ def _too_late(record: BranchRecord, commits: ReceivedCommits, state: BranchState
 
 
 def _without(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
+    """The branch without a handled bundle, and without the problem that its step was retried."""
     remaining = tuple(one for one in record.received if one != commits)
     problem = None if (record.problem or "").startswith(_NOT_YET) else record.problem
     return record.model_copy(update={"received": remaining, "problem": problem, "updated_at": now})

@@ -1,6 +1,6 @@
 """Runs the steps that are due for branches: add a sandbox's commits, push, delete, merge on trial.
 
-Each step is written to the branch's record when it is done, so that it can be repeated after a crash at any moment.
+A completed step is written to the branch's record. After a crash, a step that is not recorded is repeated.
 """
 
 import asyncio
@@ -28,21 +28,22 @@ from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.path_approval import PathApproval
 from spawner.repositories.push_step import PushStep
-from spawner.repositories.step_loop import all_steps
+from spawner.repositories.step_loop import run_steps
 from spawner.repositories.trial_merges import find_overlaps
 from spawner.repositories.work_queue import WorkQueue
 
-_AT_ONCE: Final = 8
-_HOST_AT_ONCE: Final = 4
-_PROJECT_AT_ONCE: Final = 2
+_MAX_CONCURRENT: Final = 8
+_MAX_CONCURRENT_OF_HOST: Final = 4
+_MAX_CONCURRENT_OF_PROJECT: Final = 2
 """Maximum branches that are handled concurrently: in all, of one host, and of one project."""
-_LEASE_CHECK: Final = 1.0
+_LEASE_CHECK_SECONDS: Final = 1.0
 """Seconds between checks whether the lease was acquired again."""
-_ABANDONED: Final = timedelta(days=1)
-"""The age from which a scratch folder is removed: no step takes as long, so a killed spawner left it."""
+_MAX_SCRATCH_AGE: Final = timedelta(days=1)
+"""Scratch folders that are older are removed. No step takes as long, so a killed spawner left them."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
-_MAX_DIFF: Final = 16 * 1024 * 1024
-"""Maximum bytes of a diff that is stored."""
+"""The delays in seconds until the steps of a branch are retried."""
+_MAX_DIFF_BYTES: Final = 16 * 1024 * 1024
+"""Maximum bytes of a diff. A larger one is not stored."""
 _log: Final = logs.get("branches")
 
 
@@ -53,32 +54,32 @@ class BranchWorkflow:
         self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str],
         *, signer: CommitSigner | None = None,
     ) -> None:  # fmt: skip
-        """`approval`: patterns of paths whose changes a user has to approve. `signer`: commits are signed by it."""
+        """`approval`: patterns of paths whose changes a user has to approve. `signer`: signs the sandboxes' commits."""
         self._live, self._lease, self._signer = live, lease, signer
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
         self._pushes = PushStep(live, mirrors, self._approval)
         self._queue = WorkQueue(
-            self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE, of_host=_HOST_AT_ONCE,
-            host_of=self._host_of,
+            self._try, _RETRY, at_once=_MAX_CONCURRENT, of_project=_MAX_CONCURRENT_OF_PROJECT,
+            of_host=_MAX_CONCURRENT_OF_HOST, host_of=self._host_of,
         )  # fmt: skip
         live.branch_index.on_change(self._on_branch)
 
     async def run(self) -> None:
         """Run until cancelled."""
         await self._live.branch_index.complete.wait()
-        await run_until_first(self._find(), self._queue.run())
+        await run_until_first(self._queue_at_lease(), self._queue.run())
 
-    async def _find(self) -> None:
-        """Each time the lease is acquired, queue every branch, with what the previous holder has not finished."""
+    async def _queue_at_lease(self) -> None:
+        """Each time the lease is acquired, queue the branches whose due steps the previous holder has not finished."""
         fence = 0
         while True:
             await self._lease.wait_held()
             if fence != self._lease.fence:
                 fence = self._lease.fence
-                await asyncio.to_thread(self._mirrors.remove_scratch, (self._live.now() - _ABANDONED).timestamp())
+                await asyncio.to_thread(self._mirrors.remove_scratch, (self._live.now() - _MAX_SCRATCH_AGE).timestamp())
                 for key, known in self._live.branch_index.items():
                     self._on_branch(key, known.view)
-            await asyncio.sleep(_LEASE_CHECK)
+            await asyncio.sleep(_LEASE_CHECK_SECONDS)
 
     def _host_of(self, key: str) -> str | None:
         known = self._live.branch_index.get(key)
@@ -90,15 +91,15 @@ class BranchWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Run all due steps of a branch; return whether to retry later."""
-        return await all_steps(key, self._step, _log, (GitError,), self._delayed)
+        return await run_steps(key, self._step, _log, (GitError,), self._record_delay)
 
-    async def _delayed(self, key: str, error: Exception) -> None:
-        """Write into the branch's record why its step was delayed."""
+    async def _record_delay(self, key: str, error: Exception) -> None:
+        """Write into the branch's record why its step is retried later."""
         if isinstance(error, GitError):
             await self._change(key, partial(branch_transitions.delayed, reason=str(error), now=self._live.now()))
 
     async def _step(self, key: str) -> bool:
-        """Run the next step; return whether there was one. Raises `GitError` if it may succeed later."""
+        """Run the next step; return whether there was one. Raises `GitError` if the step may succeed later."""
         self._lease.check()
         held = await self._live.branches.load(key)
         if held is None or not held.record.has_work:
@@ -131,7 +132,7 @@ class BranchWorkflow:
         """
         now = self._live.now()
         try:
-            mirror = await self._restored(record)
+            mirror = await self._with_branch(record)
         except GitError as error:
             if error.fault is not GitFault.NOT_FOUND:
                 raise
@@ -139,17 +140,17 @@ class BranchWorkflow:
         added: str | None = None
         try:
             if await self._mirrors.has_already(mirror, record, commits.commit):
-                found = await self._mirrors.has_new_objects(mirror, record, commits)
-                return partial(branch_transitions.unchanged, commits=commits, now=now, with_objects=found)
+                with_objects = await self._mirrors.has_new_objects(mirror, record, commits)
+                return partial(branch_transitions.unchanged, commits=commits, now=now, with_objects=with_objects)
             commit, with_objects = await self._import(mirror, record, commits)
             added = commit
-            signed = await self._signed(mirror, record, commits, commit)
+            signed = await self._replacement(mirror, record, commits, commit)
             lines = await changed_lines(mirror, record.base_commit, commit)
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
-            await self._approval.note(record, commit, lines)
+            await self._approval.cache(record, commit, lines)
         except GitError as failure:
-            cause = await mirror.unless_removed(failure, added) if added else failure
+            cause = await mirror.transient_if_removed(failure, added) if added else failure
             self._count("save", outcome_of(cause.fault))
             if not cause.permanent:
                 raise cause from failure
@@ -161,8 +162,8 @@ class BranchWorkflow:
             with_objects=with_objects,
         )  # fmt: skip
 
-    async def _restored(self, record: BranchRecord) -> Mirror:
-        """The mirror with the branch. Raises `GitError`, whose cause is not the commits that are to be added."""
+    async def _with_branch(self, record: BranchRecord) -> Mirror:
+        """The mirror with the branch. Raises `GitError` for reasons that do not lie in the commits to be added."""
         try:
             return await self._mirrors.with_branch(record)
         except GitError as error:
@@ -178,14 +179,14 @@ class BranchWorkflow:
             return await self._signer.signed(mirror, record, commit) if self._signer else commit
 
         await self._mirrors.check_size(mirror)
-        async with self._mirrors.received(commits.bundle) as file:
+        async with self._mirrors.received_bundle(commits.bundle) as file:
             commit = await self._mirrors.import_saved(mirror, record, file, accept)
             return commit, await self._mirrors.has_objects(mirror, file)
 
-    async def _signed(
+    async def _replacement(
         self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str
     ) -> SignedCommits | None:
-        """A new bundle, if signing has changed the commit, or if the sandbox sent a part of the commits; else None."""
+        """A bundle to store in place of the sandbox's; None if that one has all commits, and none was signed."""
         if commit == commits.commit and not commits.partial:
             return None
         with self._mirrors.scratch() as folder:
@@ -199,21 +200,23 @@ class BranchWorkflow:
         with self._mirrors.scratch() as folder:
             file = folder / "diff"
             await write_diff(mirror, record.base_commit, commit, file)
-            if file.stat().st_size > _MAX_DIFF:
+            if file.stat().st_size > _MAX_DIFF_BYTES:
                 return None
             return await self._artifacts.store(file, record.project, record.name, DIFF)
 
     async def _merge_on_trial(self, record: BranchRecord) -> Decide:
-        known = list(self._live.branch_index.views())
+        branches = list(self._live.branch_index.views())
         try:
             mirror = await self._mirrors.with_branch(record)
-            found = await find_overlaps(mirror, record, known)
+            overlaps = await find_overlaps(mirror, record, branches)
         except GitError as error:
             if not error.permanent:
                 raise
             _log.warning("branches not compared", branch=record.key, error=str(error))
-            found = record.overlaps
-        return partial(branch_transitions.merged_on_trial, commit=record.commit, overlaps=found, now=self._live.now())
+            overlaps = record.overlaps
+        return partial(
+            branch_transitions.merged_on_trial, commit=record.commit, overlaps=overlaps, now=self._live.now()
+        )
 
     async def _delete(self, record: BranchRecord) -> Decide:
         now = self._live.now()
@@ -221,9 +224,9 @@ class BranchWorkflow:
         try:
             if record.delete_wanted == "everywhere":
                 await self._mirrors.delete_pushed(mirror, record)
-            at = (await mirror.branches()).get(record.branch)
-            if at is not None:
-                await mirror.delete_branch(record.branch, expected=at)
+            commit = (await mirror.branches()).get(record.branch)
+            if commit is not None:
+                await mirror.delete_branch(record.branch, expected=commit)
         except GitError as error:
             self._count("push", outcome_of(error.fault))
             if not error.permanent:

@@ -1,6 +1,6 @@
-"""Prepares checkouts: fetches a task's repository, creates or finds its branch, and stores it for the sandbox.
+"""Prepares checkouts: fetches a task's repository, creates or finds its branch, and stores the branch for the sandbox.
 
-Runs beside the scheduler, which starts a task with a repository only once its checkout is prepared.
+The preparer runs beside the scheduler, which does not start a task with a repository before its checkout is prepared.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from spawner.records.quota import Quota
 from spawner.repositories import branch_transitions
 from spawner.repositories.branch_artifacts import BUNDLE, BranchArtifacts
 from spawner.repositories.branch_choice import (
-    AT_WORK,
-    at_work_on,
+    WORKING_STATES,
     base_problem,
-    continued,
+    branch_to_continue,
     is_current,
     is_fresh,
-    name_for,
+    new_branch_name,
+    other_task_at_work,
 )
 from spawner.repositories.branch_names import Rules
 from spawner.repositories.branch_record import BranchRecord, repository_key
@@ -41,7 +41,7 @@ from spawner.repositories.lfs import TAR, write_tar
 from spawner.repositories.lfs_pointers import LfsPointer
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.submodules import pinned
+from spawner.repositories.submodules import commit_ref
 from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import task_transitions as of_task
@@ -51,10 +51,13 @@ _MAX_CONCURRENT: Final = 12
 _MAX_CONCURRENT_OF_HOST: Final = 8
 _MAX_CONCURRENT_OF_PROJECT: Final = 2
 """The maximum number of checkouts that are prepared concurrently: in all, of one host, and of one project."""
-_UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
-_PROJECT_MB: Final = 32
+_UNEXPECTED_ERROR: Final = (
+    "its branch could not be prepared because of an unexpected error (see the spawner's log); this is retried"
+)
+_MAX_RECORDS_MB: Final = 32
 """The maximum size of the records of one project's branches, in MiB."""
 _RETRY: Final = Backoff(1.0, 60.0, jitter=0.5)
+"""The delays in seconds until the preparation of a checkout is retried."""
 _log: Final = logs.get("checkouts")
 
 
@@ -62,17 +65,17 @@ class CheckoutPreparer:
     """Prepares the checkouts of pending tasks concurrently, but never two checkouts of one task at once."""
 
     def __init__(
-        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str],
-        *, rules: Rules,
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts,
+        mounting_runtimes: Collection[str], *, rules: Rules,
     ) -> None:  # fmt: skip
-        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle.
+        """`mounting_runtimes`: runtimes whose sandboxes see the mirrors. Other sandboxes get the branch as a bundle.
 
         `rules`: the rules for names of new branches.
         """
         self._rules = rules
-        self._quota = Quota.of("branches", _PROJECT_MB)
+        self._quota = Quota.of("branches", _MAX_RECORDS_MB)
         self._live, self._lease = live, lease
-        self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
+        self._mirrors, self._artifacts, self._mounting_runtimes = mirrors, artifacts, mounting_runtimes
         self._queue = WorkQueue(
             self._try,
             _RETRY,
@@ -81,16 +84,15 @@ class CheckoutPreparer:
             of_host=_MAX_CONCURRENT_OF_HOST,
             host_of=self._host_of,
         )
-        self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
+        self._repository_locks: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
-        """Tasks that wait until a branch's commits are added, or until another task has ended, by the branch's or that
-        task's key."""
+        """Waiting tasks, by the key of what they wait for: a branch until its commits are added, or another task."""
         live.task_index.on_change(self._on_task)
         live.branch_index.on_change(self._on_branch)
         live.last_events.on_handled(self._request_waiting)
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
-        """Whether the task can be started; otherwise the preparation of its checkout is requested."""
+        """Whether the task can be started. If it can't, request the preparation of its checkout."""
         if task.repository is None or self._has_checkout(task, now):
             return True
         self._queue.request(task.key)
@@ -99,11 +101,11 @@ class CheckoutPreparer:
     def _has_checkout(self, task: TaskRecord, now: datetime) -> bool:
         known = self._live.branch_index.get(f"{task.project}.{task.branch}")
         branch = known.view if known else None
-        current = is_fresh(task, now) and is_current(task, branch, mounted=task.runtime in self._mounting)
-        return current and branch is not None and self._at_work_on(branch, task) is None
+        current = is_fresh(task, now) and is_current(task, branch, mounted=task.runtime in self._mounting_runtimes)
+        return current and branch is not None and self._other_task_at_work(branch, task) is None
 
-    def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
-        return at_work_on(branch, task.task, self._live.task_facts)
+    def _other_task_at_work(self, branch: BranchRecord, task: TaskRecord) -> str | None:
+        return other_task_at_work(branch, task.task, self._live.task_facts)
 
     def _host_of(self, key: str) -> str | None:
         known = self._live.task_facts(key)
@@ -128,12 +130,12 @@ class CheckoutPreparer:
         except Exception as error:  # noqa: BLE001  # one task must not block all others; it is retried
             _log.error("checkout preparation failed, retrying", task=key, exc_info=error)
             with suppress(*FOR_NOW):
-                await self._live.change_task(key, partial(of_task.waiting_because, reason=_UNEXPECTED))
+                await self._live.change_task(key, partial(of_task.waiting_because, reason=_UNEXPECTED_ERROR))
             return True
         return False
 
     async def _record_failure(self, key: str, error: GitError) -> bool:
-        """Fail the task if a retry can't succeed; otherwise its record states why it waits, and True is returned."""
+        """Fail the task if a retry can't succeed. Otherwise store why it waits, and return True."""
         self._count(branch_transitions.outcome_of(error.fault))
         if not error.permanent:
             reason = f"its repository is not available: {error}"
@@ -151,6 +153,7 @@ class CheckoutPreparer:
         return False
 
     async def _prepare(self, key: str) -> None:
+        """Prepare the checkout of a pending task, or let the task wait until its branch is free."""
         self._lease.check()
         await self._live.read()
         held = await self._live.tasks.load(key)
@@ -163,15 +166,15 @@ class CheckoutPreparer:
         if branch.received:
             self._waiting[branch.key].add(key)
             return
-        if other := self._at_work_on(branch, task):
+        if other := self._other_task_at_work(branch, task):
             self._waiting[f"{task.project}.{other}"].add(key)
             reason = f"{other} works on its branch {branch.branch}"
             await self._live.change_task(key, partial(of_task.waiting_because, reason=reason))
             return
         checkout = await self._checkout(task, branch)
         self._lease.check()
-        begun = partial(branch_transitions.begun_by, task=task, now=self._live.now())
-        await self._live.branches.change(branch.key, lambda record, _: begun(record))
+        begin = partial(branch_transitions.begun_by, task=task, now=self._live.now())
+        await self._live.branches.change(branch.key, lambda record, _: begin(record))
         for stored in (task.checkout.bundle, task.checkout.lfs) if task.checkout else ():
             await self._artifacts.delete(stored)
         now = self._live.now()
@@ -186,7 +189,7 @@ class CheckoutPreparer:
     # --- the branch ----------------------------------------------------------------------------------------------
 
     async def _branch(self, task: TaskRecord, repository: Repository) -> BranchRecord:
-        """The branch that the task works on. All attempts of a task have the same branch."""
+        """The branch that the task works on. All attempts of a task work on the same branch."""
         if task.branch is not None:
             held = await self._live.branches.load(f"{task.project}.{task.branch}")
             if held is None or held.record.state is not BranchState.LIVE:
@@ -194,11 +197,12 @@ class CheckoutPreparer:
             return held.record
         name = repository_key(repository)
         mirror = await self._mirrors.fetch(task.project, repository)
-        async with self._choosing.hold((task.project, name)):  # so that a task knows the branches of earlier tasks
+        # One task at a time chooses its branch, so that each knows the branches of earlier ones.
+        async with self._repository_locks.hold((task.project, name)):
             known = [view for view in self._live.branch_index.views() if view.project == task.project]
             known = [view for view in known if view.repository == name]
-            found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
-            return await self._join(found, task)
+            branch = branch_to_continue(task, repository, known) or await self._create(task, repository, mirror, known)
+            return await self._join(branch, task)
 
     async def _create(
         self, task: TaskRecord, repository: Repository, mirror: Mirror, known: Iterable[BranchRecord]
@@ -207,28 +211,29 @@ class CheckoutPreparer:
         remote = await mirror.remote_branches()
         if base not in remote:
             raise GitError(GitFault.NOT_FOUND, f"there is no branch {base}")
-        if problem := base_problem(base) or self._full(task.project):
+        if problem := base_problem(base) or self._quota_problem(task.project):
             raise GitError(GitFault.REFUSED, problem)
         taken = {*remote, *(view.branch for view in known), *(view.remote_branch for view in known)}
         while True:
-            name = name_for(task, repository, taken, self._rules)
+            name = new_branch_name(task, repository, taken, self._rules)
             await self._mirrors.check_branch(repository, name)
             record = branch_transitions.created(
                 task, repository, branch=name, base=base, commit=remote[base], at=self._live.now()
             )
             self._lease.check()
-            held, is_own = await self._live.branches.create(record)
-            if is_own or held.record.life == task.life:
+            held, created = await self._live.branches.create(record)
+            if created or held.record.life == task.life:
                 await self._live.branches.flush(held)
                 return held.record
             taken.add(name)
 
-    def _full(self, project: str) -> str | None:
+    def _quota_problem(self, project: str) -> str | None:
         used = self._live.branch_index.size_of(project)
-        refused = self._quota.refusal(project, used, self._live.branch_index.size())
-        return refused.reason if refused else None
+        refusal = self._quota.refusal(project, used, self._live.branch_index.size())
+        return refusal.reason if refusal else None
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
+        """Write the task into the branch's record, and the branch into the task's record."""
         now = self._live.now()
         held = await self._live.branches.change(
             branch.key, lambda record, _: branch_transitions.joined_by(record, task, now)
@@ -246,9 +251,9 @@ class CheckoutPreparer:
         mirror = await self._mirrors.with_branch(branch)
         submodules = await self._mirrors.submodules(mirror, branch, task.repository)
         objects = await self._mirrors.lfs_objects(mirror, branch, task.repository)
-        mounted = task.runtime in self._mounting
-        others = [pinned(one) for one in submodules]
-        stored = None if mounted else await self._store(mirror, task, branch, others)
+        mounted = task.runtime in self._mounting_runtimes
+        submodule_refs = [commit_ref(one) for one in submodules]
+        stored = None if mounted else await self._store(mirror, task, branch, submodule_refs)
         return Checkout(
             branch=branch.branch,
             base=branch.base,
@@ -261,11 +266,11 @@ class CheckoutPreparer:
         )
 
     async def _store(
-        self, mirror: Mirror, task: TaskRecord, branch: BranchRecord, others: Sequence[str]
+        self, mirror: Mirror, task: TaskRecord, branch: BranchRecord, submodule_refs: Sequence[str]
     ) -> ArtifactRef:
         with self._mirrors.scratch() as folder:
             file = folder / "bundle"
-            await mirror.write_bundle(branch.branch, file, base=branch.base, others=others)
+            await mirror.write_bundle(branch.branch, file, base=branch.base, others=submodule_refs)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 
     async def _store_objects(self, mirror: Mirror, task: TaskRecord, objects: Sequence[LfsPointer]) -> ArtifactRef:
@@ -277,10 +282,10 @@ class CheckoutPreparer:
     # --- changes -------------------------------------------------------------------------------------------------
 
     def _on_task(self, key: str, task: TaskFacts) -> None:
-        """Request the checkout of a new task. A task with an earlier attempt waits for the events of that first."""
+        """Request the checkout of a task without an earlier attempt, since commits of that might still be received."""
         if task.needs_checkout and task.left is None and self._lease.held:
             self._queue.request(key)
-        if task.state not in AT_WORK:
+        if task.state not in WORKING_STATES:
             self._request_waiting(key)
 
     def _on_branch(self, key: str, branch: BranchRecord) -> None:
@@ -288,5 +293,6 @@ class CheckoutPreparer:
             self._request_waiting(key)
 
     def _request_waiting(self, key: str) -> None:
+        """Request the checkouts of the tasks that wait for this branch or task."""
         for task in self._waiting.pop(key, ()):
             self._queue.request(task)

@@ -1,8 +1,8 @@
-"""Signs the commits of sandboxes. A signature is a part of its commit, so a signed commit replaces each of them.
+"""Signs the commits of sandboxes. A signature is a part of its commit, so each commit is replaced by a signed commit.
 
-A signed commit has the tree, author and message of the agent's commit, and the configured committer at the same time.
-Its parents are the signed commits of the original's parents. So the branch has other commits than its sandbox: the
-record has the sandbox's last commit beside the signed one, and later commits of the sandbox are signed on top of that.
+A signed commit has the tree, author, message and time of the agent's commit, and the configured committer. Its parents
+are the signed commits of the original's parents. So the branch has other commits than the sandbox. The branch's record
+has the sandbox's last commit beside the signed one, and later commits of the sandbox get the signed one as a parent.
 """
 
 import asyncio
@@ -22,114 +22,124 @@ from spawner.repositories.ssh_signatures import Sign, read_signing_key
 
 MAX_COMMITS: Final = 1000
 """Maximum commits that are signed at once."""
-_COMMIT: Final = 1
+_COMMIT_TYPE: Final = 1
 """The type number of a commit in a pack (gitformat-pack(5))."""
 Parents = Mapping[str, Sequence[str]]
-"""The parents of commits, by the commit."""
+"""The parents of each commit."""
 
 
 @dataclass(frozen=True)
 class CommitSigner:
-    """Signs with the key in this file, as this committer: `NAME <ADDRESS>`."""
+    """Signs commits with the key in the file `key`."""
 
     key: Path
     committer: str
+    """The committer of signed commits: `NAME <ADDRESS>`."""
 
     async def signed(self, mirror: Mirror, record: BranchRecord, commit: str) -> str:
-        """The signed commit for a commit of a sandbox. The mirror has that one, and gets both. Raises `GitError`.
+        """The signed commit for a commit of a sandbox. Raises `GitError`.
 
-        Commits that the repository or a branch has already are not signed. The caller holds the mirror's lock.
+        The mirror has the sandbox's commit, and gets the signed one. Commits that the repository or a branch already
+        has are not signed. The caller holds the mirror's lock.
         """
         sign = await asyncio.to_thread(read_signing_key, self.key)
-        known = await _known(mirror, record)
-        excluded = [record.unsigned] if record.unsigned in known else []
+        signed_ids = await _signed_counterparts(mirror, record)
+        excluded = [record.unsigned] if record.unsigned in signed_ids else []
         arguments = ("--topo-order", "--reverse", f"--max-count={MAX_COMMITS + 1}", commit)
-        shown = await mirror.run("rev-list", *arguments, "--not", "--branches", "--remotes", record.commit, *excluded)
-        names = shown.split()
+        printed = await mirror.run("rev-list", *arguments, "--not", "--branches", "--remotes", record.commit, *excluded)
+        names = printed.split()
         if len(names) > MAX_COMMITS:
             raise GitError(
                 GitFault.TOO_LARGE, f"it has more than {MAX_COMMITS} new commits, the maximum that is signed at once"
             )
         if names:
-            await self._store_signed(mirror, names, known, sign)
-        return known.get(commit, commit)
+            await self._store_signed(mirror, names, signed_ids, sign)
+        return signed_ids.get(commit, commit)
 
-    async def _store_signed(self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign) -> None:
-        """Store the signed commits, parents first, and add each to `known`."""
+    async def _store_signed(self, mirror: Mirror, names: Sequence[str], signed_ids: dict[str, str], sign: Sign) -> None:
+        """Sign the named commits, parents first, and store them. Adds the new ids to `signed_ids`, by the old ids."""
         listed = "".join(f"{name}\n" for name in names).encode()
         _, printed = await mirror.git("cat-file", "--batch", stdin=listed)
-        made = await asyncio.to_thread(_all_signed, _contents(printed), known, self.committer, sign)
-        pack = await asyncio.to_thread(packed, made)
+        signed_commits = await asyncio.to_thread(_signed_contents, _contents(printed), signed_ids, self.committer, sign)
+        pack = await asyncio.to_thread(pack_of, signed_commits)
         await mirror.git("unpack-objects", "-q", "--strict", stdin=pack)
 
 
-async def _known(mirror: Mirror, record: BranchRecord) -> dict[str, str]:
-    """The signed commit of each commit that `record.unsigned` contains; none if the mirror does not have that."""
+async def _signed_counterparts(mirror: Mirror, record: BranchRecord) -> dict[str, str]:
+    """The signed commit of each commit in the history of `record.unsigned`; none if the mirror lacks that commit."""
     if record.unsigned is None or not await mirror.has_commit(record.unsigned):
         return {}
-    ends = (record.unsigned, record.commit)
-    shown = await mirror.run("rev-list", "--parents", *ends, "--not", record.base_commit)
-    rows = (row.split(" ") for row in shown.splitlines())
-    return counterparts(*ends, {name: parents for name, *parents in rows})
+    tips = (record.unsigned, record.commit)
+    printed = await mirror.run("rev-list", "--parents", *tips, "--not", record.base_commit)
+    rows = (row.split(" ") for row in printed.splitlines())
+    return counterparts(*tips, {name: parents for name, *parents in rows})
 
 
 def counterparts(unsigned: str, signed: str, parents: Parents) -> dict[str, str]:
-    """The signed commit of each commit that `unsigned` contains: both histories have the same form."""
-    found: dict[str, str] = {}
+    """The signed commit of each commit in the history of `unsigned`.
+
+    The histories of `unsigned` and `signed` have the same form, so commits at the same place correspond.
+    """
+    replacements: dict[str, str] = {}
     pairs = [(unsigned, signed)]
     while pairs:
-        one, other = pairs.pop()
-        if one != other and one not in found:
-            found[one] = other
-            pairs += zip(parents.get(one, ()), parents.get(other, ()), strict=False)
-    return found
+        original, replacement = pairs.pop()
+        if original != replacement and original not in replacements:
+            replacements[original] = replacement
+            pairs += zip(parents.get(original, ()), parents.get(replacement, ()), strict=False)
+    return replacements
 
 
-def signed_commit(content: bytes, known: Mapping[str, str], committer: str, sign: Sign) -> bytes:
-    """The content of the signed commit for a commit with this content. `known`: the signed commits of its parents."""
+def signed_commit(content: bytes, signed_ids: Mapping[str, str], committer: str, sign: Sign) -> bytes:
+    """The content of the signed commit for a commit with this content.
+
+    `signed_ids`: the ids of signed commits by those of their originals, at least for the parents.
+    """
     head, _, message = content.partition(b"\n\n")
     tree, *others = head.split(b"\n")
     parents = [line.split(b" ")[1].decode() for line in takewhile(lambda line: line.startswith(b"parent "), others)]
-    author, ended, *extra = others[len(parents) :]  # in this order only, as git reads them (git-fsck(1))
-    encoding = [line for line in extra if line.startswith(b"encoding ")][:1]  # another signature would be invalid
-    times = ended.rsplit(b" ", 2)[1:]
-    made = [tree, *(b"parent " + known.get(parent, parent).encode() for parent in parents), author]
-    made += [b" ".join((b"committer", committer.encode(), *times)), *encoding]
-    signature = sign(b"\n".join(made) + b"\n\n" + message).rstrip(b"\n").replace(b"\n", b"\n ")
-    return b"\n".join((*made, b"gpgsig " + signature)) + b"\n\n" + message
+    author, old_committer, *extra = others[len(parents) :]  # git accepts this order only (git-fsck(1))
+    encoding = [line for line in extra if line.startswith(b"encoding ")][:1]  # without an old signature
+    time_and_zone = old_committer.rsplit(b" ", 2)[1:]
+    lines = [tree, *(b"parent " + signed_ids.get(parent, parent).encode() for parent in parents), author]
+    lines += [b" ".join((b"committer", committer.encode(), *time_and_zone)), *encoding]
+    signature = sign(b"\n".join(lines) + b"\n\n" + message).rstrip(b"\n").replace(b"\n", b"\n ")
+    return b"\n".join((*lines, b"gpgsig " + signature)) + b"\n\n" + message
 
 
-def packed(commits: Sequence[bytes]) -> bytes:
+def pack_of(commits: Sequence[bytes]) -> bytes:
     """A pack of these commits (gitformat-pack(5))."""
     parts = [b"PACK", struct.pack(">II", 2, len(commits))]
     parts += [_entry_header(len(content)) + zlib.compress(content) for content in commits]
-    whole = b"".join(parts)
-    return whole + hashlib.sha1(whole, usedforsecurity=False).digest()
+    content = b"".join(parts)
+    return content + hashlib.sha1(content, usedforsecurity=False).digest()
 
 
 def _entry_header(size: int) -> bytes:
-    made = [_COMMIT << 4 | size & 15]
+    """The type and size of an entry. Bit 7 of a byte states that a further byte follows."""
+    header = [_COMMIT_TYPE << 4 | size & 15]
     size >>= 4
     while size:
-        made[-1] |= 128
-        made.append(size & 127)
+        header[-1] |= 128
+        header.append(size & 127)
         size >>= 7
-    return bytes(made)
+    return bytes(header)
 
 
-def _all_signed(
-    contents: Iterable[tuple[str, bytes]], known: dict[str, str], committer: str, sign: Sign
+def _signed_contents(
+    contents: Iterable[tuple[str, bytes]], signed_ids: dict[str, str], committer: str, sign: Sign
 ) -> list[bytes]:
-    made = []
+    """The contents of the signed commits. Adds the new ids to `signed_ids`, by the old ids."""
+    signed_commits = []
     for name, content in contents:
-        signed = signed_commit(content, known, committer, sign)
-        known[name] = hashlib.sha1(b"commit %d\0" % len(signed) + signed, usedforsecurity=False).hexdigest()
-        made.append(signed)
-    return made
+        signed = signed_commit(content, signed_ids, committer, sign)
+        signed_ids[name] = hashlib.sha1(b"commit %d\0" % len(signed) + signed, usedforsecurity=False).hexdigest()
+        signed_commits.append(signed)
+    return signed_commits
 
 
 def _contents(printed: bytes) -> Iterable[tuple[str, bytes]]:
-    """The names and contents that `git cat-file --batch` prints."""
+    """The names and contents of objects in the output of `git cat-file --batch`."""
     at = 0
     while at < len(printed):
         end = printed.index(b"\n", at)

@@ -7,14 +7,15 @@ from urllib.parse import unquote, urlsplit
 
 from spawner.repositories.git import GitCredential, GitError, GitFault
 
-_MAX_FILE: Final = 1024 * 1024
+_MAX_CHARACTERS: Final = 1024 * 1024
+"""Maximum characters of the file that are read."""
 
 
 def origin_of(url: str) -> str:
     """The scheme, host and port of a URL, in lower case and without the scheme's default port."""
     parts = urlsplit(url)
-    own = {"https": 443, "http": 80}.get(parts.scheme)
-    port = f":{parts.port}" if parts.port not in (None, own) else ""
+    default_port = {"https": 443, "http": 80}.get(parts.scheme)
+    port = f":{parts.port}" if parts.port not in (None, default_port) else ""
     return f"{parts.scheme}://{parts.hostname}{port}".lower()
 
 
@@ -29,12 +30,12 @@ def credential_for(origin: str, file: Path | None) -> GitCredential | None:
 
 
 def read_credentials(file: Path | None) -> Iterator[GitCredential]:
-    """The credentials in the file, if there is one. Raises `GitError`, whose message has nothing of its content."""
+    """The credentials in the file, if there is one. Raises `GitError`. Its message contains no part of the file."""
     if file is None:
         return
     try:
         with file.open(encoding="utf-8") as opened:
-            lines: Sequence[str] = opened.read(_MAX_FILE).splitlines()
+            lines: Sequence[str] = opened.read(_MAX_CHARACTERS).splitlines()
     except (OSError, UnicodeError) as error:
         problem = f"the file of SANDHERD_GIT_CREDENTIALS can't be read ({type(error).__name__})"
         raise GitError(GitFault.UNAVAILABLE, problem) from None

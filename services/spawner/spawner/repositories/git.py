@@ -1,8 +1,8 @@
 """Runs git(1) for the control plane, on bare repositories, so that nothing of a repository is executed.
 
-Nothing is ever checked out here, so filters, attributes and submodules of a repository have no effect; hooks, helpers
-and the configuration of the machine are disabled, and a mirror's own configuration is not changed by any fetch. A
-credential is passed in the environment of the git process alone: it is in no argument, URL or file.
+Nothing is ever checked out here, so filters, attributes and submodules of a repository have no effect. Hooks, helpers
+and the configuration of the machine are disabled, and no fetch changes the configuration of a mirror. A credential is
+passed only in the environment of the git process. It is in no argument, URL or file.
 """
 
 import asyncio
@@ -20,13 +20,15 @@ from sandherd.process_signals import send_group
 from spawner.repositories.git_output import printed_text, secrets_of
 from spawner.repositories.writer_lock import held_descriptors
 
-_LIMITED: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
-_BLOCK: Final = 512
-"""Bytes of the unit of `ulimit -f` (POSIX)."""
+_LIMITED_GIT: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
+"""A shell script that runs git. Its first arguments are the limits of a file, in blocks, and of memory, in KiB."""
+_BLOCK_BYTES: Final = 512
+"""Bytes of a block, the unit of `ulimit -f` (POSIX)."""
 _STOP_SECONDS: Final = 5.0
-"""How long git may remove its lock files and incomplete packs after SIGTERM, before it is killed."""
+"""The time that git has after SIGTERM to remove its lock files and incomplete packs, before it is killed."""
 _MESSAGE_CHARACTERS: Final = 500
-_HELPER: Final = (
+"""Maximum characters of an error's message. The last ones are used."""
+_CREDENTIAL_HELPER: Final = (
     '!give() { test "$1" = get && '
     'printf "username=%s\\npassword=%s\\n" "$SANDHERD_GIT_USER" "$SANDHERD_GIT_PASSWORD"; }; give'
 )
@@ -50,10 +52,11 @@ _CONFIG: Final[Mapping[str, str]] = {
     "protocol.https.allow": "always",
     "submodule.recurse": "false",
 }
+"""The configuration of every git command, in place of the machine's."""
 
 
 class GitFault(StrEnum):
-    """Kinds of failure. A closed set: decisions use it, never the text of a message."""
+    """The kinds of failure. Decisions are based on the kind, never on the text of a message."""
 
     REFUSED = "refused"
     """The repository never accepts this, or the input is invalid."""
@@ -69,7 +72,7 @@ class GitFault(StrEnum):
 
 
 class GitError(Exception):
-    """A git command failed. `fault` is the kind of failure; `of_machine`: the cause is here, such as a full disk."""
+    """A git command failed. `fault`: the kind of failure. `of_machine`: the cause is this machine, as a full disk."""
 
     def __init__(self, fault: GitFault, message: str, *, of_machine: bool = False) -> None:
         super().__init__(message)
@@ -83,7 +86,7 @@ class GitError(Exception):
 
 @dataclass(frozen=True)
 class GitCredential:
-    """A user name and a token for one origin, such as `https://github.com`: no other gets it, even by a redirect."""
+    """A user name and a token for one origin, such as `https://github.com`. They are not sent to any other origin."""
 
     origin: str
     username: str
@@ -92,7 +95,7 @@ class GitCredential:
 
 @dataclass(frozen=True)
 class RemoteRepository:
-    """A repository by its URL, which has no credential in it."""
+    """A repository by its URL, which contains no credential."""
 
     url: str
     credential: GitCredential | None = None
@@ -100,12 +103,12 @@ class RemoteRepository:
 
 @dataclass(frozen=True)
 class GitLimits:
-    """The limits of one command: its time in seconds, its memory, each file that it writes, and its output in bytes."""
+    """The limits of one command: its time, its memory, the size of each file that it writes, and its output."""
 
     seconds: float = 900.0
     """The time limit of a command that contacts a remote."""
     local_seconds: float = 120.0
-    """The time limit of any other command. If it takes longer, the repository is too large."""
+    """The time limit of any other command. Exceeding it is the fault `TOO_LARGE`."""
     memory_bytes: int = 2 * 1024**3
     file_bytes: int = 8 * 1024**3
     output_bytes: int = 64 * 1024**2
@@ -139,11 +142,18 @@ async def run_git(
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
     If this is cancelled or times out, git and its children are ended first. `over_network`: git contacts a remote.
-    `into`: a file that gets the output. Git inherits the locks that the caller holds (`WriterLock`).
+    `into`: a file to which the output is written. Git inherits the locks that the caller holds (`WriterLock`).
     """
     seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(
-        *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), str(limits.memory_bytes // 1024), *arguments),
+        *(
+            "/bin/sh",
+            "-c",
+            _LIMITED_GIT,
+            str(limits.file_bytes // _BLOCK_BYTES),
+            str(limits.memory_bytes // 1024),
+            *arguments,
+        ),
         env=_environment(credential, config or {}) | dict(environment or {}),
         cwd="/",
         stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
@@ -160,7 +170,7 @@ async def run_git(
             status = await process.wait()
     except TimeoutError:
         fault = GitFault.UNAVAILABLE if over_network else GitFault.TOO_LARGE
-        command = arguments[2] if arguments[0] == in_repository(Path())[0] else arguments[0]
+        command = arguments[2] if arguments[0] == in_repository(Path())[0] else arguments[0]  # after `--git-dir PATH`
         raise GitError(fault, f"git {command} took longer than {seconds:.0f} s") from None
     finally:
         await _end(process)
@@ -170,7 +180,7 @@ async def run_git(
 
 
 def shown_output(printed: bytes, credential: GitCredential | None) -> str:
-    """The output of git, without the credential, which a server may return in a message."""
+    """The output of git without the credential, which a server may have returned in a message."""
     return printed_text(printed, secrets_of(credential.username, credential.password) if credential else ())
 
 
@@ -185,9 +195,9 @@ def _environment(credential: GitCredential | None, config: Mapping[str, str]) ->
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_HTTP_LOW_SPEED_LIMIT": "1",
         "GIT_HTTP_LOW_SPEED_TIME": "60",
-    } | {name: os.environ[name] for name in _PASSED if name in os.environ}
+    } | {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     if credential is not None:
-        settings.append((f"credential.{credential.origin}.helper", _HELPER))
+        settings.append((f"credential.{credential.origin}.helper", _CREDENTIAL_HELPER))
         environment |= {"SANDHERD_GIT_USER": credential.username, "SANDHERD_GIT_PASSWORD": credential.password}
     environment["GIT_CONFIG_COUNT"] = str(len(settings))
     for number, (key, value) in enumerate(settings):
@@ -195,10 +205,11 @@ def _environment(credential: GitCredential | None, config: Mapping[str, str]) ->
     return environment
 
 
-_PASSED: Final = (
+_PASSED_VARIABLES: Final = (
     *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
 )
+"""The variables of the spawner's environment that git gets."""
 
 
 async def _write(stream: asyncio.StreamWriter | None, content: bytes) -> None:
@@ -222,7 +233,7 @@ async def _read(stream: asyncio.StreamReader | None, limits: GitLimits) -> bytes
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git and its children, if they still run, also if this is cancelled."""
+    """End git and its children if they still run. They end even if this is cancelled."""
     if process.returncode is not None:
         return
     send_group(process.pid, signal.SIGTERM)
@@ -235,7 +246,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-_MEANINGS: Final = (
+_FAULT_PATTERNS: Final = (
     (GitFault.DENIED, r"authentication failed|could not read (username|password)|invalid credentials|error: 40[13]\b"),
     (GitFault.NOT_FOUND, r"not found|does not (exist|appear to be a git repository)|no such file|error: 404\b"),
     (GitFault.TOO_LARGE, r"out of memory|cannot allocate memory"),
@@ -244,30 +255,38 @@ _MEANINGS: Final = (
     (GitFault.UNAVAILABLE, r"error: (429|5\d\d)\b|early eof|hung up|unexpected disconnect|operation too slow"),
     (GitFault.UNAVAILABLE, r"ssl_|gnutls"),
 )
-_OF_MACHINE: Final = (
+"""Patterns of git's messages in lower case, with their faults. The first match decides."""
+_MACHINE_FAULTS: Final = (
     r"no space left|quota exceeded|read-only file system|too many open files|input/output error|stale file handle"
     r"|cannot fork|unable to create thread|resource temporarily unavailable|died of signal (1|2|9|15)\b"
 )
-"""Faults that are not caused by a repository or a bundle: an operator fixes them, or they are transient."""
+"""Messages of faults whose cause is this machine. They are transient, or an operator fixes the cause."""
 _NO_PROGRAM: Final = 127
 """The status of sh(1) if there is no such program."""
-_SIGXFSZ_STATUS: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
-_ENDING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
-"""Signals from outside: the machine shuts down, or is short of memory."""
-_ENDED_STATUS: Final = (*(-one for one in _ENDING), 128 + signal.SIGINT, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
+_SIGXFSZ_STATUSES: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
+"""Return codes of git if it, or a program that it ran, exceeded the limit of a file."""
+_TERMINATION_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+"""Signals that other processes send, for example when the machine shuts down or is short of memory."""
+_TERMINATED_STATUSES: Final = (
+    *(-one for one in _TERMINATION_SIGNALS),
+    128 + signal.SIGINT,
+    128 + signal.SIGKILL,
+    128 + signal.SIGTERM,
+)
+"""Return codes of git if it, or a program that it ran, ended by such a signal."""
 
 
 def _error(status: int, printed: str) -> GitError:
-    """The error, classified by git's messages in the locale C. Lines from the remote (`remote: …`) do not count."""
+    """The error, classified by git's messages in the locale C, but not by lines from the remote (`remote: …`)."""
     if status == _NO_PROGRAM:
         return GitError(GitFault.UNAVAILABLE, "git is not installed on the spawner's machine", of_machine=True)
     lines = [line for line in printed.split("\n") if line.strip()]
-    own = "\n".join(line for line in lines if not line.startswith("remote:")).lower()
-    fault = next((fault for fault, pattern in _MEANINGS if re.search(pattern, own)), GitFault.REFUSED)
-    if status in _SIGXFSZ_STATUS:
+    local_messages = "\n".join(line for line in lines if not line.startswith("remote:")).lower()
+    fault = next((fault for fault, pattern in _FAULT_PATTERNS if re.search(pattern, local_messages)), GitFault.REFUSED)
+    if status in _SIGXFSZ_STATUSES:
         fault = GitFault.TOO_LARGE
     message = " ".join(lines)[-_MESSAGE_CHARACTERS:] or f"git ended with status {status}"
-    if status in _ENDED_STATUS or re.search(_OF_MACHINE, own):
+    if status in _TERMINATED_STATUSES or re.search(_MACHINE_FAULTS, local_messages):
         return GitError(GitFault.UNAVAILABLE, message, of_machine=True)
     return GitError(fault, message)
 

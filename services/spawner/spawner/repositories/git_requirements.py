@@ -12,8 +12,8 @@ from typing import Final
 from sandherd.contracts.requests import GIT, MIRRORS
 
 OLDEST_GIT: Final = (2, 31)
-"""The first version that reads its configuration from the environment: older ones would ignore what disables hooks."""
-_SECONDS: Final = 10.0
+"""The first version that reads configuration from the environment. Older ones would ignore what disables hooks."""
+_TIMEOUT_SECONDS: Final = 10.0
 
 
 def git_problem() -> str | None:
@@ -21,30 +21,30 @@ def git_problem() -> str | None:
     program = shutil.which("git")
     if program is None:
         return "git is not installed on the spawner's machine"
-    found = _version(program, Path(program).stat().st_mtime_ns)
-    if found is None:
+    version = _version(program, Path(program).stat().st_mtime_ns)
+    if version is None:
         return f"{program} on the spawner's machine does not run"
-    if found < OLDEST_GIT:
-        oldest, version = (".".join(map(str, one)) for one in (OLDEST_GIT, found))
-        return f"git {version} on the spawner's machine is too old: {oldest} or later is needed"
+    if version < OLDEST_GIT:
+        oldest, installed = (".".join(map(str, one)) for one in (OLDEST_GIT, version))
+        return f"git {installed} on the spawner's machine is too old: {oldest} or later is needed"
     return None
 
 
 async def problems(folder: Path) -> dict[str, str | None]:
-    """The problem of each requirement by name, or None if it is met. `folder` is the folder of the mirrors."""
+    """The problem of each requirement by its name; None for one that is met. `folder` is the folder of the mirrors."""
     return {GIT: await asyncio.to_thread(git_problem), MIRRORS: await asyncio.to_thread(_folder_problem, folder)}
 
 
 @lru_cache(maxsize=4)
 def _version(program: str, _changed: int) -> tuple[int, ...] | None:
-    """The version of this program; None if it states none. It is read again when the file has changed."""
+    """The version that this program prints, or None. It is cached until its file changes (`_changed`)."""
     try:
-        shown = subprocess.run(
-            [program, "version"], capture_output=True, text=True, check=True, timeout=_SECONDS
+        printed = subprocess.run(
+            [program, "version"], capture_output=True, text=True, check=True, timeout=_TIMEOUT_SECONDS
         ).stdout
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return None
-    match = re.match(r"git version (\d+)\.(\d+)", shown)
+    match = re.match(r"git version (\d+)\.(\d+)", printed)
     return (int(match[1]), int(match[2])) if match else None
 
 

@@ -1,7 +1,7 @@
 """A mirror: a bare repository with the branches of a remote and those of Sandherd's tasks.
 
-`refs/remotes/origin/*` are the remote's branches as of the last fetch, `refs/heads/*` are the branches of tasks. One
-process writes at a time (flock(2)), and a branch is changed by compare-and-set only.
+`refs/remotes/origin/*` are the remote's branches as of the last fetch, `refs/heads/*` are the branches of tasks. Only
+one process writes at a time (flock(2)).
 """
 
 import asyncio
@@ -36,28 +36,28 @@ _INCOMING: Final = "refs/incoming/"
 FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force")
 """A fetch that changes only the refs that its arguments name."""
 _BLOBLESS: Final = ("--filter=blob:none",)
-_CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
-"""Has git refuse malformed objects, and file names that attack a checkout, from a sandbox (git-fsck(1))."""
+_CHECKED_CONFIG: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
+"""Makes git refuse malformed objects of a sandbox, and file names that attack a checkout (git-fsck(1))."""
 Take = Callable[[Path, Path], Awaitable[None]]
-"""Imports other content of the bundle at the first path, by way of the quarantine at the second path."""
+"""Imports other content of the bundle at the first path. It may use the quarantine at the second path."""
 
 
 class Mirror:
     """The mirror in this folder, which is created when it is first fetched."""
 
     def __init__(self, path: Path, limits: GitLimits = DEFAULT_LIMITS, *, blobless: bool = False) -> None:
-        """`blobless`: a file is fetched only when it is needed, later than its commit (a partial clone)."""
+        """`blobless`: a commit is fetched without its files, each of which is fetched when it is needed."""
         self.path = path
         self.limits = limits
         self.blobless = blobless
         self.promisor: RemoteRepository | None = None
-        """The remote from which git fetches missing objects of a partial mirror (git-clone(1)), with its credential."""
+        """The remote, with its credential, from which git fetches missing objects of a partial mirror."""
         self._writer = WriterLock(path)
 
     # --- the remote --------------------------------------------------------------------------------------------
 
     async def fetch(self, remote: RemoteRepository) -> None:
-        """Fetch all branches; those that the remote has deleted are deleted here. Raises `GitError`."""
+        """Fetch all branches. Branches that the remote no longer has are deleted here, too. Raises `GitError`."""
         async with self.writing():
             options = ("--prune", *(_BLOBLESS if self.blobless else ()), "--end-of-options")
             await self.run(*FETCH, *options, remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
@@ -73,49 +73,49 @@ class Mirror:
                 await self.git(*FETCH, *_BLOBLESS, "--stdin", remote.url, remote=remote, config=config, stdin=missing)
 
     def is_partial(self) -> bool:
-        """Whether files may be missing in it. It blocks."""
+        """Whether files may be missing in the mirror. It blocks."""
         return self.blobless or any((self.path / "objects" / "pack").glob("*.promisor"))
 
     async def fetch_ref(self, remote: RemoteRepository, ref: str) -> None:
-        """Fetch the commits of a ref that is not a branch, until garbage is collected. Raises `GitError`."""
+        """Fetch the commits of a ref that is not a branch. They are removed with the garbage. Raises `GitError`."""
         async with self.writing():
             await self.run(*FETCH, "--end-of-options", remote.url, ref, remote=remote)
 
     async def default_branch(self, remote: RemoteRepository) -> str:
         """The branch that the remote's HEAD refers to. Raises `GitError`, also for an empty repository."""
-        shown = await self.run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)
-        for line in shown.split("\n"):
+        printed = await self.run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)
+        for line in printed.split("\n"):
             target, _, name = line.partition("\t")
             if name == "HEAD" and target.startswith(f"ref: {_HEADS}"):
                 return target.removeprefix(f"ref: {_HEADS}")
         raise GitError(GitFault.NOT_FOUND, "the repository has no default branch; name a base branch")
 
     async def push(self, remote: RemoteRepository, branch: str, *, expected: str, commit: str | None = None) -> None:
-        """Push the branch if the remote's is at `expected`, or at the pushed commit already. Raises `GitError`.
+        """Push the branch if the remote's branch is at `expected`, or at the pushed commit already. Raises `GitError`.
 
-        `expected` is `NO_COMMIT` if the remote has no such branch. `commit` is pushed in place of the mirror's branch.
+        `expected` is `NO_COMMIT` if the remote has no such branch. `commit`: push this in place of the mirror's branch.
         """
         name = f"{_HEADS}{branch}"
         lease = f"--force-with-lease={name}:{'' if expected == NO_COMMIT else expected}"
         options = ("push", "--porcelain", "--no-verify", "--no-follow-tags", lease)
-        status, shown = await run_git(
+        status, printed = await run_git(
             *in_repository(self.path), *options, "--end-of-options", remote.url, f"{commit or name}:{name}",
             credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
-            raise _refused_push(shown_output(shown, remote.credential))
+            raise _refused_push(shown_output(printed, remote.credential))
 
     async def delete_remote_branch(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
         """Delete the remote's branch if it is at `expected`; no error if there is none. Raises `GitError`.
 
-        The mirror's content is not needed: if the mirror was removed, an empty one is created.
+        If the mirror was removed, an empty one is created, because its content is not needed for this.
         """
         if not (self.path / "HEAD").exists():
             async with self.writing():
                 pass
         name = f"{_HEADS}{branch}"
-        shown = await self.run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
-        if not shown:
+        listed = await self.run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
+        if not listed:
             return
         options = ("push", "--porcelain", "--no-verify", f"--force-with-lease={name}:{expected}")
         status, printed = await run_git(
@@ -136,13 +136,13 @@ class Mirror:
         return await self._refs(_HEADS)
 
     async def create_branch(self, branch: str, commit: str) -> None:
-        """Create the branch; no error if it is already there with this commit. Raises `GitError`."""
+        """Create the branch; no error if it exists with this commit already. Raises `GitError`."""
         async with self.writing():
             if (await self.branches()).get(branch) != commit:
                 await self._update(branch, commit, NO_COMMIT)
 
     async def reset_branch(self, branch: str, commit: str) -> None:
-        """Set the branch to this commit, whatever its commit was. Raises `GitError`, also if the mirror lacks it."""
+        """Set the branch to this commit, whatever its commit was. Raises `GitError`, also if the commit is missing."""
         async with self.writing():
             await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
 
@@ -156,7 +156,7 @@ class Mirror:
 
     async def write_bundle_of(self, branch: str, commit: str, file: Path, *, since: str) -> None:
         """Set the branch to this commit, and write its commits after `since` as a bundle. Raises `GitError`."""
-        async with self.writing():  # another step may have reset the branch
+        async with self.writing():  # set it again, because another step may have reset the branch
             await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
             await self.write_bundle(branch, file, since=since)
 
@@ -165,8 +165,8 @@ class Mirror:
     ) -> None:
         """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`.
 
-        `base`: the bundle also gets the remote's branch of this name as of the last fetch, if it exists: an agent may
-        merge it. `others`: the full names of other refs for the bundle.
+        `base`: the bundle also gets the remote's branch of this name as of the last fetch, if it exists, because an
+        agent may merge it. `others`: the full names of other refs for the bundle.
         """
         excluded = (f"^{since}",) if since else ()
         bases = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
@@ -177,7 +177,7 @@ class Mirror:
         async with self.writing(), self.quarantine() as quarantine:
             await self._unbundle(bundle, base, quarantine)
             refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
-            await self.run(*FETCH, "--end-of-options", str(quarantine), refs, config=_CHECKED)
+            await self.run(*FETCH, "--end-of-options", str(quarantine), refs, config=_CHECKED_CONFIG)
 
     async def import_bundle(
         self, bundle: Path, branch: str, *, expected: str, unsigned: str | None = None, accept: Accept | None = None,
@@ -186,11 +186,11 @@ class Mirror:
         """Continue the branch, which is at `expected`, with the commits of a sandbox's bundle. Returns its new commit.
 
         `also` imports other content of the bundle. `accept` gets the bundle's commit and returns the commit for the
-        branch; it raises `GitError` to refuse it.
+        branch, or raises `GitError` to refuse it.
 
-        Raises `GitError` for a malformed or incomplete bundle, for hostile objects, and for a commit that contains
-        neither `expected` nor the commit that `expected` was signed from (`unsigned`): a branch is only ever continued.
-        The fault is `UNAVAILABLE` if the branch has moved: a replica that lost its lease may have added the commits.
+        Raises `GitError` for a malformed or incomplete bundle, and for hostile objects. The commit has to contain
+        `expected`, or the commit that `expected` was signed from (`unsigned`), because a branch is only continued. The
+        fault is `UNAVAILABLE` if the branch has moved: a replica that lost its lease may have added the commits.
         """
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():
@@ -201,9 +201,9 @@ class Mirror:
                         if also is not None:
                             await also(bundle, quarantine)
                         refs = f"+{_HEADS}{branch}:{incoming}"
-                        await self.run(*FETCH, "--end-of-options", str(quarantine), refs, config=_CHECKED)
-                shown = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
-                commit = shown.strip()
+                        await self.run(*FETCH, "--end-of-options", str(quarantine), refs, config=_CHECKED_CONFIG)
+                printed = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
+                commit = printed.strip()
                 if expected != NO_COMMIT and not await self._continues(commit, expected, unsigned):
                     raise GitError(GitFault.CONFLICT, f"the bundle does not continue {branch} at {expected[:12]}")
                 commit = await accept(commit) if accept else commit
@@ -213,14 +213,14 @@ class Mirror:
         return commit
 
     async def _continues(self, commit: str, expected: str, unsigned: str | None) -> bool:
-        known = [expected, *([unsigned] if unsigned is not None and await self.has_commit(unsigned) else [])]
+        ancestors = [expected, *([unsigned] if unsigned is not None and await self.has_commit(unsigned) else [])]
         try:
-            return any([await self.contains(commit, one) for one in known])
+            return any([await self.contains(commit, one) for one in ancestors])
         except GitError as error:
-            raise await self.unless_removed(error, commit) from error
+            raise await self.transient_if_removed(error, commit) from error
 
-    async def unless_removed(self, error: GitError, commit: str) -> GitError:
-        """The error; a transient one if the mirror lost the commit meanwhile, as by the git of a killed writer."""
+    async def transient_if_removed(self, error: GitError, commit: str) -> GitError:
+        """A transient error if a commit was removed meanwhile, as by the git of a killed writer; otherwise `error`."""
         if not error.permanent or await self.has_commit(commit):
             return error
         return GitError(GitFault.UNAVAILABLE, f"commit {commit[:12]} was removed from the mirror meanwhile: {error}")
@@ -236,8 +236,8 @@ class Mirror:
     async def _unbundle(self, bundle: Path, branch: str, quarantine: Path) -> None:
         """Fetch the bundle into the quarantine.
 
-        Before 2.46, git does not check the objects of a bundle. So callers fetch them again from the quarantine, with
-        checks. Refused objects are deleted with the quarantine.
+        Git before 2.46 does not check the objects of a bundle. So callers fetch them from the quarantine, with checks.
+        Refused objects are deleted with the quarantine.
         """
         arguments = (*FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
         await run_git(*in_repository(quarantine), *arguments, limits=self.limits)
@@ -258,56 +258,56 @@ class Mirror:
 
     async def conflicts(self, head: str, base: str) -> list[str]:
         """The paths with conflicts if these commits are merged; nothing is stored. Raises `GitError`."""
-        async with self._trial() as own:
-            return sorted(set((await self._merged_tree(head, base, own))[1]))
+        async with self._trial() as environment:
+            return sorted(set((await self._merged_tree(head, base, environment))[1]))
 
     async def merge_changes(self, head: str, base: str) -> list[str]:
         """The paths that a merge of `head` into `base` changes or has conflicts in; nothing is stored.
 
         Raises `GitError`.
         """
-        async with self._trial() as own:
-            tree, conflicts = await self._merged_tree(head, base, own)
+        async with self._trial() as environment:
+            tree, conflicts = await self._merged_tree(head, base, environment)
             arguments = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", base, tree)
-            _, shown = await self.git(*arguments, environment=own)
-        return sorted({*_paths(shown), *conflicts})
+            _, printed = await self.git(*arguments, environment=environment)
+        return sorted({*_paths(printed), *conflicts})
 
     async def merge_bases(self, head: str, base: str) -> list[str]:
         """The best common ancestors of two commits, usually one. Raises `GitError`."""
         arguments = ("merge-base", "--all", "--end-of-options", head, base)
-        _, shown = await self.git(*arguments, accepted=frozenset({0, 1}))
-        return shown.decode().split()
+        _, printed = await self.git(*arguments, accepted=frozenset({0, 1}))
+        return printed.decode().split()
 
     @asynccontextmanager
     async def _trial(self) -> AsyncIterator[dict[str, str]]:
-        """The environment in which git stores objects in a folder that is removed afterwards."""
+        """An environment that makes git store new objects in a folder, which is removed afterwards."""
         async with self.writing():
             with tempfile.TemporaryDirectory(prefix=TRIALS, dir=self.path) as objects:
                 yield {"GIT_OBJECT_DIRECTORY": objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects")}
 
-    async def _merged_tree(self, head: str, base: str, own: Mapping[str, str]) -> tuple[str, list[str]]:
+    async def _merged_tree(self, head: str, base: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
         """The tree of a merge, and the paths with conflicts."""
         arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options", head, base)
-        status, shown = await self.git(*arguments, environment=own, accepted=frozenset({0, 1}))
-        tree, *paths = _paths(shown)
+        status, printed = await self.git(*arguments, environment=environment, accepted=frozenset({0, 1}))
+        tree, *paths = _paths(printed)
         return tree, paths if status else []
 
     # --- the repository ----------------------------------------------------------------------------------------
 
     def size_bytes(self) -> int:
-        """The size of its files in bytes. It blocks."""
+        """The size of the mirror's files in bytes. It blocks."""
         return folder_bytes(self.path)
 
     def used_at(self) -> float:
-        """When a branch of it was needed last, in seconds since the epoch; 0 if never."""
+        """When a branch of the mirror was needed last, in seconds since the epoch; 0 if never."""
         return self._writer.touched_at()
 
     def mark_used(self) -> None:
-        """Store that a branch of it is needed now."""
+        """Store that a branch of the mirror is needed now."""
         self._writer.touch()
 
     async def remove(self) -> None:
-        """Delete the mirror, if it exists. Branches that were not pushed are lost."""
+        """Delete the mirror, if it exists. Commits that were not pushed are then only in stored bundles."""
         async with self._writer.hold():
             await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
             self._writer.remove()
@@ -315,8 +315,8 @@ class Mirror:
     async def _refs(self, prefix: str) -> dict[str, str]:
         if not self.path.exists():
             return {}
-        shown = await self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
-        pairs = (line.split(" ", 1) for line in shown.split("\n") if line)
+        printed = await self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        pairs = (line.split(" ", 1) for line in printed.split("\n") if line)
         return {name.removeprefix(prefix): commit for commit, name in pairs}
 
     async def _update(self, branch: str, commit: str, expected: str, fault: GitFault = GitFault.CONFLICT) -> None:
@@ -329,8 +329,8 @@ class Mirror:
         self, *arguments: str, remote: RemoteRepository | None = None, config: Mapping[str, str] | None = None
     ) -> str:
         """Run git on this repository and return its output. Raises `GitError`."""
-        _, shown = await self.git(*arguments, remote=remote, config=config)
-        return shown.decode("utf-8", "surrogateescape")
+        _, printed = await self.git(*arguments, remote=remote, config=config)
+        return printed.decode("utf-8", "surrogateescape")
 
     async def git(
         self, *arguments: str, remote: RemoteRepository | None = None, **options: Unpack[GitOptions]
@@ -351,7 +351,7 @@ class Mirror:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Hold the lock for writing. The mirror is created if it is new, and removed if its first write fails."""
+        """Hold the writer's lock. The mirror is created if it does not exist, and removed if its first write fails."""
         async with self._writer.hold():
             new = not (self.path / "HEAD").exists()
             if new:
@@ -379,7 +379,7 @@ def _paths(printed: bytes) -> list[str]:
 
 @contextmanager
 def _bundle_faults(bundle: Path) -> Iterator[None]:
-    """Make transient errors in this block permanent: a retry reads the same bundle. Not if the machine is the cause."""
+    """Make transient errors in this block permanent unless this machine is the cause: a retry reads the same bundle."""
     try:
         yield
     except GitError as error:
@@ -388,9 +388,9 @@ def _bundle_faults(bundle: Path) -> Iterator[None]:
         raise GitError(GitFault.REFUSED, f"the bundle of {bundle.stat().st_size} bytes is damaged: {error}") from error
 
 
-def _refused_push(shown: str) -> GitError:
+def _refused_push(printed: str) -> GitError:
     """The error, from a line of `--porcelain`: `!`, the refs, and a summary with the reason (git-push(1))."""
-    line = next((line for line in shown.split("\n") if line.startswith("!")), "")
+    line = next((line for line in printed.split("\n") if line.startswith("!")), "")
     reason = line.rsplit("\t", 1)[-1]
     stale = any(word in reason for word in ("stale info", "fetch first", "non-fast-forward", "already exists"))
     return GitError(GitFault.CONFLICT if stale else GitFault.REFUSED, f"push: {reason[:500] or 'no reason printed'}")

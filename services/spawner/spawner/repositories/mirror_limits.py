@@ -10,7 +10,7 @@ from sandherd.contracts.states import BranchState
 from spawner.repositories.branch_record import BranchRecord
 
 GRACE: Final = timedelta(hours=1)
-"""A mirror that was used within this time may be about to get a branch."""
+"""A mirror that was used within this time is not removed, because it may be about to get a branch."""
 
 
 @dataclass(frozen=True)
@@ -18,19 +18,19 @@ class MirrorLimits:
     """The limits of the mirrors of one project."""
 
     age: timedelta
-    """How long a mirror stays that no live branch needs."""
+    """The time after which a mirror is removed that no live branch needs."""
     number: int
     total_bytes: int
 
 
-COLLECTED_EVERY: Final = 600.0
+COLLECTION_INTERVAL_SECONDS: Final = 600.0
 """Seconds between garbage collections of a mirror that stays too large: a collection takes minutes."""
 UNLIMITED: Final = MirrorLimits(timedelta.max, 1_000_000, 2**63)
 
 
 @dataclass(frozen=True)
-class FoundMirror:
-    """A mirror of a project."""
+class MirrorUsage:
+    """The size and use of a mirror of a project."""
 
     path: Path
     size: int
@@ -40,17 +40,17 @@ class FoundMirror:
     """Whether a live branch is in it."""
 
 
-def unneeded(
-    found: Iterable[FoundMirror], limits: MirrorLimits, now: datetime, *, extra: int = 0
-) -> Sequence[FoundMirror]:
-    """The mirrors of one project to remove, those unused for the longest time first; never one that is needed.
+def mirrors_to_remove(
+    mirrors: Iterable[MirrorUsage], limits: MirrorLimits, now: datetime, *, extra: int = 0
+) -> Sequence[MirrorUsage]:
+    """The mirrors of one project to remove, those unused for the longest time first. A needed mirror is never removed.
 
-    `extra`: the number of new mirrors to make space for.
+    `extra`: the number of new mirrors for which space is needed.
     """
-    rest = sorted(found, key=lambda mirror: mirror.used_at)
-    total, number = sum(mirror.size for mirror in rest), len(rest)
-    removed: list[FoundMirror] = []
-    for mirror in rest:
+    oldest_first = sorted(mirrors, key=lambda mirror: mirror.used_at)
+    total, number = sum(mirror.size for mirror in oldest_first), len(oldest_first)
+    removed: list[MirrorUsage] = []
+    for mirror in oldest_first:
         idle = now - mirror.used_at
         if mirror.needed or idle < GRACE:
             continue
@@ -65,10 +65,10 @@ def unneeded(
 def collection_is_due(last: tuple[str, float] | None, refs: str, now: float) -> bool:
     """Whether to collect the garbage of a mirror that is too large.
 
-    `last`: its refs, and the time in seconds, when it was too large after the last collection; None if it was not. With
-    the same refs, another collection would remove nothing.
+    `last`: the mirror's refs and the time, in seconds, when it was still too large after a collection; None if it was
+    not. With the same refs, another collection would remove nothing.
     """
-    return last is None or (refs != last[0] and now - last[1] >= COLLECTED_EVERY)
+    return last is None or (refs != last[0] and now - last[1] >= COLLECTION_INTERVAL_SECONDS)
 
 
 def may_be_removed(branch: BranchRecord, now: datetime, keep: timedelta) -> bool:

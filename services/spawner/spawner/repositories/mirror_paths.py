@@ -1,4 +1,4 @@
-"""Where the mirrors of repositories are."""
+"""The paths of the mirrors of repositories, and of scratch folders beside them."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 SCRATCH: Final = ".scratch-"
-"""The prefix of folders beside the mirrors that are deleted soon. No project's name begins with a dot."""
+"""The prefix of scratch folders, which are beside the folders of projects. No project's name begins with a dot."""
 
 
 def mirrors_folder(home: Path) -> Path:
@@ -19,29 +19,29 @@ def mirrors_folder(home: Path) -> Path:
 
 
 def mirrors_of(folder: Path, project: str) -> list[Path]:
-    """The mirrors that exist of a project's repositories."""
+    """The existing mirrors of a project's repositories."""
     return sorted((folder / project).glob("*.git"))
 
 
 def mirror_path(folder: Path, project: str, repository: str) -> Path:
-    """The mirror of a repository, by the name under which its project's tasks share it."""
+    """The path of the mirror of a repository, by the name under which its project's tasks share it."""
     return folder / project / f"{sha256(repository.encode()).hexdigest()[:32]}.git"
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of all files in a folder, in bytes; files that are removed meanwhile may not be counted."""
+    """The size of all files in a folder, in bytes. Files that are removed meanwhile may not be counted."""
     size = 0
     for path, _, names in os.walk(folder):  # unlike `rglob`, it leaves out a folder that is removed meanwhile
         for name in names:
             with suppress(FileNotFoundError):
-                found = Path(path, name).lstat()
-                size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+                status = Path(path, name).lstat()
+                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return size
 
 
 @contextmanager
 def scratch_folder(folder: Path) -> Iterator[Path]:
-    """A folder for files of any size, beside the mirrors: the machine's temporary folder may be small, or in memory."""
+    """A temporary folder beside the mirrors, for large files: the usual temporary folder may be small, or in memory."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH) as path:
+        yield Path(path)

@@ -34,7 +34,7 @@ _log: Final = logs.get("mirrors")
 MAX_BUNDLE: Final = 1024 * _MIB
 """Maximum bytes of a bundle."""
 FreeSpace = Callable[[str], Awaitable[None]]
-"""Removes mirrors of a project that are not needed."""
+"""Removes the mirrors of a project that are not needed."""
 
 
 class Mirrors:
@@ -52,9 +52,10 @@ class Mirrors:
         blobless: bool = False,
         shared: bool = False,
     ) -> None:
-        """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project.
+        """`max_mb`: the maximum size of one mirror. `limits`: the limits of all mirrors of a project.
 
-        `shared`: a new mirror begins with the objects of another project's mirror of the same repository.
+        `blobless`: mirrors are fetched without files (see `Mirror`). `shared`: a new mirror begins with the objects of
+        another project's mirror of the same repository.
         """
         self._shared = shared
         self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
@@ -62,24 +63,24 @@ class Mirrors:
         self._blobless = blobless
         self._lfs = LfsObjects(hosts, max_lfs_mb * _MIB)
         self.limits = limits
-        self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
+        self._git_limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[Path, Mirror] = {}
-        self._full: dict[Path, tuple[str, float]] = {}
-        """The refs of mirrors that were too large even after garbage collection, and the monotonic time of that."""
+        self._full_since: dict[Path, tuple[str, float]] = {}
+        """The refs of mirrors that were too large even after a garbage collection, with the monotonic time of that."""
         self._free_space: FreeSpace | None = None
 
-    def when_full(self, free_space: FreeSpace) -> None:
-        """Have `free_space(project)` called before a new mirror exceeds the project's maximum."""
+    def on_full(self, free_space: FreeSpace) -> None:
+        """Call `free_space(project)` from now on before a new mirror would exceed the project's maximum."""
         self._free_space = free_space
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for files of any size, beside the mirrors: the temporary folder may be small, or in memory."""
+        """A temporary folder for large files (see `scratch_folder`)."""
         with scratch_folder(self.folder) as folder:
             yield folder
 
     def remove_scratch(self, before: float) -> None:
-        """Remove the scratch folders that a killed spawner left before this time, in seconds since the epoch."""
+        """Remove the scratch folders that were last changed before this time, in seconds since the epoch."""
         for folder in self.folder.glob(f"{SCRATCH}*"):
             with suppress(FileNotFoundError):
                 if folder.stat().st_mtime < before:
@@ -93,18 +94,18 @@ class Mirrors:
 
     def at(self, path: Path) -> Mirror:
         """The mirror at this path."""
-        known = self._mirrors.get(path)
-        if known is None:
-            known = self._mirrors[path] = Mirror(path, self._limits, blobless=self._blobless)
-        return known
+        mirror = self._mirrors.get(path)
+        if mirror is None:
+            mirror = self._mirrors[path] = Mirror(path, self._git_limits, blobless=self._blobless)
+        return mirror
 
-    def found(self) -> Mapping[str, Sequence[Path]]:
+    def existing(self) -> Mapping[str, Sequence[Path]]:
         """The mirrors that exist, by project. It blocks."""
         if not self.folder.is_dir():
             return {}
         projects = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(SCRATCH))
-        found = {project: mirrors_of(self.folder, project) for project in projects}
-        return {project: paths for project, paths in found.items() if paths}
+        mirrors = {project: mirrors_of(self.folder, project) for project in projects}
+        return {project: paths for project, paths in mirrors.items() if paths}
 
     async def remove(self, path: Path) -> None:
         """Remove a mirror."""
@@ -112,7 +113,7 @@ class Mirrors:
         self._mirrors.pop(path, None)
 
     async def fetch(self, project: str, repository: Repository) -> Mirror:
-        """The mirror with the current branches of the repository."""
+        """Fetch the current branches of the repository into its mirror, and return the mirror."""
         mirror = self.of(project, repository_key(repository))
         if not mirror.path.exists():
             await self._require_space(project)
@@ -137,13 +138,13 @@ class Mirrors:
                 _log.info("mirror of another project unusable, fetching everything", error=str(error))
 
     async def _require_space(self, project: str) -> None:
-        """Raise `GitError` if the project has its maximum of mirrors, even after unneeded mirrors were removed."""
-        if await self._excess(project) and self._free_space is not None:
+        """Raise `GitError` if the project's mirrors reach a limit, even after unneeded mirrors were removed."""
+        if await self._limit_problem(project) and self._free_space is not None:
             await self._free_space(project)
-        if (problem := await self._excess(project)) is not None:
+        if (problem := await self._limit_problem(project)) is not None:
             raise GitError(GitFault.REFUSED, f"{problem}; delete branches of repositories that are no longer used")
 
-    async def _excess(self, project: str) -> str | None:
+    async def _limit_problem(self, project: str) -> str | None:
         number = len(await asyncio.to_thread(mirrors_of, self.folder, project))
         if number >= self.limits.number:
             return f"the project has {number} mirrors of repositories, the maximum (SANDHERD_MAX_MIRRORS)"
@@ -158,7 +159,7 @@ class Mirrors:
             await self._hosts.check_branch(repository.url, branch)
 
     async def default_branch(self, repository: Repository, mirror: Mirror) -> str:
-        """The base branch that a task of this repository begins from."""
+        """The base branch of a task: the one that it names, else the repository's default branch."""
         if repository.base is not None:
             return repository.base
         if repository.url is None:
@@ -166,9 +167,9 @@ class Mirrors:
         return await self._hosts.use(repository.url, mirror.default_branch)
 
     async def with_branch(self, record: BranchRecord) -> Mirror:
-        """The mirror with the branch at the commit of its record, which is restored if the mirror lacks it."""
+        """The mirror, with the branch at the commit of its record. The commit is restored if the mirror lacks it."""
         mirror = self.of(record.project, record.repository)
-        await self._use_promisor(mirror, record.url)
+        await self._set_promisor(mirror, record.url)
         at = (await mirror.branches()).get(record.branch)
         if at == record.commit:
             await self._complete(mirror, record)
@@ -182,10 +183,10 @@ class Mirrors:
         return mirror
 
     async def _fetch(self, mirror: Mirror, url: str) -> None:
-        await self._use_promisor(mirror, url)
+        await self._set_promisor(mirror, url)
         await self._hosts.use(url, mirror.fetch)
 
-    async def _use_promisor(self, mirror: Mirror, url: str | None) -> None:
+    async def _set_promisor(self, mirror: Mirror, url: str | None) -> None:
         """Set the remote from which a partial mirror fetches missing objects, with the current credential."""
         if url is not None and await asyncio.to_thread(mirror.is_partial):
             mirror.promisor = await self._hosts.remote(url)
@@ -200,34 +201,34 @@ class Mirrors:
     async def submodules(
         self, mirror: Mirror, record: BranchRecord, repository: Repository | None
     ) -> Sequence[Submodule]:
-        """The submodules of the branch's commit that a task wants; their commits are in the mirror."""
+        """Fetch the submodules of the branch's commit into the mirror, if a task wants them, and return them."""
         if repository is None or not repository.submodules:
             return ()
-        found = await self._submodules.fetch(mirror, record.commit, record.url, repository.submodules)
+        submodules = await self._submodules.fetch(mirror, record.commit, record.url, repository.submodules)
         await self.check_size(mirror)
-        return found
+        return submodules
 
     async def lfs_objects(
         self, mirror: Mirror, record: BranchRecord, repository: Repository | None
     ) -> Sequence[LfsPointer]:
-        """The objects of Git LFS of the branch's commit, if a task wants them; the mirror has them."""
+        """Fetch the Git LFS objects of the branch's commit into the mirror, if a task wants them, and return them."""
         if repository is None or not repository.lfs or record.url is None:
             return ()
-        find = partial(self._find_objects, mirror, record)
-        found = await self._lfs.fetch(mirror, record.commit, record.url, find)
+        restore = partial(self._restore_objects, mirror, record)
+        objects = await self._lfs.fetch(mirror, record.commit, record.url, restore)
         await self.check_size(mirror)
-        return found
+        return objects
 
     async def import_saved(
         self, mirror: Mirror, record: BranchRecord, bundle: Path, accept: Accept | None = None
     ) -> str:
-        """Continue the branch with a bundle of a sandbox; returns its new commit, which `accept` may choose."""
+        """Continue the branch with a bundle of a sandbox. Returns its new commit, which `accept` may choose."""
         return await mirror.import_bundle(
             bundle, record.branch, expected=record.commit, unsigned=record.unsigned, accept=accept,
             also=partial(take_objects, mirror),
         )  # fmt: skip
 
-    async def _find_objects(self, mirror: Mirror, record: BranchRecord) -> None:
+    async def _restore_objects(self, mirror: Mirror, record: BranchRecord) -> None:
         """Restore the objects of Git LFS that are not uploaded yet, from the bundles that are still stored."""
         for commits in record.objects_in:
             try:
@@ -239,15 +240,15 @@ class Mirrors:
                 # The caller reports the objects that are still missing.
 
     @asynccontextmanager
-    async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
+    async def received_bundle(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
         """A bundle of a sandbox, as a file."""
         async with self._bundle(bundle) as file:
             yield file
 
     async def has_already(self, mirror: Mirror, record: BranchRecord, commit: str) -> bool:
-        """Whether the branch contains a commit of a sandbox. Raises `GitError`.
+        """Whether the branch contains a commit of a sandbox, or the signed form of the commit. Raises `GitError`.
 
-        The mirror may have the commit although the branch does not: a killed spawner may have left it there.
+        It is not enough that the mirror has the commit, because a killed spawner may have left it there.
         """
         if not await mirror.has_commit(commit):
             return False
@@ -255,22 +256,23 @@ class Mirrors:
         try:
             if await mirror.contains(record.commit, commit):
                 return True
-            known = unsigned is not None and await mirror.has_commit(unsigned)
-            return known and await mirror.contains(str(unsigned), commit)
+            has_unsigned = unsigned is not None and await mirror.has_commit(unsigned)
+            return has_unsigned and await mirror.contains(str(unsigned), commit)
         except GitError as error:
-            raise await mirror.unless_removed(error, commit) from error
+            raise await mirror.transient_if_removed(error, commit) from error
 
     async def has_objects(self, mirror: Mirror, bundle: Path) -> bool:
         """Whether a bundle of a sandbox has objects of Git LFS."""
         return await has_objects(mirror, bundle)
 
     async def has_new_objects(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> bool:
-        """Whether a bundle without new commits has objects of Git LFS, which a push by the git proxy does not send.
+        """Whether a bundle without new commits has objects of Git LFS that the branch still needs for a push.
 
-        False if the branch's commit is pushed, or the objects are known.
+        False if the branch's commit is pushed, if the record names a bundle with the objects, or if the bundle is that
+        of a push by the git proxy, which never has objects.
         """
-        known = any(one.commit == commits.commit for one in record.objects_in)
-        if commits.partial or known or record.pushed == record.commit:
+        is_recorded = any(one.commit == commits.commit for one in record.objects_in)
+        if commits.partial or is_recorded or record.pushed == record.commit:
             return False
         try:
             async with self._bundle(commits.bundle) as file:
@@ -278,31 +280,31 @@ class Mirrors:
         except GitError as error:
             if not error.permanent:
                 raise
-            return False  # the bundle is lost or invalid, but it adds no commit
+            return False  # the bundle is lost or invalid, which does not matter: it adds no commit
 
     async def check_size(self, mirror: Mirror) -> None:
         """Raise `GitError` if the mirror exceeds its maximum size, even after its garbage was collected."""
-        if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
-            self._full.pop(mirror.path, None)
+        if await asyncio.to_thread(mirror.size_bytes) <= self._git_limits.file_bytes:
+            self._full_since.pop(mirror.path, None)
             return
         await asyncio.to_thread(remove_unused, mirror)
         refs, now = await mirror.run("for-each-ref"), monotonic()
-        if collection_is_due(self._full.get(mirror.path), refs, now):
+        if collection_is_due(self._full_since.get(mirror.path), refs, now):
             await collect_garbage(mirror)
-        if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
-            self._full[mirror.path] = (refs, now)
-            limit = self._limits.file_bytes // _MIB
+        if await asyncio.to_thread(mirror.size_bytes) > self._git_limits.file_bytes:
+            self._full_since[mirror.path] = (refs, now)
+            limit = self._git_limits.file_bytes // _MIB
             raise GitError(
                 GitFault.TOO_LARGE, f"the mirror exceeds its maximum of {limit} MiB (SANDHERD_MAX_REPOSITORY_MB)"
             )
 
     async def refresh(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Fetch the current branches of a branch's repository, with the files of the branch and its base."""
+        """Fetch the current branches of the record's repository, with the files of the branch and its base."""
         await self._fetch(mirror, _url(record))
         await self._complete(mirror, record)
 
     async def fetch_ref(self, mirror: Mirror, record: BranchRecord, ref: str) -> None:
-        """Fetch the commits of a ref of a branch's repository."""
+        """Fetch the commits of a ref of the record's repository."""
         await self._hosts.use(_url(record), partial(mirror.fetch_ref, ref=ref))
 
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
@@ -311,16 +313,16 @@ class Mirrors:
         The commit is pushed by its id, as another step may have reset the mirror's branch to an earlier commit. Before
         that, the commits of submodules are looked up on their forges, and the objects of Git LFS are uploaded.
         """
-        url, since = _url(record), (record.base_commit, record.commit)
-        if await self._submodules.check(mirror, *since, url):
+        url, base_and_commit = _url(record), (record.base_commit, record.commit)
+        if await self._submodules.check(mirror, *base_and_commit, url):
             await self.check_size(mirror)
-        await self._lfs.upload(mirror, *since, url, partial(self._find_objects, mirror, record))
+        await self._lfs.upload(mirror, *base_and_commit, url, partial(self._restore_objects, mirror, record))
         expected = record.pushed or NO_COMMIT
         push = partial(mirror.push, branch=record.remote_branch, expected=expected, commit=record.commit)
         await self._hosts.use(url, push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Delete the repository's branch if it is at the commit that was pushed last, or whose first push was begun."""
+        """Delete the repository's branch if it is at the commit of the last push, or of an unfinished first push."""
         expected = record.pushed or record.tried
         if expected is None:
             return
@@ -329,10 +331,11 @@ class Mirrors:
             await self._hosts.use(_url(record), delete)
         except GitError as error:
             if record.pushed is not None or error.fault is not GitFault.CONFLICT:
-                raise  # otherwise the repository's branch is not the spawner's
+                raise
+            # The first push was not completed, so the repository's branch is one of another user.
 
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Restore the record's commit: the base from the repository, the commits after it from the last bundle."""
+        """Restore the record's commit: its base from the repository, the commits after it from the last bundle."""
         if record.origin is None:
             await self._fetch(mirror, _url(record))
         else:
@@ -342,8 +345,8 @@ class Mirrors:
             await self._complete(mirror, record.model_copy(update={"commit": record.base_commit}))
             await mirror.reset_branch(record.branch, record.base_commit)
             async with self._bundle(record.bundle) as file:
-                begun = record.model_copy(update={"commit": record.base_commit, "unsigned": None})
-                await self.import_saved(mirror, begun, file)
+                at_base = record.model_copy(update={"commit": record.base_commit, "unsigned": None})
+                await self.import_saved(mirror, at_base, file)
         if not await mirror.has_commit(record.commit):
             raise GitError(GitFault.NOT_FOUND, f"commit {record.commit[:12]} of {record.branch} is no longer available")
 

@@ -12,14 +12,14 @@ OPEN: Final = "open"
 
 
 class PullRequestRecord(BaseModel):
-    """A pull request that is wanted or exists: the completed steps, each with its commit, and the next poll."""
+    """A pull request that is wanted or exists, with its completed steps, each with its commit, and its next poll."""
 
     model_config = ConfigDict(frozen=True)
 
     shown: PullRequestView | None = None
     """The pull request at the forge, as of the last poll; None if it is not opened yet."""
     wanted: Literal["as_configured", "ready"] | None = None
-    """A user's request to open or update it: by the configured terms, or ready for review."""
+    """A user's request to open or update it: as its options state, or ready for review."""
     merge_wanted: str | None = None
     """The commit that a user wants to be merged."""
     task: SafeName | None = None
@@ -34,13 +34,13 @@ class PullRequestRecord(BaseModel):
     written_at: AwareDatetime | None = None
     """When they were last written."""
     changed_at: AwareDatetime | None = None
-    """When it was last changed: by a step, by a user's request, or at the forge as a poll found."""
+    """When it was last changed: by a step, by a user's request, or at the forge, as a poll has found."""
     poll_at: AwareDatetime | None = None
     """When the forge is polled next; None if it is not polled any more."""
     polls: int = 0
     """How often the forge reported no change since `changed_at`."""
     readied: str | None = None
-    """The commit for which it was made ready for review. A user may make it a draft again."""
+    """The commit for which a step made it ready for review, once: a user may make it a draft again."""
     tried_at: AwareDatetime | None = None
     """When a merge was last tried."""
     queued_at: AwareDatetime | None = None
@@ -57,7 +57,7 @@ class PullRequestRecord(BaseModel):
     follow_ups: tuple[SafeName, ...] = ()
     """The tasks that were submitted for conflicts."""
     unseen: str | None = None
-    """The pushed commit that the forge does not show, since `unseen_since`."""
+    """The pushed commit that the forge has not shown since `unseen_since`."""
     unseen_since: AwareDatetime | None = None
     refused: dict[str, str] = {}
     """The commit for which the forge last refused a step, by the step's name."""
@@ -66,12 +66,12 @@ class PullRequestRecord(BaseModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether it exists, and is neither merged nor closed."""
+        """Whether the pull request exists, and is neither merged nor closed."""
         return self.shown is not None and self.shown.state == OPEN
 
-    def stuck_since(self, now: datetime, longest: timedelta) -> bool:
-        """Whether the forge accepted to merge it `longest` ago or earlier, and has not merged it yet."""
-        return self.first_queued_at is not None and now - self.first_queued_at >= longest
+    def is_stuck(self, now: datetime, limit: timedelta) -> bool:
+        """Whether the forge accepted a request to merge it later, and has not merged it within the limit."""
+        return self.first_queued_at is not None and now - self.first_queued_at >= limit
 
     def changed(self, **changes: Any) -> Self:
         """The record with these changes."""

@@ -1,10 +1,10 @@
-"""Pushes a branch: under another name if the repository has a branch of its name that the spawner did not push."""
+"""Pushes a branch. Uses another name if the repository has a branch of this name that the spawner did not push."""
 
 from functools import partial
 
 from spawner.live_state import LiveState
 from spawner.repositories import branch_transitions
-from spawner.repositories.branch_names import collides, distinguished
+from spawner.repositories.branch_names import alternative_name, collides
 from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import DONE, Decide, outcome_of
 from spawner.repositories.git import GitError, GitFault
@@ -14,17 +14,17 @@ from spawner.repositories.path_approval import PathApproval
 
 
 class PushStep:
-    """The step that pushes a branch. Returns a decision, which the caller applies to the record."""
+    """The step that pushes a branch. The caller applies the returned decision to the record."""
 
     def __init__(self, live: LiveState, mirrors: Mirrors, approval: PathApproval) -> None:
         self._live, self._mirrors, self._approval = live, mirrors, approval
 
     async def push(self, record: BranchRecord) -> Decide:
-        """Push the commit of the record. Raises `GitError` if that may succeed later."""
+        """Push the commit of the record. Raises `GitError` if the push may succeed later."""
         now = self._live.now()
         try:
             decide = await (
-                self._pushed_already(record) if record.pushed == record.commit else self._before_push(record)
+                self._after_earlier_push(record) if record.pushed == record.commit else self._before_push(record)
             )
             if decide is not None:
                 return decide
@@ -37,18 +37,18 @@ class PushStep:
         self._live.meters.count("sandherd_branch_steps_total", step="push", outcome=DONE)
         return partial(branch_transitions.pushed, commit=record.commit, now=now)
 
-    async def _pushed_already(self, record: BranchRecord) -> Decide:
-        """The decision if the commit was pushed already, and a user requests a push: the remote may have changed."""
+    async def _after_earlier_push(self, record: BranchRecord) -> Decide:
+        """The decision about a requested push of a commit that was pushed already: the remote may have changed."""
         pushed = partial(branch_transitions.pushed, commit=record.commit, now=self._live.now())
         return await self._after_conflict(record) or pushed
 
     async def _before_push(self, record: BranchRecord) -> Decide | None:
-        """The decision to apply before the push or in place of it; None if the branch may be pushed now."""
+        """The decision to apply before the push or in place of the push; None if the branch may be pushed now."""
         mirror = await self._mirrors.with_branch(record)
-        approved = record.approved == record.commit
-        if not approved or record.pushed is None:
+        is_approved = record.approved == record.commit
+        if not is_approved or record.pushed is None:
             await self._mirrors.refresh(mirror, record)
-        if not approved:  # compared with the base as the repository has it now
+        if not is_approved:  # the base was fetched above, so its present commit is compared
             paths = await self._approval.paths(mirror, record, record.base)
             if paths:
                 return partial(branch_transitions.needs_approval, paths=paths, now=self._live.now())
@@ -61,33 +61,33 @@ class PushStep:
         Names of the branches of other projects are not considered.
         """
         remote, now = await mirror.remote_branches(), self._live.now()
-        at = remote.get(record.remote_branch)
-        if at is not None and at in record.tries:
-            return partial(branch_transitions.pushed, commit=at, now=now)
+        remote_commit = remote.get(record.remote_branch)
+        if remote_commit is not None and remote_commit in record.tried_commits:
+            return partial(branch_transitions.pushed, commit=remote_commit, now=now)
         if record.pushed_as is None and collides(record.remote_branch, {name.casefold() for name in remote}):
             known = (view for view in self._live.branch_index.views() if view.project == record.project)
             taken = {*remote, *(view.branch for view in known if view.repository == record.repository)}
-            name = distinguished(record.branch, record.life, taken)
+            name = alternative_name(record.branch, record.life, taken)
             return partial(branch_transitions.renamed, branch=name, now=now)
-        if at is None and record.tried != record.commit:
+        if remote_commit is None and record.tried != record.commit:
             return partial(branch_transitions.push_begun, commit=record.commit, now=now)
         return None
 
     async def _refused(self, record: BranchRecord, error: GitError) -> Decide:
         """The decision after a refused push."""
         if error.fault is GitFault.CONFLICT:
-            again = await self._after_conflict(record)
-            if again is not None:
-                return again
+            decision = await self._after_conflict(record)
+            if decision is not None:
+                return decision
         reason, now = str(error), self._live.now()
         return partial(branch_transitions.push_refused, reason=reason, code=error.fault.value, now=now)
 
     async def _after_conflict(self, record: BranchRecord) -> Decide | None:
-        """The decision if the remote branch is not where the spawner pushed it last; None if git's message is shown.
+        """The decision if the remote branch is not where the spawner pushed it last; None if it is.
 
-        At the first push, another name is chosen. Later there are three cases. The remote has a later commit of this
-        branch, because a spawner ended or lost its lease after the push: the push continues from there. A user has
-        pushed to the remote branch. The remote branch was deleted, as forges do after a merge.
+        At the first push, another name is chosen; None if that was done before. Later there are three cases. The remote
+        branch is at a later commit of this branch, because a spawner ended or lost its lease after the push: the push
+        continues from there. Or a user has pushed to the remote branch. Or it was deleted, as forges do after a merge.
         """
         if record.pushed is None and record.pushed_as is not None:
             return None
@@ -96,14 +96,18 @@ class PushStep:
         if record.pushed is None:
             return await self._before_first_push(mirror, record)
         remote, now = await mirror.remote_branches(), self._live.now()
-        at = remote.get(record.remote_branch)
-        if at is None:
+        remote_commit = remote.get(record.remote_branch)
+        if remote_commit is None:
             base = remote.get(record.base)
             merged = base is not None and await mirror.contains(base, record.pushed)
             return partial(branch_transitions.deleted_remotely, pushed=record.pushed, now=now, merged=merged)
-        if at == record.pushed:
+        if remote_commit == record.pushed:
             return None
-        known = await mirror.has_commit(at)
-        if known and await mirror.contains(record.commit, at) and await mirror.contains(at, record.pushed):
-            return partial(branch_transitions.pushed, commit=at, now=now)
-        return partial(branch_transitions.moved_remotely, at=at, now=now)
+        is_own_push = (
+            await mirror.has_commit(remote_commit)
+            and await mirror.contains(record.commit, remote_commit)
+            and await mirror.contains(remote_commit, record.pushed)
+        )
+        if is_own_push:
+            return partial(branch_transitions.pushed, commit=remote_commit, now=now)
+        return partial(branch_transitions.moved_remotely, remote_commit=remote_commit, now=now)

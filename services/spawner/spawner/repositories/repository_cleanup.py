@@ -14,28 +14,29 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
 from spawner.repositories.lfs import remove_unused
 from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
-from spawner.repositories.mirror_limits import FoundMirror, may_be_removed, unneeded
+from spawner.repositories.mirror_limits import MirrorUsage, may_be_removed, mirrors_to_remove
 from spawner.repositories.mirror_paths import mirror_path
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.submodules import remove_refs
 from spawner.sandboxes.reconciler import FOR_NOW
 
-_INTERVAL: Final = 600.0
+_INTERVAL_SECONDS: Final = 600.0
 """Seconds between two passes."""
-PACKED_EVERY: Final = timedelta(days=1)
+COLLECTION_INTERVAL: Final = timedelta(days=1)
 """The minimum time between two garbage collections of a mirror."""
 _GAUGES: Final = ("sandherd_mirrors", "sandherd_mirrors_bytes")
 _log: Final = logs.get("mirrors")
 
 
 class RepositoryCleanup:
-    """Runs while it holds the lease. `keep_ended`: how long the record of an ended branch stays, in seconds."""
+    """Cleans up repositories while it holds the lease."""
 
     def __init__(self, live: LiveState, lease: Lease, mirrors: Mirrors, keep_ended: float) -> None:
+        """`keep_ended`: how long the record of an ended branch is stored, in seconds."""
         self._live, self._lease, self._mirrors = live, lease, mirrors
         self._keep = timedelta(seconds=keep_ended)
-        self._packed: dict[Path, datetime] = {}
-        mirrors.when_full(self.free_space)
+        self._collected_at: dict[Path, datetime] = {}
+        mirrors.on_full(self.free_space)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -43,29 +44,29 @@ class RepositoryCleanup:
         try:
             while True:
                 await self._lease.wait_held()
-                await self._try()
-                await asyncio.sleep(_INTERVAL)
+                await self._try_pass()
+                await asyncio.sleep(_INTERVAL_SECONDS)
         finally:
             self._live.meters.hide(*_GAUGES)
 
-    async def _try(self) -> None:
+    async def _try_pass(self) -> None:
         try:
             await self.run_pass()
         except LeaseLostError as error:
             _log.info("lease lost to another replica", lease=str(error))
         except FOR_NOW as error:
             _log.warning("mirrors not checked, retrying", error=repr(error))
-        except Exception as error:  # noqa: BLE001  # tasks go on without it, and the next pass tries again
+        except Exception as error:  # noqa: BLE001  # tasks continue without the cleanup, and the next pass retries
             _log.error("check of mirrors failed, retrying", exc_info=error)
 
     async def run_pass(self) -> None:
         """One pass over all mirrors, and over the records of branches. Raises `LeaseLostError`."""
-        for project in await asyncio.to_thread(self._mirrors.found):
+        for project in await asyncio.to_thread(self._mirrors.existing):
             await self._remove_unneeded(project)
-        for paths in (await asyncio.to_thread(self._mirrors.found)).values():
+        for paths in (await asyncio.to_thread(self._mirrors.existing)).values():
             for path in paths:
                 self._lease.check()
-                await self._tidy(path)
+                await self._clean_up(path)
         await self._measure()
         await self._remove_records()
 
@@ -74,41 +75,43 @@ class RepositoryCleanup:
         await self._remove_unneeded(project, extra=1)
 
     async def _remove_unneeded(self, project: str, extra: int = 0) -> None:
-        found = await asyncio.to_thread(self._found, project)
-        for mirror in unneeded(found, self._mirrors.limits, self._live.now(), extra=extra):
+        usage = await asyncio.to_thread(self._usage_of, project)
+        for mirror in mirrors_to_remove(usage, self._mirrors.limits, self._live.now(), extra=extra):
             self._lease.check()
             await self._mirrors.remove(mirror.path)
             _log.info("mirror removed", directory=str(mirror.path), bytes=mirror.size)
 
-    def _found(self, project: str) -> Sequence[FoundMirror]:
+    def _usage_of(self, project: str) -> Sequence[MirrorUsage]:
         needed = {self._path(branch.project, branch.repository) for branch in self._live_branches()}
-        mirrors = [self._mirrors.at(path) for path in self._mirrors.found().get(project, ())]
+        mirrors = [self._mirrors.at(path) for path in self._mirrors.existing().get(project, ())]
         return [
-            FoundMirror(one.path, one.size_bytes(), datetime.fromtimestamp(one.used_at(), UTC), one.path in needed)
+            MirrorUsage(one.path, one.size_bytes(), datetime.fromtimestamp(one.used_at(), UTC), one.path in needed)
             for one in mirrors
         ]
 
-    async def _tidy(self, path: Path) -> None:
-        """Delete the mirror's branches that have ended. Once a day, collect its garbage if it was used since."""
+    async def _clean_up(self, path: Path) -> None:
+        """Delete the mirror's branches that have ended. Once a day, collect the garbage of a mirror that was used."""
         mirror, now = self._mirrors.at(path), self._live.now()
         try:
             await delete_ended(mirror, lambda: [one.branch for one in self._live_branches() if self._is_of(one, path)])
             if not any(self._is_of(one, path) for one in self._live_branches()):
                 await remove_refs(mirror)
                 await asyncio.to_thread(remove_unused, mirror, every=True)
-            due = now - self._packed.get(path, datetime.min.replace(tzinfo=UTC)) >= PACKED_EVERY
+            due = now - self._collected_at.get(path, datetime.min.replace(tzinfo=UTC)) >= COLLECTION_INTERVAL
             if due and await asyncio.to_thread(has_changed, mirror):
-                self._packed[path] = now
+                self._collected_at[path] = now
                 await collect_garbage(mirror)
         except GitError as error:
             _log.warning("mirror not repacked", directory=str(path), error=str(error))
 
     async def _measure(self) -> None:
         def sizes() -> list[int]:
-            return [self._mirrors.at(path).size_bytes() for paths in self._mirrors.found().values() for path in paths]
+            return [
+                self._mirrors.at(path).size_bytes() for paths in self._mirrors.existing().values() for path in paths
+            ]
 
-        found = await asyncio.to_thread(sizes)
-        for name, value in zip(_GAUGES, (len(found), sum(found)), strict=True):
+        bytes_of_mirrors = await asyncio.to_thread(sizes)
+        for name, value in zip(_GAUGES, (len(bytes_of_mirrors), sum(bytes_of_mirrors)), strict=True):
             self._live.meters.set(name, value)
 
     async def _remove_records(self) -> None:

@@ -12,16 +12,17 @@ from spawner.repositories.git_requirements import git_problem
 from spawner.spec_resolution import Refusal
 
 FIELD: Final = "spec.repository"
+"""The field to which a refusal refers."""
 ResultT = TypeVar("ResultT")
 Protects = Callable[[str, str], Awaitable[bool]]
-"""Whether a repository, by its URL, is known to protect a branch, by its name."""
+"""Whether the repository with this URL is known to protect the branch with this name."""
 
 
 class CredentialSource(Protocol):
-    """Where git's credentials come from. Methods raise `GitError`."""
+    """A source of credentials for git. Methods raise `GitError`."""
 
     async def find(self, url: str) -> GitCredential | None:
-        """The credential for a repository, or None: read again for each command, because it may be replaced."""
+        """The credential for a repository, or None. It is read for each command, because it may be replaced."""
         ...
 
     async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:
@@ -32,12 +33,12 @@ class CredentialSource(Protocol):
 class NoCredentials:
     """The source of a spawner without credentials."""
 
-    async def find(self, url: str) -> GitCredential | None:  # noqa: ARG002  # there is none
-        """None."""
+    async def find(self, url: str) -> GitCredential | None:  # noqa: ARG002  # as the protocol requires
+        """Return None."""
         return None
 
-    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # noqa: ARG002  # there is none
-        """None."""
+    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # noqa: ARG002  # as the protocol requires
+        """Return None."""
         return None
 
 
@@ -47,7 +48,7 @@ def _origins(hosts: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class RepositoryHosts:
-    """The permitted hosts as origins, such as `https://github.com`, and where their credentials come from."""
+    """The permitted hosts as origins, such as `https://github.com`, and the source of their credentials."""
 
     origins: frozenset[str] = frozenset()
     credentials: CredentialSource = field(default_factory=NoCredentials)
@@ -97,7 +98,7 @@ class RepositoryHosts:
         return RemoteRepository(url, await self.credentials.find(url))
 
     async def use(self, url: str, command: Callable[[RemoteRepository], Awaitable[ResultT]]) -> ResultT:
-        """Run a git command on the repository; retry it if its credential is refused and there is another one.
+        """Run a git command with the repository. Retry it if its credential is refused and there is another one.
 
         Raises `GitError`.
         """

@@ -18,12 +18,12 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {ListBranches: 4, PushBranch
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
 
 
-_MAX_REPLY: Final = 512 * 1024
-"""Maximum bytes of a page: a branch has up to 100 paths to approve, and 400 with conflicts."""
+_MAX_REPLY_BYTES: Final = 512 * 1024
+"""Maximum bytes of a page, unless a single branch has more. A branch may have hundreds of paths with problems."""
 
 
 class BranchRequestHandler:
-    """The handlers of requests about branches. Raise `ContractError`."""
+    """The handlers of requests about branches. They raise `ContractError`."""
 
     def __init__(self, live: LiveState) -> None:
         self._live = live
@@ -38,27 +38,29 @@ class BranchRequestHandler:
         request = incoming.request
         with available("branches"):
             await self._live.catch_up()
-        found = [view for view in self._live.branch_index.views() if _matches(view, incoming.project, request)]
-        found.sort(key=lambda record: (record.updated_at, record.key), reverse=True)
+        matching = [view for view in self._live.branch_index.views() if _matches(view, incoming.project, request)]
+        matching.sort(key=lambda record: (record.updated_at, record.key), reverse=True)
         after = read_cursor(request, incoming.project, request.cursor, (str,))
-        rest = [record for record in found if after is None or _position(record) < after[0]]
-        page = _fitting(rest[: request.limit])
-        more = len(rest) > len(page)
-        end = write_cursor(request, incoming.project, [_position(rest[len(page) - 1])]) if more else None
-        return BranchList(branches=page, next_cursor=end, truncated=more)
+        remaining = [record for record in matching if after is None or _position(record) < after[0]]
+        page = _first_views(remaining[: request.limit])
+        has_more = len(remaining) > len(page)
+        next_cursor = (
+            write_cursor(request, incoming.project, [_position(remaining[len(page) - 1])]) if has_more else None
+        )
+        return BranchList(branches=page, next_cursor=next_cursor, truncated=has_more)
 
     async def push(self, incoming: IncomingRequest[PushBranch]) -> BranchView:
         """Request that a branch is pushed as soon as possible."""
         record = await load_branch(self._live, incoming.project, incoming.request.branch)
         if record.local:
-            problem = f"{record.branch} is of a local repository, to which the spawner has no access"
+            problem = f"{record.branch} belongs to a local repository, to which the spawner has no access"
             raise ContractError(Code.REFUSED, problem, field="branch", remedy=f"fetch branch {record.branch}")
         if record.state is not BranchState.LIVE:
             raise ContractError(
                 Code.CONFLICT, f"{record.branch} is {record.state}", field="branch", remedy="name a live branch"
             )
         now, request = self._live.now(), incoming.request
-        changed = await self._changed(record, lambda held: branch_transitions.push_requested(held, request, now))
+        changed = await self._change(record, lambda held: branch_transitions.push_requested(held, request, now))
         if not branch_transitions.may_be_pushed(changed, request):
             problem = f"{record.branch} is at {changed.commit[:12]} by now, which was not approved"
             raise ContractError(
@@ -72,12 +74,12 @@ class BranchRequestHandler:
     async def delete(self, incoming: IncomingRequest[DeleteBranch]) -> BranchView:
         """Request that a branch is deleted."""
         record, now = await load_branch(self._live, incoming.project, incoming.request.branch), self._live.now()
-        changed = await self._changed(
+        changed = await self._change(
             record, lambda held: branch_transitions.delete_requested(held, incoming.request, now)
         )
         return changed.view()
 
-    async def _changed(self, record: BranchRecord, decide: branch_transitions.Decide) -> BranchRecord:
+    async def _change(self, record: BranchRecord, decide: branch_transitions.Decide) -> BranchRecord:
         with available("branches"):
             held = await self._live.branches.change(record.key, lambda newest, _: decide(newest))
         return held.record if held else record
@@ -99,22 +101,23 @@ async def load_branch(live: LiveState, project: str, branch: str) -> BranchRecor
 def _matches(record: BranchRecord, project: str, request: ListBranches) -> bool:
     if project not in (FLEET, record.project) or (request.task is not None and request.task not in record.tasks):
         return False
-    named = request.branch in (None, record.branch, record.id)
-    return named and (not request.state or record.state in request.state)
+    is_named = request.branch in (None, record.branch, record.id)
+    return is_named and (not request.state or record.state in request.state)
 
 
-def _fitting(records: list[BranchRecord]) -> list[BranchView]:
-    """The views of the first records that fit into a reply; at least one."""
+def _first_views(records: list[BranchRecord]) -> list[BranchView]:
+    """The views of the first records that fit into a reply, at least one."""
     views: list[BranchView] = []
     size = 0
     for record in records:
         view = record.view()
         size += len(view.model_dump_json())
-        if views and size > _MAX_REPLY:
+        if views and size > _MAX_REPLY_BYTES:
             break
         views.append(view)
     return views
 
 
 def _position(record: BranchRecord) -> str:
+    """The record's position in the list: a text that is sorted by the time of its last update, then by its key."""
     return f"{record.updated_at.timestamp():017.6f} {record.key}"

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
-async def all_steps(
+async def run_steps(
     key: str,
     step: Callable[[str], Awaitable[bool]],
     branch_log: "FilteringBoundLogger",
-    for_now: tuple[type[Exception], ...],
-    delayed: "Callable[[str, Exception], Awaitable[None]] | None" = None,
+    extra_transient: tuple[type[Exception], ...],
+    on_delay: "Callable[[str, Exception], Awaitable[None]] | None" = None,
 ) -> bool:
     """Run all due steps of this branch; return whether to retry later.
 
-    `step` runs the next step, and returns whether there was one. `for_now`: its transient errors, in addition to
-    `FOR_NOW`. `delayed` is called after a transient error.
+    `step` runs the next step, and returns whether there was one. `extra_transient`: transient errors of steps, besides
+    `FOR_NOW`. `on_delay` is called after a transient error.
     """
-    transient: tuple[type[Exception], ...] = (*for_now, *FOR_NOW)
+    transient: tuple[type[Exception], ...] = (*extra_transient, *FOR_NOW)
     try:
         while await step(key):
             pass
@@ -31,9 +31,9 @@ async def all_steps(
         branch_log.info("lease lost to another replica", lease=str(error))
     except transient as error:
         branch_log.warning("branch not handled, retrying", branch=key, error=str(error))
-        if delayed is not None:
+        if on_delay is not None:
             with suppress(LeaseLostError, *FOR_NOW):
-                await delayed(key, error)
+                await on_delay(key, error)
         return True
     except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
         branch_log.error("branch step failed, retrying", branch=key, exc_info=error)

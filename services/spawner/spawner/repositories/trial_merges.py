@@ -1,6 +1,7 @@
 """Trial merges of a branch with its base and with other live branches, before there is a pull request.
 
-At most `MAX_OVERLAPS` branches are merged, for at most `SECONDS`: the base first, then the branches that changed last.
+At most `MAX_OVERLAPS` merges are tried within `MAX_SECONDS`: with the base first, then with the other branches, the
+last changed first.
 """
 
 import asyncio
@@ -16,30 +17,30 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
 from spawner.repositories.mirror import Mirror
 
-SECONDS: Final = 60.0
-PAIR_PATHS: Final = 20
+MAX_SECONDS: Final = 60.0
+"""The time limit of all trial merges of one branch."""
+MAX_PATHS_OF_OVERLAP: Final = 20
 """Maximum paths of one overlap: an event has up to 20 overlaps, and has to fit into a message."""
 _log: Final = logs.get("branches")
 
 
 async def find_overlaps(
-    mirror: Mirror, record: BranchRecord, known: Iterable[BranchRecord]
+    mirror: Mirror, record: BranchRecord, branches: Iterable[BranchRecord]
 ) -> tuple[BranchOverlap, ...]:
-    """The branches that can't be merged with this one as it is. Raises `GitError`."""
-    heads = others_of(record, known)
+    """The branches whose merge with this one has conflicts, among those that were tried in time. Raises `GitError`."""
     base = (await mirror.remote_branches()).get(record.base)
-    wanted = {**({record.base: base} if base else {}), **heads}
-    found: list[BranchOverlap] = []
+    heads = {**({record.base: base} if base else {}), **other_heads(record, branches)}
+    overlaps: list[BranchOverlap] = []
     with suppress(TimeoutError):  # the overlaps that were found in time are returned
-        async with asyncio.timeout(SECONDS):
-            for name, commit in list(wanted.items())[:MAX_OVERLAPS]:
+        async with asyncio.timeout(MAX_SECONDS):
+            for name, commit in list(heads.items())[:MAX_OVERLAPS]:
                 if await mirror.has_commit(commit):
-                    found += overlap_of(name, await _conflicts(mirror, record, name, commit))
-    return tuple(found)
+                    overlaps += overlap_of(name, await _conflicts(mirror, record, name, commit))
+    return tuple(overlaps)
 
 
 async def _conflicts(mirror: Mirror, record: BranchRecord, name: str, commit: str) -> list[str]:
-    """The paths in conflict; none if git can't merge the two: that must not hide conflicts with other branches."""
+    """The paths with conflicts; empty if git can't merge the two, so that conflicts with other branches are found."""
     try:
         return await mirror.conflicts(record.commit, commit)
     except GitError as error:
@@ -49,11 +50,11 @@ async def _conflicts(mirror: Mirror, record: BranchRecord, name: str, commit: st
         return []
 
 
-def others_of(record: BranchRecord, known: Iterable[BranchRecord]) -> Mapping[str, str]:
-    """The commits of the other live branches of the repository with saved work, those that changed last first."""
+def other_heads(record: BranchRecord, branches: Iterable[BranchRecord]) -> Mapping[str, str]:
+    """The commits of the repository's other live branches with saved commits, by branch, the last changed first."""
     others = [
         other
-        for other in known
+        for other in branches
         if other.id != record.id
         and (other.project, other.repository) == (record.project, record.repository)
         and other.state is BranchState.LIVE
@@ -66,4 +67,4 @@ def others_of(record: BranchRecord, known: Iterable[BranchRecord]) -> Mapping[st
 def overlap_of(branch: str, paths: list[str]) -> Iterator[BranchOverlap]:
     """The overlap with a branch, if there are paths with conflicts."""
     if paths:
-        yield BranchOverlap(branch=branch, paths=[shown_path(path) for path in paths[:PAIR_PATHS]])
+        yield BranchOverlap(branch=branch, paths=[shown_path(path) for path in paths[:MAX_PATHS_OF_OVERLAP]])

@@ -1,7 +1,7 @@
-"""A queue of keys that are worked on concurrently: a key never twice at once, and only a few of one project or host.
+"""A queue of keys that are worked on concurrently, each only once at a time, and only a few of one project or host.
 
-So neither a project nor hosts that do not respond can block the others: work on a key can always begin if no key of the
-same host is being worked on.
+So neither a project nor a host that does not respond can block the others. Work on a key can always begin if no key of
+the same host is being worked on.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from sandherd.concurrency import cancel_and_wait, run_until_first
 HostOf = Callable[[str], str | None]
 """The host that work on a key contacts, or None."""
 Work = Callable[[str], Coroutine[Any, Any, bool]]
-"""Works on a key; returns whether it is to be worked on again later. It must not raise."""
+"""Works on a key; returns whether to retry later. It must not raise."""
 _RETRY_SECONDS: Final = 0.5
-"""The delay until a key is tried again whose project or host has its maximum."""
+"""The delay until a key is tried again because its project or host has its maximum."""
 
 
 class WorkQueue:
-    """Keys are `<project>.<name>`. A key that is to be worked on again waits for the backoff."""
+    """A queue of keys, which are `<project>.<name>`. A key whose work is to be retried waits for the backoff."""
 
     def __init__(
         self,
@@ -34,23 +34,28 @@ class WorkQueue:
         of_host: int = 0,
         host_of: HostOf | None = None,
     ) -> None:
-        """`at_once`, `of_project`, `of_host`: maximum keys at once: in all, of a project, of a host (see `host_of`)."""
+        """The maximum keys that are worked on concurrently: `at_once` in all, `of_project` and `of_host` of each.
+
+        The first key of a host may exceed `at_once`. The first key of a project at a host may exceed `of_project`.
+        """
         self._work, self._retry = work, retry
         self._at_once, self._of_project = at_once, of_project
         self._of_host, self._host_of = of_host, host_of or (lambda _: None)
         self._hosts: Counter[str | None] = Counter()
-        self._pairs: Counter[tuple[str, str | None]] = Counter()
+        self._projects_at_hosts: Counter[tuple[str, str | None]] = Counter()
         self._requested: asyncio.Queue[str] = asyncio.Queue()
         self._active: set[str] = set()
+        """Keys that are queued, wait for the backoff, or are being worked on."""
         self._working: set[str] = set()
-        self._again: set[str] = set()
+        self._requested_again: set[str] = set()
+        """Keys that were requested while they are being worked on."""
         self._projects: Counter[str] = Counter()
         self._failures: defaultdict[str, int] = defaultdict(int)
 
     def request(self, key: str) -> None:
-        """Queue this key, unless it is queued already. If it is being worked on, it is queued again afterwards."""
+        """Queue this key, unless it is queued already. A key that is being worked on is queued again afterwards."""
         if key in self._working:
-            self._again.add(key)
+            self._requested_again.add(key)
         elif key not in self._active:
             self._active.add(key)
             self._requested.put_nowait(key)
@@ -82,16 +87,16 @@ class WorkQueue:
         """Whether work on another key of this project and host may begin."""
         if host is not None and self._hosts[host] >= self._of_host:
             return False
-        if self._pairs[project, host] and self._projects[project] >= self._of_project:
+        if self._projects_at_hosts[project, host] and self._projects[project] >= self._of_project:
             return False
         return not self._hosts[host] or self._hosts.total() < self._at_once
 
     def _count(self, project: str, host: str | None, change: int) -> None:
         self._projects[project] += change
         self._hosts[host] += change
-        self._pairs[project, host] += change
-        if not self._pairs[project, host]:
-            del self._pairs[project, host]
+        self._projects_at_hosts[project, host] += change
+        if not self._projects_at_hosts[project, host]:
+            del self._projects_at_hosts[project, host]
 
     def _ended(
         self, key: str, project: str, host: str | None, broken: asyncio.Future[None], task: "asyncio.Task[bool]"
@@ -104,18 +109,18 @@ class WorkQueue:
         if error := task.exception():
             broken.set_exception(error)
             return
-        self._settle(key, failed=task.result())
+        self._finish(key, failed=task.result())
 
-    def _settle(self, key: str, *, failed: bool) -> None:
-        again = key in self._again
-        self._again.discard(key)
+    def _finish(self, key: str, *, failed: bool) -> None:
+        is_requested_again = key in self._requested_again
+        self._requested_again.discard(key)
         if failed:  # requests meanwhile wait for the backoff, too: a scheduler repeats them every second
             self._failures[key] += 1
             self._active.add(key)
             self._later(self._retry.delay(self._failures[key] - 1), self._requested.put_nowait, key)
             return
         self._failures.pop(key, None)
-        if again:
+        if is_requested_again:
             self.request(key)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The right to write to a bare repository: one writer at a time, over all processes of this machine."""
+"""The right to write to a bare repository. There is one writer at a time among all processes of this machine."""
 
 import asyncio
 import fcntl
@@ -29,7 +29,7 @@ _LEFTOVERS: Final = (
 
 @dataclass
 class _Hold:
-    """A held lock. `descriptor` is None as soon as it is released."""
+    """A held lock. `descriptor` is that of its file; None as soon as the lock is released."""
 
     descriptor: int | None
 
@@ -39,9 +39,9 @@ _HOLDS: Final[ContextVar[tuple[_Hold, ...]]] = ContextVar("holds", default=())
 
 
 def held_descriptors() -> tuple[int, ...]:
-    """Descriptors of the locks that the current task holds, for the processes that write on its behalf.
+    """The descriptors of the locks that the current task holds, for the processes that write on its behalf.
 
-    A writer that inherits them holds the locks, too: if this process is killed, they are released when it has ended.
+    A process that inherits them also holds the locks. If this process is killed, that process holds them until it ends.
     """
     return tuple(hold.descriptor for hold in _HOLDS.get() if hold.descriptor is not None)
 
@@ -49,7 +49,7 @@ def held_descriptors() -> tuple[int, ...]:
 class WriterLock:
     """The lock of one repository: a file beside it (flock(2)).
 
-    The kernel releases it when its holder has ended, and all processes of `run_git` that the holder has started.
+    The kernel releases the lock when its holder and all processes of `run_git` that the holder has started have ended.
     """
 
     def __init__(self, repository: Path) -> None:
@@ -58,10 +58,10 @@ class WriterLock:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Hold the lock. What a killed writer has left in the repository is removed first."""
+        """Hold the lock. First, the files are removed that a killed writer has left in the repository."""
         async with self._local_lock:
             self._repository.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = await self._locked()
+            descriptor = await self._lock()
             hold = _Hold(descriptor)
             _HOLDS.set((*_HOLDS.get(), hold))
             try:
@@ -86,15 +86,15 @@ class WriterLock:
             return 0.0
 
     def remove(self) -> None:
-        """Remove the file of a lock that is held, with the repository. Writers that wait for it lock a new file."""
+        """Remove the file of the lock, which the caller holds, with its repository. Waiting writers lock a new file."""
         self._file.unlink(missing_ok=True)
 
     @property
     def _file(self) -> Path:
         return self._repository.with_suffix(".lock")
 
-    async def _locked(self) -> int:
-        """The descriptor of the locked file. Another process holds it only briefly: a replaced spawner, or its git."""
+    async def _lock(self) -> int:
+        """Lock the file and return its descriptor. Only a replaced spawner or its git may hold it, for a short time."""
         while True:
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -121,8 +121,8 @@ def _is_at(descriptor: int, file: Path) -> bool:
 def _remove_leftovers(repository: Path) -> None:
     """Remove lock files, incomplete packs and temporary folders. The lock is held, so a killed writer left them."""
     for pattern in _LEFTOVERS:
-        for left in repository.glob(pattern):
-            if left.is_dir():
-                shutil.rmtree(left)
+        for leftover in repository.glob(pattern):
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
             else:
-                left.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)

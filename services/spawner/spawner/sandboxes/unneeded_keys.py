@@ -4,7 +4,7 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.named_secrets.secret_store import BUCKET as SECRETS
-from spawner.named_secrets.secret_store import OF_WEBHOOKS
+from spawner.named_secrets.secret_store import WEBHOOK_BUCKET
 
 _log = logs.get("unneeded_keys")
 
@@ -34,7 +34,7 @@ class UnneededKeys:
             return True
         if bucket == SECRETS:
             return await self._live.secrets.needs_key(key)
-        if bucket == OF_WEBHOOKS:
+        if bucket == WEBHOOK_BUCKET:
             return await self._live.webhook_secrets.needs_key(key)
         if bucket == "tasks":
             task = await self._live.tasks.load(key)

@@ -1,7 +1,7 @@
 """Due times of a cron expression in a time zone, with daylight saving changes as in Debian's cron.
 
-A local time that a change skips is due right after the change. A local time that occurs twice is due the first time
-only. Expressions with `*` in the minute or hour are due at every matching minute that passes.
+A local time that the change skips is due right after it. A local time that occurs twice is due the first time only.
+Expressions with `*` in the minute or hour are due at every matching minute that passes.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def due_times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
     last = after
     for local in CronSim(cron, after.astimezone(ZoneInfo(time_zone))):
         due = local.astimezone(UTC)
-        # When the clock is set back, the library may begin with a time that has passed.
+        # When the clock is set back, cronsim may begin with a time that is not after `after`.
         if due > last:
             last = due
             yield due
@@ -51,7 +51,7 @@ def cron_refusal(cron: str, time_zone: str, now: datetime) -> Refusal | None:
 
 
 def _reason(cron: str, error: str) -> str:
-    """The library's error, such as `Bad day-of-month`, in plain words and with the value of the field."""
+    """A readable form of the error of cronsim, such as `Bad day-of-month`, with the value of the field."""
     name = error.removeprefix("Bad ").replace("-of-", " of the ")
     if name not in _FIELDS:
         return error

@@ -1,4 +1,4 @@
-"""Why a schedule is refused: its task can't be started repeatedly, or it has no due times."""
+"""The reasons to refuse a schedule: its task can't be started repeatedly, or it has no due times."""
 
 from datetime import datetime
 from typing import Final
@@ -29,9 +29,9 @@ _SINGLE_TASK_FIELDS: Final = {
 def schedule_refusal(record: ScheduleRecord, now: datetime) -> Refusal | None:
     """Why the schedule is refused regardless of the herd's settings, or None."""
     task = record.spec.task
-    for field, why in _SINGLE_TASK_FIELDS.items():
+    for field, reason in _SINGLE_TASK_FIELDS.items():
         if getattr(task, field):
-            return Refusal(f"a schedule's task may not have {field}: {why}", f"schedule.task.{field}")
+            return Refusal(f"a schedule's task may not have {field}: {reason}", f"schedule.task.{field}")
     for key in task.labels:
         if key.startswith(RESERVED_PREFIX):
             return Refusal(f"{key} is set by the schedule", "schedule.task.labels")
@@ -45,9 +45,9 @@ def schedule_refusal(record: ScheduleRecord, now: datetime) -> Refusal | None:
 
 
 def _label_refusal(record: ScheduleRecord) -> Refusal | None:
-    """The refusal if the task has too many labels, together with those that the schedule adds; else None."""
+    """The refusal if the task has too many labels, including those that the schedule adds; else None."""
     try:
         TaskSpec.model_validate(record.task_spec().model_dump(exclude_defaults=True))
     except ValidationError:
-        return Refusal("a schedule's task may have 30 labels of its own", "schedule.task.labels")
+        return Refusal("a schedule's task may have at most 30 labels of its own", "schedule.task.labels")
     return None

@@ -34,8 +34,9 @@ from spawner.tasks.resolved_task import terms_of
 MAX_SCHEDULES: Final = 100
 """Maximum schedules of a project."""
 MAX_WAITING_STARTS: Final = 10
-"""Maximum tasks of a schedule that have to be started: then a user can't trigger another one."""
+"""Maximum tasks of a schedule that wait to be started. A user can't trigger a further one."""
 _NEXT_TIMES: Final = 5
+"""The number of next due times in the view of a single schedule."""
 ANSWERED: Final[tuple[type[Request[Any]], ...]] = (
     SetSchedule,
     ListSchedules,
@@ -93,7 +94,7 @@ class ScheduleRequestHandler:
         views = []
         for record in records:
             views.append(schedule_view(record, tasks[record.key], next_times(record, now, 1)))
-            await asyncio.sleep(0)  # the next time of a rare schedule takes milliseconds
+            await asyncio.sleep(0)  # computing the next time of a rare schedule takes milliseconds
         return ScheduleList(schedules=views)
 
     async def pause_schedule(self, incoming: IncomingRequest[PauseSchedule]) -> ScheduleView:
@@ -120,7 +121,7 @@ class ScheduleRequestHandler:
         return ScheduleTriggered(name=name, task=due_decisions.triggered_start(record, now).task)
 
     async def delete_schedule(self, incoming: IncomingRequest[DeleteSchedule]) -> ScheduleDeleted:
-        """Delete a schedule; its tasks are not affected."""
+        """Delete a schedule. Its tasks are not affected."""
         project, name = _single_project(incoming.project), incoming.request.name
         with available("schedules"):
             held = await self._load(project, name)
@@ -158,12 +159,13 @@ class ScheduleRequestHandler:
         if count >= MAX_SCHEDULES:
             raise ContractError(
                 Code.REFUSED,
-                f"project {project} has {count} schedules; there may be {MAX_SCHEDULES}",
+                f"project {project} has {count} schedules; the maximum is {MAX_SCHEDULES}",
                 field="name",
                 remedy="delete a schedule that is not needed",
             )
 
     async def _task_refusal(self, record: ScheduleRecord) -> Refusal | None:
+        """Why a task of the schedule would be refused if it was submitted now, or None."""
         start = due_decisions.triggered_start(record, record.created_at)
         terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._policy)
         if isinstance(terms, Refusal):
@@ -173,8 +175,8 @@ class ScheduleRequestHandler:
 
     async def _records(self, project: str | None) -> list[ScheduleRecord]:
         keys = sorted(key for key in await self._live.schedules.keys() if project in {None, key.partition(".")[0]})
-        found = [await self._live.schedules.load(key) for key in keys]
-        return [held.record for held in found if held]
+        loaded = [await self._live.schedules.load(key) for key in keys]
+        return [held.record for held in loaded if held]
 
     async def _load(self, project: str, name: str) -> StoredRecord[ScheduleRecord]:
         held = await self._live.schedules.load(f"{project}.{name}")
@@ -189,11 +191,13 @@ class ScheduleRequestHandler:
 
 
 def _with_new_spec(old: ScheduleRecord, new: ScheduleRecord) -> ScheduleRecord:
+    """The new record of an existing schedule, with its starts and runs, and paused if it was paused."""
     update = {"created_at": old.created_at, "starts": old.starts, "runs": old.runs, "paused": old.paused}
     return new.model_copy(update=update)
 
 
 def _as_schedule_refusal(refusal: Refusal) -> Refusal:
+    """The refusal of a task, with the schedule's field in place of the task's."""
     field = refusal.field.removeprefix("spec.")
     return Refusal(refusal.reason, "name" if field == "task" else f"schedule.task.{field}", refusal.code)
 

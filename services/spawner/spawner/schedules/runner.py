@@ -26,15 +26,16 @@ from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_record import TaskFacts
 
 Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
-"""Creates a task, once for each command. Returns why it is refused, or None."""
+"""Creates the task of a command, unless the command was submitted before. Returns why it is refused, or None."""
 
-_MIN_REST_SECONDS: Final = 0.2
+_MIN_WAIT_SECONDS: Final = 0.2
+"""The minimum time until the next evaluation, unless a record changes."""
 _NOT_STARTED: Final = "the spawner ended before it started the task"
 _log: Final = logs.get("schedules")
 
 
 class ScheduleRunner:
-    """Starts tasks while it holds the lease. Each decision is written before its task is created."""
+    """Starts tasks while it holds the lease. Each decision is stored before its task is created."""
 
     def __init__(
         self, live: LiveState, lease: Lease, submit: Submit, *, ids: DerivedIds, interval: float, keep_ended: float
@@ -47,14 +48,16 @@ class ScheduleRunner:
         self._interval = interval
         self._keep_ended = timedelta(seconds=keep_ended)
         self._fence = 0
-        self._next: dict[str, tuple[datetime, datetime | None]] = {}
+        """The fencing token of the lease at the last evaluation."""
+        self._next_times: dict[str, tuple[datetime, datetime | None]] = {}
+        """The next due time of each schedule by its key, with the `updated_at` of the record at that time."""
         self._wake = asyncio.Event()
         live.schedule_index.on_change(lambda _key, _record: self._wake.set())
         live.schedule_index.on_removal(self._on_removal)
         live.task_index.on_change(self._on_task)
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Evaluate the schedules whenever one is due, until cancelled."""
         await asyncio.gather(self._live.task_index.complete.wait(), self._live.schedule_index.complete.wait())
         while True:
             await self._lease.wait_held()
@@ -65,12 +68,12 @@ class ScheduleRunner:
                 _log.info("lease lost to another replica", lease=str(error))
             except FOR_NOW as error:
                 _log.warning("schedules not evaluated, retrying", error=repr(error))
-            await self._rest()
+            await self._wait()
 
     async def tick(self) -> None:
-        """Start the tasks that are due. Raises `LeaseLostError`, and transient errors that prevent its completion."""
+        """Start the tasks that are due. Raises `LeaseLostError`, and the transient errors `FOR_NOW`."""
         if self._fence != self._lease.fence:
-            # The previous lease holder may have made changes that we have not received yet.
+            # The previous lease holder may have made changes that this replica has not received yet.
             await self._live.catch_up()
             self._fence = self._lease.fence
         for key, known in self._live.schedule_index.items():
@@ -103,12 +106,13 @@ class ScheduleRunner:
     async def _write(
         self, held: StoredRecord[ScheduleRecord], decision: due_decisions.DueDecision, now: datetime
     ) -> None:
-        """Write a decision, if the record is unchanged."""
+        """Write a decision into the record, unless the record has changed meanwhile."""
         if await self._live.schedules.replace(held, due_decisions.decided(held.record, decision, now)) is not None:
-            for run in decision.passed:
+            for run in decision.not_started:
                 self._report(held.record, run)
 
     async def _carry_out(self, record: ScheduleRecord, start: ScheduledStart) -> None:
+        """Start the task, then replace the start by its outcome in the record."""
         self._lease.check()
         run = await self._start_task(record, start)
         self._lease.check()
@@ -165,25 +169,26 @@ class ScheduleRunner:
         return due is not None and due <= self._live.now()
 
     def _next_time(self, key: str, record: ScheduleRecord) -> datetime | None:
-        """The first due time that is not decided yet, or None. It is computed once after each decision."""
+        """The first due time that is not decided yet, or None. It is computed only once after each decision."""
         if record.paused:
             return None
-        known = self._next.get(key)
+        known = self._next_times.get(key)
         if known is None or known[0] != record.updated_at or (known[1] is not None and known[1] <= record.decided):
             due = next(due_times(record.spec.cron, record.spec.time_zone, record.decided), None)
-            known = self._next[key] = (record.updated_at, due)
+            known = self._next_times[key] = (record.updated_at, due)
         return known[1]
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
+        """Wait until a schedule is due or has changed, or a task of a schedule has ended; at most the interval."""
         due = [self._next_time(key, known.view) for key, known in self._live.schedule_index.items()]
         now = self._live.now()
-        waits = [max(_MIN_REST_SECONDS, (at - now).total_seconds()) for at in due if at is not None]
+        delays = [max(_MIN_WAIT_SECONDS, (at - now).total_seconds()) for at in due if at is not None]
         with suppress(TimeoutError):
-            async with asyncio.timeout(min([*waits, self._interval])):
+            async with asyncio.timeout(min([*delays, self._interval])):
                 await self._wake.wait()
 
     def _on_removal(self, key: str) -> None:
-        self._next.pop(key, None)
+        self._next_times.pop(key, None)
 
     def _on_task(self, _key: str, task: TaskFacts) -> None:
         if task.state in TASK_ENDED and task.labels.get(BATCH_LABEL, "").startswith(SCHEDULE_BATCH_PREFIX):

@@ -16,21 +16,22 @@ MAX_RUNS: Final = 10
 
 
 class ScheduledStart(BaseModel):
-    """A task that has to be started. This is stored before the task is created, so that a due time is decided once."""
+    """A task to start. It is stored before the task is created, so that each due time is decided only once."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     task: SafeName
     due_at: AwareDatetime
     at: AwareDatetime
-    """When it was decided."""
+    """When the start was decided."""
     cancel: bool = False
     """Whether the schedule's other tasks are cancelled first."""
     triggered: bool = False
+    """Whether a user requested the start."""
 
 
 class ScheduleRecord(Record):
-    """A schedule, with the due time up to which it is decided."""
+    """A schedule, with its decided due times and the starts of tasks that are not carried out yet."""
 
     schedule: ScheduleName
     spec: ScheduleSpec
@@ -40,9 +41,9 @@ class ScheduleRecord(Record):
     waiting: AwareDatetime | None = None
     """The due time whose task starts when the running one has ended."""
     starts: tuple[ScheduledStart, ...] = ()
-    """Tasks to start. They are removed when the tasks' records exist."""
+    """Tasks to start. Each is removed when its task has been created, or was refused or missed."""
     runs: tuple[ScheduleRun, ...] = ()
-    """The outcomes of the last due times, newest first."""
+    """The outcomes of the last due times and triggered starts, newest first."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
     updated_by: str | None = None
@@ -54,12 +55,12 @@ class ScheduleRecord(Record):
 
     @property
     def batch(self) -> str:
-        """The batch to which its tasks belong."""
+        """The batch to which the schedule's tasks belong."""
         return f"{SCHEDULE_BATCH_PREFIX}{self.schedule}"
 
     @property
     def source(self) -> str:
-        """The source of the commands that submit its tasks."""
+        """The source of the commands that submit the schedule's tasks."""
         return f"/sandherd/spawner/schedule/{self.schedule}"
 
     def event_ids(self) -> dict[str, str | None]:
@@ -67,10 +68,10 @@ class ScheduleRecord(Record):
         return {}
 
     def task_spec(self) -> TaskSpec:
-        """The spec of its tasks, with labels by which they are found."""
+        """The spec of the schedule's tasks, with the labels by which they are found."""
         labels = {**self.spec.task.labels, BATCH_LABEL: self.batch, NAME_LABEL: self.schedule}
         return self.spec.task.model_copy(update={"labels": labels})
 
     def with_runs(self, *runs: ScheduleRun) -> "ScheduleRecord":
-        """The record with these runs, of which the newest is last, added in front of the earlier ones."""
+        """The record with these runs added to the earlier ones. The newest of `runs` is the last argument."""
         return self.model_copy(update={"runs": (*reversed(runs), *self.runs)[:MAX_RUNS]})

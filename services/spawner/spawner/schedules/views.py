@@ -15,7 +15,7 @@ from spawner.schedules.schedule_record import ScheduleRecord
 
 
 def schedule_view(record: ScheduleRecord, tasks: Sequence[str], times: Sequence[datetime]) -> ScheduleView:
-    """The view without the task."""
+    """The view of a schedule, without the spec of its task. `tasks`: those that have not ended."""
     spec = record.spec
     return ScheduleView(
         project=record.project,
@@ -37,16 +37,16 @@ def schedule_view(record: ScheduleRecord, tasks: Sequence[str], times: Sequence[
 
 
 def next_times(record: ScheduleRecord, now: datetime, count: int) -> list[datetime]:
-    """The next due times; none while the schedule is paused."""
+    """The next `count` due times; none while the schedule is paused."""
     after = max(now, record.decided)
     return [] if record.paused else list(islice(due_times(record.spec.cron, record.spec.time_zone, after), count))
 
 
 def running_by_schedule(live: LiveState) -> Mapping[str, list[str]]:
-    """The names of the schedules' tasks that have not ended, by the keys of the schedules."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    """The names of the tasks of schedules that have not ended, by the schedule's key."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
     for view in live.task_index.views():
         batch = view.labels.get(BATCH_LABEL, "")
         if batch.startswith(SCHEDULE_BATCH_PREFIX) and view.state not in TASK_ENDED:
-            found[f"{view.project}.{batch.removeprefix(SCHEDULE_BATCH_PREFIX)}"].append(view.task)
-    return found
+            names[f"{view.project}.{batch.removeprefix(SCHEDULE_BATCH_PREFIX)}"].append(view.task)
+    return names

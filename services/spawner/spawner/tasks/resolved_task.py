@@ -14,7 +14,7 @@ from sandherd.contracts.repositories import SHARED_BUNDLES
 from sandherd.contracts.requests import ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits, TaskSpec
 from sandherd.contracts.subjects import ARTIFACT
-from spawner.projects.defaults import NOTHING, AppliedDefaults, applied
+from spawner.projects.defaults import NOTHING, AppliedDefaults, applicable_defaults
 from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
 
 _SANDBOX_PREFIX: Final = "sbx-"
@@ -59,12 +59,12 @@ def terms_of(
     if isinstance(resolved, Refusal):
         return resolved
     profile = policy.profiles.get(submit.spec.profile) if submit.spec.profile else None
-    used = applied(
+    used = applicable_defaults(
         project,
         submit.spec,
         defaults,
         has_images=resolved.runtime not in policy.imageless,
-        of_profile=profile.max_intervention if profile else None,
+        profile_step=profile.max_intervention if profile else None,
     )
     if isinstance(used, Refusal):
         return used
