@@ -33,10 +33,10 @@ class SyncApprovalOperations:
     def grant(
         self, sandbox: str, approval_id: str, *, reason: str | None = None, by: str | None = None, timeout: float = 30.0
     ) -> MessageOutcome:
-        """Grant an approval request; returns when the agent has the answer.
+        """Grant an approval request. Returns when the agent has the answer.
 
-        Raises `HerdError`: `not_found` without such a request, `conflict` if it was answered or has expired,
-        `refused` if the sandbox has ended or the worker refused the answer; and `unavailable` after `timeout` seconds,
+        Raises `HerdError`: `not_found` if there is no such request, `conflict` if it was answered or has expired,
+        `refused` if the sandbox has ended or the worker refused the answer, and `unavailable` after `timeout` seconds,
         when the answer remains stored until the worker is available.
         """
         return self._loop.run(lambda: self._inner.grant(sandbox, approval_id, reason=reason, by=by, timeout=timeout))

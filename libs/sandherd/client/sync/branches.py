@@ -32,15 +32,15 @@ class SyncBranchOperations(SyncTaskFiles):
         task: str | None = None,
         states: Sequence[BranchState] = (),
     ) -> BranchList:
-        """A page of the project's branches, the last changed first: all, or those of this name, task and states."""
+        """A page of the project's branches, the last changed first: all, or those with this name, task and states."""
         return self._loop.run(
             lambda: self._inner.branches(limit=limit, cursor=cursor, branch=branch, task=task, states=states)
         )
 
     def branch(self, name: str) -> BranchView:
-        """One branch. If several have the name, the live one, else the one that changed last.
+        """One branch. If several branches have the name, the live one, or else the one that changed last.
 
-        Raises if several are live.
+        Raises `HerdError` if several are live.
         """
         return self._loop.run(lambda: self._inner.branch(name))
 

@@ -38,7 +38,7 @@ class SyncEventFollower:
 
     @property
     def sandboxes(self) -> set[str]:
-        """The sandboxes known so far."""
+        """The sandboxes that are known so far."""
         return self._inner.sandboxes
 
     def __enter__(self) -> Self:

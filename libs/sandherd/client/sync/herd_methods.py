@@ -122,7 +122,7 @@ class SyncHerdMethods(
         return self._loop.run(lambda: self._inner.deliver(sandbox, text, message_type=message_type, timeout=timeout))
 
     def session_of(self, task: str, *, attempt: int | None = None, fork: bool = False, work: bool = True) -> Resume:
-        """The session of an earlier task, for `resume` of a new one: of `attempt`, else of the last with a session.
+        """The session of an earlier task, for `resume` of a new task: that of `attempt`, or else the last session.
 
         With `fork` the new task continues in a copy of the session; without `work` it starts with an empty work tree.
         """
@@ -175,7 +175,7 @@ class SyncHerdMethods(
     def forward_port(
         self, sandbox: str, port: int, *, local: int = 0, report: Callable[[HerdError], None] = lambda _error: None
     ) -> AbstractContextManager[PortForward]:
-        """Forward connections from the port `local` of this machine's loopback address to `port` of the sandbox's.
+        """Forward connections from the port `local` of this machine's loopback address to `port` in the sandbox.
 
         It ends with the context. If `local` is 0, a free port is used: `PortForward.local`. `report` is called with
         the error that has ended a connection.

@@ -72,7 +72,7 @@ class SyncHistoryOperations:
         return self._loop.iterate(self._inner.history_archives)
 
     def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> HistoryRestore:
-        """Load a day of the connection's project, or of all, from the archive; it stays for at least `days` days.
+        """Load a day of the connection's project, or of all projects, from the archive, for at least `days` days.
 
         Returns at once: `history_status` shows when it is complete. Needs an operator's credential.
         """
@@ -103,7 +103,7 @@ class SyncHistoryOperations:
         return self._loop.run(lambda: self._inner.compare(first, second))
 
     def verify_history(self, sandbox: str | None = None) -> Generator[Verification]:
-        """The differences between the tables and the events of the history, page by page; of a sandbox, or of all."""
+        """The differences between the history's tables and its events, page by page, of a sandbox or of all."""
         return self._loop.iterate(lambda: self._inner.verify_history(sandbox))
 
     def search(

@@ -18,7 +18,7 @@ class SyncNamedSecrets:
         self._inner = inner
 
     def set_secret(self, name: str, value: str, *, by: str | None = None) -> SecretView:
-        """Store a value under a name; replaces the previous one. It is encrypted for the spawner and never returned."""
+        """Store a value under a name, in place of a previous value. It is encrypted for the spawner, never returned."""
         return self._loop.run(lambda: self._inner.set_secret(name, value, by=by))
 
     def secrets(self) -> SecretList:
@@ -28,6 +28,6 @@ class SyncNamedSecrets:
     def delete_secret(self, name: str, *, force: bool = False) -> SecretDeleted:
         """Delete a named secret and erase its value; with `force` even if unfinished tasks use it.
 
-        Running attempts keep the value that they started with; later ones fail.
+        Running attempts still have the value that they started with; later attempts fail.
         """
         return self._loop.run(lambda: self._inner.delete_secret(name, force=force))

@@ -39,10 +39,10 @@ class SyncProjectOperations:
     def grant_budget(
         self, task: str, more: str | Mapping[str, Any], *, name: str | None = None, by: str | None = None
     ) -> BudgetList:
-        """Increase the budget of a task by `more`: a text as `cost=2usd,turns=20`, or fields of `BudgetLimits`.
+        """Increase the budget of a task by `more`: a text such as `cost=2usd,turns=20`, or fields of `BudgetLimits`.
 
-        A grant with the same `name` is made once. Raises `HerdError` (`conflict`) if the task is completed, or has no
-        limit of a granted kind. A failed or cancelled task can use the grant after `retry`.
+        Another grant with the same `name` has no effect. Raises `HerdError` (`conflict`) if the task is completed, or
+        has no limit of a granted kind. A failed or cancelled task can use the grant after `retry`.
         """
         return self._loop.run(lambda: self._inner.grant_budget(task, more, name=name, by=by))
 

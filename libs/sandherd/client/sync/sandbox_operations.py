@@ -36,12 +36,12 @@ class SyncSandboxOperations(SyncNamedSecrets):
     def check(self, spec: SandboxSpec) -> None:
         """Raise `HerdError` for a spec that the spawner would reject. If it does not reply, nothing is checked.
 
-        The catalogue is cached, and requested again before it refuses anything.
+        The catalogue is cached, and requested again before a spec is refused.
         """
         return self._loop.run(lambda: self._inner.check(spec))
 
     def prune(self, *, now: bool = False) -> PruneResult:
-        """Compare all records with the runtimes' sandboxes; with `now`, remove orphans without their grace time."""
+        """Compare all records with the runtimes' sandboxes. With `now`, orphans are removed without a grace time."""
         return self._loop.run(lambda: self._inner.prune(now=now))
 
     @overload
@@ -115,7 +115,7 @@ class SyncSandboxOperations(SyncNamedSecrets):
     def agent_server(self, sandbox: str, *, with_key: bool = False, timeout: float = 15.0) -> AgentServerView:
         """The address and state of a sandbox's agent server.
 
-        Its key, and the headers required on the way to it, are secrets: they are returned only with `with_key`.
+        Its key, and the headers that requests to it need, are secrets. They are returned only with `with_key`.
         """
         return self._loop.run(lambda: self._inner.agent_server(sandbox, with_key=with_key, timeout=timeout))
 

@@ -36,7 +36,7 @@ class SyncSubscriptionOperations:
 
         `entities` are the tasks and sandboxes whose events are wanted; empty: all. `start` is `new` (events from now
         on), `all` (all that the stream still stores), a stream sequence, or a time. Creating the same subscription
-        again changes nothing; with `update` it gets these types and entities. In both cases it keeps its position.
+        again changes nothing; with `update` it gets these types and entities. In both cases its position stays.
         """
         return self._loop.run(
             lambda: self._inner.subscribe(name, types=types, start=start, entities=entities, update=update)

@@ -29,7 +29,7 @@ class SyncTaskFiles(SyncSandboxOperations):
     def upload_work(
         self, task: str, work: WorkSource, *, on_progress: OnTransfer | None = None, left_out: LeftOut | None = None
     ) -> ArtifactRef:
-        """Upload the files that a task begins with. Returns the `work` of its spec, which is to be submitted next.
+        """Upload the files that a task begins with. Returns the field `work` of the spec, to submit it afterwards.
 
         Links that lead out of the folder are left out: `left_out` is called with each, in another thread.
         """
@@ -42,9 +42,9 @@ class SyncTaskFiles(SyncSandboxOperations):
         *,
         on_progress: OnTransfer | None = None,
     ) -> Repository:
-        """Upload the base branch of a local repository. Returns the `repository` of the spec to be submitted next.
+        """Upload the base branch of a local repository. Returns the field `repository` of the spec.
 
-        Uncommitted changes are not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
+        Uncommitted changes are not uploaded. For a repository with a URL, nothing is uploaded. A `RepositorySource`
         without URL and path is the default repository of the project.
         """
         return self._loop.run(lambda: self._inner.upload_repository(task, repository, on_progress=on_progress))
@@ -54,17 +54,18 @@ class SyncTaskFiles(SyncSandboxOperations):
         return self._loop.run(lambda: self._inner.fetch_result(task, out, on_progress=on_progress))
 
     def fetch_start(self, task: str, out: IO[bytes], *, on_progress: OnTransfer | None = None) -> bool:
-        """Write the archive of the files that a task began with into an empty file; returns whether it had any.
+        """Write the archive of the files that a task began with into an empty file. Returns False if it had none.
 
-        They are stored as long as the record of the task; later, raises `HerdError` (`not_found`).
+        The files are stored as long as the record of the task. Later, raises `HerdError` (`not_found`).
         """
         return self._loop.run(lambda: self._inner.fetch_start(task, out, on_progress=on_progress))
 
     def artifact(self, reference: ArtifactRef, out: IO[bytes], *, on_progress: OnTransfer | None = None) -> None:
-        """Write an artifact that an event of this project refers to into an empty file; verify its size and SHA-256.
+        """Write an artifact that an event of this project refers to into an empty file. Verifies its size and SHA-256.
 
         `reference` is a value of the event's `artifacts`, or of another field of this type. Raises `HerdError`:
-        `invalid_field` if it is of another project or not of an artifact, `not_found` if it is no longer stored.
+        `invalid_field` if the reference is of another project or not of an artifact, `not_found` if the artifact is no
+        longer stored.
         """
         return self._loop.run(lambda: self._inner.artifact(reference, out, on_progress=on_progress))
 
@@ -81,7 +82,7 @@ class SyncTaskFiles(SyncSandboxOperations):
         return self._loop.iterate(lambda: self._inner.artifacts(task=task, sandbox=sandbox))
 
     def find_artifact(self, name: str, *, task: str | None = None, sandbox: str | None = None) -> EventArtifact:
-        """The artifact of this name. An event of the task or sandbox, or without both of the project, refers to it.
+        """The artifact of this name that an event of the task, of the sandbox, or else of the project refers to.
 
         In a project, only events near the time in a generated name are searched. Raises `HerdError` (`not_found`).
         """

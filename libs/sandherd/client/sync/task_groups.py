@@ -31,11 +31,11 @@ class SyncTaskGroups(SyncTaskFiles):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[TaskOutcome]:
-        """Submit tasks by name, in this order. Returns when each is accepted or rejected.
+        """Submit `tasks`, a mapping of names to specs, in this order. Returns when each is accepted or rejected.
 
         With `wait`, returns when each has ended, or after `timeout` seconds. Without `wait`, also returns if the
-        spawner accepts or rejects no further task for 5 s: the others are stored, and their state is `submitted`. Give
-        the tasks one label, such as `sandherd/batch`, to list and cancel them together.
+        spawner accepts or rejects no further task for 5 s. The broker has stored the other tasks, and their state is
+        `submitted`. Give the tasks the same label, such as `sandherd/batch`, to list and cancel them together.
         """
         return self._loop.run(
             lambda: self._inner.submit_batch(tasks, by=by, wait=wait, timeout=timeout, on_progress=on_progress)
@@ -49,7 +49,7 @@ class SyncTaskGroups(SyncTaskFiles):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[TaskOutcome]:
-        """Wait until tasks have ended: these tasks, those that have all these labels now, or those of a batch.
+        """Wait until tasks have ended: the named tasks, the tasks that have all these labels, or those of a batch.
 
         Returns the states of the tasks; after `timeout` seconds, some may not have `ended`. Raises `HerdError`
         (`not_found`) if a task is unknown or no task has the labels, when the spawner has read all commands or after
@@ -69,7 +69,7 @@ class SyncTaskGroups(SyncTaskFiles):
     ) -> dict[str, HerdError | None]:
         """Cancel all tasks that have not ended and have all these labels, or are of a batch.
 
-        Returns the tasks by name: for each None, or the error if its command could not be sent.
+        Returns for each task, by name, None, or the error if its command could not be sent.
         """
         return self._loop.run(lambda: self._inner.cancel_all(labels=labels, batch=batch, reason=reason, by=by))
 
@@ -88,7 +88,7 @@ class SyncTaskGroups(SyncTaskFiles):
         until: datetime | None = None,
         limit: int = 100,
     ) -> UsageList:
-        """Tokens and cost that agents reported, in groups, the most expensive first.
+        """The tokens and costs that agents reported, in groups, the most expensive group first.
 
         `label` is the key whose values are the groups of `by="label"`; `labels` and `batch` select tasks.
         """

@@ -33,15 +33,15 @@ class SyncWebhookOperations:
     ) -> WebhookWithSecret:
         """Create a webhook, which sends events of the project to a URL: all, or those of these types and entities.
 
-        Only this reply has the secret of the signatures: if it is lost, rotate it. `types`, `entities` and `start` are
-        as for `subscribe`.
+        Only this reply, and that of `rotate_webhook_secret`, has a secret of the signatures. If it is lost, rotate it.
+        `types`, `entities` and `start` are as for `subscribe`.
         """
         return self._loop.run(
             lambda: self._inner.create_webhook(name, url, types=types, start=start, entities=entities, by=by)
         )
 
     def webhooks(self) -> WebhookList:
-        """The project's webhooks; with a connection for all projects, those of all."""
+        """The project's webhooks; with a connection for all projects, those of all projects."""
         return self._loop.run(self._inner.webhooks)
 
     def webhook(self, name: str) -> Webhook:
@@ -49,13 +49,13 @@ class SyncWebhookOperations:
         return self._loop.run(lambda: self._inner.webhook(name))
 
     def rotate_webhook_secret(self, name: str) -> WebhookWithSecret:
-        """Replace the secret; the reply has the new one. For a day, webhooks are also signed with the previous one."""
+        """Replace the secret. The reply has the new one. For a day, webhooks are also signed with the previous one."""
         return self._loop.run(lambda: self._inner.rotate_webhook_secret(name))
 
     def replay_webhook(
         self, name: str, *, start: Literal["new", "all"] | int | datetime | None = None, dead_letters: bool = False
     ) -> Webhook:
-        """Send events again, from a sequence or a time on, or the dead letters; a disabled webhook is resumed."""
+        """Send events again, from a sequence or a time on, or the dead letters. Enables a disabled webhook."""
         return self._loop.run(lambda: self._inner.replay_webhook(name, start=start, dead_letters=dead_letters))
 
     def test_webhook(self, name: str) -> WebhookTested:
