@@ -176,8 +176,8 @@ def build_for(arguments: Sequence[str]) -> typer.Typer:
 
     The subcommand is known if it is the first argument, or the first after options and their values.
     """
-    command_words = named_command(arguments)
-    return build(command_words[:1], complete=False) if command_words else build()
+    command_names = named_command(arguments)
+    return build(command_names[:1], complete=False) if command_names else build()
 
 
 def named_command(arguments: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from sandherd.cli.stderr import print_error
 from sandherd.client.branch_progress import until
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
-from sandherd.client.terminal_text import confirm, write_text
+from sandherd.client.terminal_text import prompt_for_confirmation, write_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import BranchView
 from sandherd.contracts.states import BranchState
@@ -196,5 +196,5 @@ def _confirm(message: str, paths: list[str], question: str) -> None:
     write_text(message, error=True)
     for path in paths:
         write_text(f"  {path}", error=True)
-    if not confirm(question):
+    if not prompt_for_confirmation(question):
         raise typer.Abort

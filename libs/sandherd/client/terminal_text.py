@@ -267,7 +267,7 @@ def read_hidden(prompt: str) -> str:
     return getpass.getpass(f"{visible_line(prompt)}: ")
 
 
-def confirm(question: str) -> bool:
+def prompt_for_confirmation(question: str) -> bool:
     """Whether the user types `y` or `yes` on the terminal, after the question."""
     write_text(f"{visible_line(question)} [y/N]: ", end="", error=True, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

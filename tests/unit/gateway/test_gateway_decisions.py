@@ -202,7 +202,7 @@ async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed()
 
     class Feed:
         clients: ClassVar[set[FrameQueue]] = set()
-        users = 1
+        stream_count = 1
 
         def join(self, entity: str | None) -> FrameQueue:
             queue = FrameQueue(entity, 2)
