@@ -1,6 +1,7 @@
 """The events that wait for each client, and the memory that they may take. Pure."""
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
@@ -10,10 +11,11 @@ from gateway.stream_reader import EventFrame
 QUEUE_EVENTS: Final = 1000
 """Maximum number of events that wait for one client. A client that reads too slowly is disconnected."""
 QUEUE_BYTES: Final = 8 * 1024 * 1024
-"""Maximum characters of the documents that wait for one client (bytes, if ASCII only). An event may have 256 KiB."""
+"""Maximum memory of the documents that wait for one client. An event may have 256 KiB."""
 FEED_BYTES: Final = 32 * 1024 * 1024
-"""Maximum characters of the documents that wait for all clients of a project together, and maximum bytes of the stored
-events that these clients read at the same time."""
+"""Maximum memory of the documents that wait for all clients of a project together, and of the stored events that these
+clients read at the same time."""
+_EMPTY_BYTES: Final = sys.getsizeof("")
 
 
 class FrameQueue:
@@ -25,7 +27,7 @@ class FrameQueue:
     def __init__(self, entity: str | None, begin: int, max_events: int = QUEUE_EVENTS) -> None:
         self.begin = begin
         self.entity = entity
-        self.size = 0  # characters of the waiting documents
+        self.size = 0  # bytes of memory of the waiting documents
         self.overflowed = False
         self.on_overflow: Callable[[], object] | None = None
         self._max_events = max_events
@@ -36,10 +38,11 @@ class FrameQueue:
         """Add a frame, if it is about the client's entity. A queue without space for it is ended."""
         if self.entity not in {None, frame.entity} or self.overflowed:
             return
-        if len(self._frames) >= self._max_events or self.size + len(frame.document) > QUEUE_BYTES:
+        size = _memory_bytes(frame)
+        if len(self._frames) >= self._max_events or self.size + size > QUEUE_BYTES:
             self.end()
             return
-        self.size += len(frame.document)
+        self.size += size
         self._frames.append(frame)
         self.wake()
 
@@ -64,12 +67,17 @@ class FrameQueue:
         if not self._frames:
             return None
         frame = self._frames.popleft()
-        self.size -= len(frame.document)
+        self.size -= _memory_bytes(frame)
         return frame
 
 
+def _memory_bytes(frame: EventFrame) -> int:
+    """The memory of a frame's document: Python stores each of its characters in one, two or four bytes."""
+    return sys.getsizeof(frame.document) - _EMPTY_BYTES
+
+
 def end_slowest(clients: Collection[FrameQueue]) -> None:
-    """End the longest queues until the documents that wait for these clients have at most `FEED_BYTES` characters.
+    """End the longest queues until the documents that wait for these clients take at most `FEED_BYTES` of memory.
 
     Queues of the same entity have the same documents and differ in their first event. So only the longest of them
     counts.

@@ -38,6 +38,13 @@ def test_queue_of_a_client_is_bounded_in_bytes() -> None:
     assert queue.overflowed
 
 
+def test_queue_counts_the_memory_of_characters() -> None:
+    """With one character beyond ASCII, each character of a document may take four bytes of memory; they count."""
+    queue = FrameQueue(None, 1)
+    queue.offer(EventFrame(1, "sbx-1", "agent.message", "x" * (QUEUE_BYTES // 4) + "\N{SHEEP}", NOW))
+    assert queue.overflowed
+
+
 def test_queues_of_a_project_are_bounded_together() -> None:
     """If many slow clients of different sandboxes have full queues, the slowest ones are ended, and no others."""
     count = FEED_BYTES // QUEUE_BYTES + 2

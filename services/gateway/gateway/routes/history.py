@@ -77,7 +77,10 @@ async def comparison(session: ReadSession, query: Annotated[ComparisonQuery, Que
 
 @router.get("/search")
 async def search(session: ReadSession, query: Annotated[SearchQuery, Query()]) -> SearchResult:
-    """Events with all words of `text`, newest first. Show the snippets as plain text."""
+    """Events with all words of `text`, newest first. `or` separates alternatives, `-` excludes a word.
+
+    Show the snippets as plain text.
+    """
     reply: SearchResult = await _request_history(session, SearchEvents, query)
     return reply
 
