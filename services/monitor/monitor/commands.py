@@ -1,6 +1,6 @@
 """The monitor's commands: a user mutes or unmutes a guardian rule for one sandbox. Every replica handles them.
 
-The command takes effect by its published event: the replica that watches the sandbox reads it, also after a restart.
+The command takes effect by its published event: the replica that watches the sandbox reads it, even after a restart.
 """
 
 from datetime import timedelta

@@ -178,7 +178,7 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
 
     @abstractmethod
     def pattern(self, part: PartT) -> Pattern | None:
-        """The pattern in its part, also while it is below the thresholds; None if there is none."""
+        """The pattern in its part, even while it is below the thresholds; None if there is none."""
 
     @abstractmethod
     def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Pattern | None:
