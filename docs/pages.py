@@ -298,9 +298,13 @@ def default(field: Any) -> str:
     if isinstance(field.default, BaseModel):
         values = field.default.model_dump(exclude_unset=True)
         return code(", ".join(f"{name}: {value}" for name, value in values.items())) if values else "none"
+    if field.default in ({}, [], frozenset()):
+        return "none"
     if isinstance(field.default, frozenset):
-        return code(", ".join(sorted(str(value) for value in field.default))) if field.default else "none"
-    return "none" if field.default == {} else code(field.default)
+        return code(", ".join(sorted(str(value) for value in field.default)))
+    if isinstance(field.default, list):
+        return code(", ".join(str(value) for value in field.default))
+    return code(json.dumps(field.default) if isinstance(field.default, bool | dict) else field.default)
 
 
 _PERMISSIONS_SYMBOLS: Final = """| symbol | meaning |
