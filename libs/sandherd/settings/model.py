@@ -178,7 +178,8 @@ class Settings(
     """A sandbox that publishes more than this many MiB within a minute floods the shared stream, and is ended."""
     flood_messages: Annotated[int, Env("SANDHERD_FLOOD_MESSAGES"), Field(ge=1000)] = 1000
     """The sustained rate of messages per second that a sandbox may publish. Messages above it are handled later. A
-    sandbox that exceeds it by more than 10 seconds' worth of messages is cut off. Sandherd's worker stays below 800."""
+    sandbox that exceeds it by more than 10 seconds' worth of messages is cut off: its credentials are revoked, and it
+    is ended. Sandherd's worker stays below 800."""
     flood_project_messages: Annotated[int, Env("SANDHERD_FLOOD_PROJECT_MESSAGES"), Field(ge=1000)] = 10_000
     """The sustained rate of messages per second of all sandboxes of a project together; the sandbox that publishes most
     is cut off."""
