@@ -269,13 +269,16 @@ def configuration() -> str:
         "The value of a setting is that of a parameter, or else of an environment variable, or else of the YAML file,\n"
         "or else the default. Times are in seconds. `sandherd config show` shows the effective values and their\n"
         "sources (`parameter`, `environment`, `yaml`, `context`, `default`). Its first line shows the YAML file.\n\n"
-        "- **`context`.** The stack of this home writes the file `context.json`. It contains the broker's address,\n"
-        "  credentials, and the path of the settings file with which the stack was started. Commands read this\n"
-        "  settings file unless another one is named, and so does `up` after a crash. After `down` it is not read any\n"
-        "  more. The broker's address in `context.json` takes precedence over that in the settings file.\n"
+        "- **`context`.** A value with this source is from a context that `sandherd context add` has added, or from\n"
+        "  the local stack: `sandherd up` writes the file `context.json` in the folder `home`. It contains the\n"
+        "  broker's address, credentials, and the path of the settings file with which the stack was started.\n"
+        "  Commands read this settings file unless another one is named, and so does `up` after a crash. After\n"
+        "  `down` it is not read any more. The broker's address in `context.json` takes precedence over that in the\n"
+        "  settings file.\n"
         "- **Several variables.** If a setting has several variables, the first one that is set takes precedence.\n"
-        "  `config show` shows which one it is. `SANDBOX_DISK_GB` is in GB for every runtime. `SANDBOX_DISK_GB` and\n"
-        "  `SANDBOX_SNAPSHOT` do not affect a setting that can't have their value, such as a disk of 0 GB at Daytona.\n"
+        "  `config show` shows which one it is. `SANDBOX_DISK_GB` is in GB for every runtime. A setting for which the\n"
+        "  value of `SANDBOX_DISK_GB` or `SANDBOX_SNAPSHOT` would be invalid ignores the variable:\n"
+        "  `SANDBOX_DISK_GB=0` sets `sandbox_disk_mb`, but not `daytona_disk_gb`, which is at least 1.\n"
         "- **Structured settings** such as `profiles` are written as YAML or JSON, also in a variable.\n"
         "- **TLS.** The variables `NATS_CA`, `NATS_CERT` and `NATS_KEY` name PEM files for connections to the broker:\n"
         "  certificate authorities, if they are not those of the system, and a client certificate with its key.\n",
@@ -293,10 +296,15 @@ def default(field: Any) -> str:
     if field.default_factory is not None:
         return "by the XDG base directories"
     if isinstance(field.default, BaseModel):
-        return code(", ".join(f"{name}: {value}" for name, value in field.default))
+        values = field.default.model_dump(exclude_unset=True)
+        return code(", ".join(f"{name}: {value}" for name, value in values.items())) if values else "none"
+    if field.default in ({}, [], frozenset()):
+        return "none"
     if isinstance(field.default, frozenset):
-        return code(", ".join(sorted(str(value) for value in field.default))) if field.default else "none"
-    return "none" if field.default == {} else code(field.default)
+        return code(", ".join(sorted(str(value) for value in field.default)))
+    if isinstance(field.default, list):
+        return code(", ".join(str(value) for value in field.default))
+    return code(json.dumps(field.default) if isinstance(field.default, bool | dict) else field.default)
 
 
 _PERMISSIONS_SYMBOLS: Final = """| symbol | meaning |

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 CLEANUP_SECONDS: Final = 5.0
 """How long a task may clean up before it is cancelled again."""
 SHORT_CLEANUP_SECONDS: Final = 0.5
-"""How long a task of a worker may clean up. A worker must end in time, also if its tasks wait for the broker."""
+"""How long a task of a worker may clean up. A worker must end in time, even if its tasks wait for the broker."""
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 FirstT = TypeVar("FirstT")

@@ -99,7 +99,7 @@ def files() -> Mapping[str, Path]:
 
 
 def own_files() -> dict[str, Path]:
-    """The files of our own packages, also if they are installed in place. Raises `NoWorkerError`."""
+    """The files of our own packages, even if they are installed in place. Raises `NoWorkerError`."""
     found: dict[str, Path] = {}
     for name in OWN_PACKAGES:
         folders = _folders(name)

@@ -1,4 +1,4 @@
-"""Sets up a deployment: provisions streams, consumers and buckets, and pushes the accounts' tokens."""
+"""Sets up a deployment: provisions streams, consumers and buckets, and pushes the accounts' JWTs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

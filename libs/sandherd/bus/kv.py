@@ -1,4 +1,4 @@
-"""Reads the last written value of a key or subject, also in a cluster.
+"""Reads the last written value of a key or subject, even in a cluster.
 
 A direct get is the fastest read, but any server with a replica of the stream may respond. A replica that lags returns
 the previous message, or 'not found': in a measurement, 31 of 1,500 reads right after a write did. So if the broker is a

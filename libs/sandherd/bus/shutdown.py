@@ -1,4 +1,4 @@
-"""Closes a broker connection reliably, also if it is lost meanwhile, when nats-py's close would not end."""
+"""Closes a broker connection reliably, even if it is lost meanwhile, when nats-py's close would not end."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -54,7 +54,7 @@ async def _wait_until_saved(herd: Herd, task: str) -> BranchView:
 
 
 def show(name: str, output: Format) -> Work:
-    """The work of showing one branch, with what prevents its progress."""
+    """A function that shows one branch, with what prevents its progress."""
 
     async def work(herd: Herd) -> int:
         _show_one(await find_branch(herd, name), output)
@@ -64,7 +64,7 @@ def show(name: str, output: Format) -> Work:
 
 
 def fetch(name: str, into: str, output: Format) -> Work:
-    """The work of fetching a branch into a local repository."""
+    """A function that fetches a branch into a local repository."""
 
     async def work(herd: Herd) -> int:
         from sandherd.cli.file_copy import ProgressBar  # only needed with files
@@ -91,7 +91,7 @@ def fetch(name: str, into: str, output: Format) -> Work:
 
 
 def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: float) -> Work:
-    """The work of pushing a branch and waiting for the result. The exit status is 1 if the branch is not pushed."""
+    """A function that pushes a branch and waits for the result. The exit status is 1 if the branch is not pushed."""
 
     async def work(herd: Herd) -> int:
         view = await find_branch(herd, name)
@@ -123,7 +123,7 @@ def _push_has_ended(view: BranchView) -> bool:
 
 
 def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) -> Work:
-    """The work of deleting a branch and waiting for the result. Prompts for confirmation if the branch has commits."""
+    """A function that deletes a branch and waits for that. It prompts for confirmation if the branch has commits."""
 
     async def work(herd: Herd) -> int:
         view = await find_branch(herd, name)
@@ -150,7 +150,7 @@ def _deletion_has_ended(before: BranchView) -> Callable[[BranchView], bool]:
 
 
 def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
-    """The work of showing the diff of a branch from its base. A terminal gets it without control characters."""
+    """A function that shows the diff of a branch from its base. A terminal gets it without control characters."""
 
     async def work(herd: Herd) -> int:
         view = await find_branch(herd, name)

@@ -34,9 +34,9 @@ _END_TEXTS: Final = {
 def run(
     sandbox: str, argv: Sequence[str], output: Format, *, env: Sequence[str], timeout: str, **arguments: Any
 ) -> Work:
-    """The work of running a command. Raises `HerdError` for an invalid command, before any connection is made."""
+    """A function that runs a command. An invalid command raises `HerdError` here, before any connection is made."""
     options = {"cwd": arguments["cwd"], "env": variables(env, os.environ), "timeout": seconds(timeout, "--timeout")}
-    command(sandbox, argv, **options)
+    command(sandbox, argv, **options)  # raises for an invalid command, before standard input is read
     stdin = _read_standard_input() if arguments["stdin"] else None
     command(sandbox, argv, stdin=stdin, **options)
 
@@ -54,7 +54,7 @@ def run(
 
 
 def detached_command(sandbox: str, output: Format, *, status: str | None, kill: str | None) -> Work:
-    """The work of ending a detached command if `kill` names one, else of showing the command that `status` names."""
+    """A function that ends the detached command that `kill` names, or else shows the one that `status` names."""
     name = checked_name(status or kill or "", "exec")
 
     async def work(herd: Herd) -> int:

@@ -59,7 +59,7 @@ def sandbox_path(text: str) -> SandboxPath | None:
 
 
 def copy(source: str, target: str, output: Format, *, recursive: bool, with_git: bool = False) -> Work:
-    """The work of copying. Folders from a sandbox are copied without `.git` unless `with_git`.
+    """A function that copies files. Folders from a sandbox are copied without `.git` unless `with_git`.
 
     Raises `HerdError` for invalid arguments, before any connection is made.
     """
@@ -169,7 +169,7 @@ def show_result(output: Format, path: str, size: int, sha256: str, *, folder: bo
 
 
 def entries(location: str, output: Format, *, recursive: bool) -> Work:
-    """The work of listing a folder. Raises `HerdError` for an invalid sandbox name."""
+    """A function that lists a folder. An invalid sandbox name raises `HerdError` here."""
     folder = sandbox_path(location) or SandboxPath(checked_name(location, "sandbox"), ".")
 
     async def work(herd: Herd) -> int:

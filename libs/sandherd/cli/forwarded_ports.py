@@ -45,7 +45,7 @@ def port_pair(text: str) -> PortPair:
 
 
 def forward(sandbox: str, pairs: Sequence[str], output: Format) -> Work:
-    """The work of forwarding ports. Raises `HerdError` for an invalid port, before any connection is made."""
+    """A function that forwards ports. An invalid port raises `HerdError` here, before any connection is made."""
     ports = [port_pair(text) for text in pairs]
 
     async def work(herd: Herd) -> int:

@@ -29,6 +29,7 @@ only once."""
 _DEFAULT_PROJECT: Final = ClientSettings.model_fields["project"].default
 
 Work = Callable[[Herd], Awaitable[int]]
+"""A function that carries out a command through a connected `Herd`, and returns the exit status."""
 
 
 def run_with_herd(

@@ -16,7 +16,7 @@ from sandherd.contracts.states import BranchState
 
 
 def open_pull_request(name: str, output: Format, *, ready: bool, timeout: float) -> Work:
-    """The work of opening a pull request and waiting for it. The exit status is 1 if it is not open as requested."""
+    """A function that opens a pull request and waits for it. The exit status is 1 if it is not open as requested."""
 
     async def work(herd: Herd) -> int:
         view = await find_branch(herd, name)
@@ -30,7 +30,7 @@ def open_pull_request(name: str, output: Format, *, ready: bool, timeout: float)
 
 
 def merge(name: str, output: Format, *, wait: bool, timeout: float) -> Work:
-    """The work of requesting a merge of the branch's present commit, and of waiting for it if `wait`."""
+    """A function that requests a merge of the branch's present commit, and waits for it if `wait`."""
 
     async def work(herd: Herd) -> int:
         view = await find_branch(herd, name)

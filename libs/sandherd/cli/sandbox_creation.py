@@ -67,7 +67,7 @@ def _default_limits(catalogue: "Catalogue", profile: str | None) -> SandboxLimit
 
 
 def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wait: bool, timeout: float) -> Work:
-    """The work of creating a sandbox and printing its name."""
+    """A function that creates a sandbox and prints its name."""
 
     async def work(herd: Herd) -> int:
         name = new_sandbox()
@@ -83,7 +83,7 @@ def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wa
 
 
 def refuse_lifetime(error: InvalidFieldError, ttl: str) -> Work:
-    """The work of refusing a lifetime above the contract's maximum. The error names the herd's lower maximum."""
+    """A function that refuses a lifetime above the contract's maximum. The error names the herd's lower maximum."""
 
     async def work(herd: Herd) -> int:
         from sandherd.client.tasks.preflight import lifetime_error  # only needed for an error
@@ -98,7 +98,7 @@ def refuse_lifetime(error: InvalidFieldError, ttl: str) -> Work:
 
 
 def prune(output: Format, *, now: bool) -> Work:
-    """The work of comparing records with the sandboxes of runtimes, and of showing orphans and lost sandboxes."""
+    """A function that compares records with the sandboxes of runtimes, and shows orphans and lost sandboxes."""
 
     async def work(herd: Herd) -> int:
         result = await herd.prune(now=now)

@@ -59,7 +59,7 @@ class ScheduledTask:
 def scheduled_task(source: Sequence[str]) -> ScheduledTask:
     """The task of a file if `source` is one file; else the task that `sandherd run` would submit with these arguments.
 
-    One argument with a suffix of `SUFFIXES` is the name of a file, also if the file does not exist.
+    One argument with a suffix of `SUFFIXES` is the name of a file, even if the file does not exist.
 
     Raises `HerdError`, and typer's errors for wrong usage.
     """

@@ -21,7 +21,7 @@ _MAX_ENTRIES: Final = 200_000
 
 
 def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Work:
-    """The work of playing a session in this terminal, or of writing it as an asciicast."""
+    """A function that plays a session in this terminal, or writes it as an asciicast."""
 
     async def work(herd: Herd) -> int:
         sandbox = await sandbox_of(herd, name)
@@ -69,7 +69,7 @@ def _write_cast(path: Path, frames: list[ReplayFrame], sandbox: str, speed: floa
 
 
 def versions(name: str, path: str | None, number: int | None, output: Format) -> Work:
-    """The work of listing versions of files. With a number, it shows the content of one version, or else its diff."""
+    """A function that lists versions of files. With a number, it shows the content of one version, or else its diff."""
 
     async def work(herd: Herd) -> int:
         sandbox = await sandbox_of(herd, name)

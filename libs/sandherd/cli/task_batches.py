@@ -31,7 +31,7 @@ _MAX_LISTED_ERRORS: Final = 5
 
 
 def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait: bool, timeout: float | None) -> Work:
-    """The work of submitting the tasks of a file. All are checked first. A task is submitted after its dependencies.
+    """A function that submits the tasks of a file. All are checked first. A task is submitted after its dependencies.
 
     Raises `HerdError` for an invalid file, before any connection is made.
     """
@@ -113,7 +113,7 @@ def _report_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
 
 
 def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Format, timeout: float | None) -> Work:
-    """The work of waiting until tasks have ended: the named tasks, or all tasks with these labels."""
+    """A function that waits until tasks have ended: the named tasks, or all tasks with these labels."""
 
     async def work(herd: Herd) -> int:
         tasks = [await full_name(herd, name, "task") for name in names]
@@ -148,7 +148,7 @@ def _show_outcomes(
 
 
 def cancel_all(labels: Mapping[str, str], reason: str, output: Format) -> Work:
-    """The work of cancelling all tasks with these labels that have not ended."""
+    """A function that cancels all tasks with these labels that have not ended."""
 
     async def work(herd: Herd) -> int:
         results = await herd.cancel_all(labels=labels, reason=reason)

@@ -45,7 +45,7 @@ _KINDS: Final = {
 
 
 def files(start: str, output: Format) -> Work:
-    """The work of listing the files of a task's result. `start` is the task's name, or a unique beginning of it."""
+    """A function that lists the files of a task's result. `start` is the task's name, or a unique beginning of it."""
 
     async def work(herd: Herd) -> int:
         task = await full_name(herd, start, "task")
@@ -80,7 +80,7 @@ def _entries(file: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def diff(start: str, output: Format) -> Work:
-    """The work of showing the diff between the files that a task began with and its result, for `git apply`.
+    """A function that shows the diff between the files that a task began with and its result, for `git apply`.
 
     For a task with a repository, it is the diff of its branch. A terminal gets the diff without control characters,
     any other output gets it unchanged.
@@ -102,7 +102,7 @@ def diff(start: str, output: Format) -> Work:
 
 
 def copy(source: str, target: str, output: Format, *, recursive: bool, with_git: bool = False) -> Work | None:
-    """The work of copying from `TASK:PATH`: from the task's result, or from its sandbox if it has not ended.
+    """A function that copies from `TASK:PATH`: from the task's result, or from its sandbox if it has not ended.
 
     None if the source is not such a path, or the target is in a sandbox. Folders are copied without `.git` unless
     `with_git`. Raises `HerdError` for a path that leads out of the work tree.

@@ -34,7 +34,7 @@ _RETRY_SECONDS: Final = 0.1
 
 
 def run(sandbox: str, argv: Sequence[str], *, cwd: str, env: Sequence[str], timeout: str | None) -> Work:
-    """The work of running a command. Raises `HerdError` if there is no terminal here, or the command is invalid."""
+    """A function that runs a command in this terminal. Without a terminal, this raises `HerdError`."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise HerdError.of(
             Code.INVALID_FIELD,

@@ -1,8 +1,9 @@
-"""Durable subscriptions: consumers of a project on EVENTS, which one service creates on request.
+"""Durable subscriptions: consumers of a project on the stream EVENTS, which one service creates on request.
 
-The broker's permissions can't match a part of a token, and a consumer's name is one token. So a project may have a
-fixed number of consumers, `sub-<project>-<place>`, and its subscribers' credentials name each of them. A place is a
-number: after a project's name, which may itself contain dashes, it can't be read as a part of another project's name.
+A consumer's name is one token of a subject, and a wildcard in a permission stands for a whole token. So no single
+permission covers exactly the consumers of one project. Instead, a project has a fixed number of places, and its
+subscribers' credentials name the consumer of each, `sub-<project>-<place>`. Because a place is a number, a name belongs
+to one project only, even if names of projects contain dashes: `sub-a-b-1` is a consumer of the project `a-b`.
 """
 
 from typing import Final

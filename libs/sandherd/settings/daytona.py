@@ -17,7 +17,7 @@ Identifier = Annotated[str, StringConstraints(pattern=_IDENTIFIER)]
 DaytonaVolume = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*:/[^\x00-\x1f\x7f,:]+(:[^\x00-\x1f\x7f,:]+)?$")
 ]
-"""A volume's id, its mount path and optionally a subfolder of it: `id:/data` or `id:/data:part`."""
+"""A volume's id, its mount path, and optionally a folder of the volume: `id:/data` or `id:/data:part`."""
 
 
 def _network(text: str) -> str:
@@ -63,7 +63,8 @@ class DaytonaSettings(BaseModel):
     daytona_auto_delete: Annotated[int | None, Env("SANDHERD_DAYTONA_AUTO_DELETE"), Field(ge=1)] = None
     """After how many minutes Daytona deletes a stopped sandbox, even a retained one; if unset, never."""
     daytona_ephemeral: Annotated[bool, Env("SANDHERD_DAYTONA_EPHEMERAL")] = False
-    """Whether Daytona deletes a sandbox as soon as it is stopped. If so, Sandherd only stops it to remove it."""
+    """Whether Daytona deletes a sandbox as soon as it is stopped. If so, Sandherd ends only the program in a sandbox,
+    and stops the sandbox only if that fails."""
     daytona_block_network: Annotated[bool, Env("SANDHERD_DAYTONA_BLOCK_NETWORK")] = False
     """Whether sandboxes have no network. They need the broker, so Daytona has to be configured to allow that."""
     daytona_allowed_networks: Annotated[
@@ -73,7 +74,8 @@ class DaytonaSettings(BaseModel):
     ] = frozenset()
     """The only networks that a sandbox can reach, such as 10.1.2.0/24, including that of the broker; if unset, all."""
     daytona_volumes: Annotated[frozenset[DaytonaVolume], Names, Env("SANDHERD_DAYTONA_VOLUMES")] = frozenset()
-    """Daytona volumes that are mounted in every sandbox: id:/path or id:/path:part."""
+    """Daytona volumes that are mounted in every sandbox: `id:/path`, or `id:/path:folder` to mount only this folder of
+    the volume."""
     daytona_patience: Annotated[float, Env("SANDHERD_DAYTONA_PATIENCE"), Field(ge=1, le=3600)] = 120
     """How long Daytona may take to create, start, stop or remove a sandbox. Building an image takes minutes."""
     daytona_look_interval: Annotated[float, Env("SANDHERD_DAYTONA_LOOK_INTERVAL"), Field(ge=0.05, le=600)] = 5

@@ -51,8 +51,8 @@ class GatewaySettings(BaseModel):
     gateway_port_file: Annotated[Path | None, Env("SANDHERD_GATEWAY_PORT_FILE")] = None
     """A file that the actual port of the HTTP API is written to."""
     gateway_hosts: Annotated[frozenset[HostName], Names, Env("SANDHERD_GATEWAY_HOSTS")] = frozenset()
-    """Names of the gateway that clients may use, in addition to those of the loopback: requests for any other host are
-    refused, so that no web page reaches the API by a name of its own."""
+    """Host names of the gateway that clients may use, in addition to those of the loopback. Requests with any other
+    `Host` are refused, which prevents DNS rebinding by web pages."""
     gateway_url: Annotated[GatewayUrl | None, Env("SANDHERD_GATEWAY_URL")] = None
     """The URL of the gateway in browsers, such as that of the proxy in front of it. Its host is also one of the
     gateway's names. If it has https, the gateway makes browsers use https only (HSTS)."""

@@ -23,15 +23,16 @@ class HistorySettings(BaseModel):
     """Whether `DATABASE_URL` is the URL of a pooler in transaction mode, such as PgBouncer.
     [docs/postgres.md](postgres.md#pgbouncer)."""
     history_days: Annotated[Days, Env("SANDHERD_HISTORY_DAYS")] = 90
-    """How many days events stay in the history. Then the partition with the day of their ids is dropped. 0: forever.
-    [docs/retention.md](retention.md)."""
+    """How many days events stay in the history. Then the partition of their day is dropped; the day is the date in an
+    event's id (UUIDv7). 0: forever. [docs/retention.md](retention.md)."""
     history_project_days: Annotated[dict[SafeName, Days], Env("SANDHERD_HISTORY_PROJECT_DAYS")] = {}
     """How many days events of single projects stay, by name. All projects share the partition of a day: it is dropped
     when the retention of all projects with events in it has expired. Expired events of a project are removed before."""
     history_type_days: Annotated[dict[EventType, Days], Env("SANDHERD_HISTORY_TYPE_DAYS")] = {AgentHeartbeat.type: 1}
-    """How many days events of single types stay, in all projects, if less than other events: then they are removed from
-    their day, and only their sums stay. Only types of agents' events that set no state and end no source are allowed.
-    0: as long as their day. A value replaces the default. [docs/retention.md](retention.md#types)."""
+    """How many days events of single types stay, in all projects, if they are to be removed before the other events of
+    their day. Only a summary of removed events stays, such as their number. All types of agents' events (`agent.*`) are
+    allowed, except `agent.shutdown`. 0: as long as the other events. A value replaces the default.
+    [docs/retention.md](retention.md#types)."""
     history_task_days: Annotated[Days, Env("SANDHERD_HISTORY_TASK_DAYS")] = 0
     """How many days after its end a task or sandbox is deleted from the history, with its state, messages, approvals
     and totals, if none of its events is stored any more. 0: never. [docs/retention.md](retention.md#ended-tasks)."""
@@ -39,9 +40,9 @@ class HistorySettings(BaseModel):
     """An existing directory, by its absolute path, or a place in an existing bucket, `s3://BUCKET/PREFIX`. Each day is
     archived there, and verified, before it is dropped. [docs/archive.md](archive.md)."""
     artifact_store: Annotated[Archive | None, Env("SANDHERD_ARTIFACT_STORE")] = None
-    """A directory or a place in a bucket, as for the archive, for the artifacts that events refer to. They are copied
-    there, each content of a project once, and stay as long as the events. If unset, they are in their stream only, for
-    at most 7 days. [docs/artifacts.md](artifacts.md)."""
+    """A directory or a place in a bucket, as for the archive, to which the artifacts that events refer to are copied.
+    Equal artifacts of a project are stored only once. They stay as long as the events. If unset, artifacts are in their
+    stream only, for at most 7 days. [docs/artifacts.md](artifacts.md)."""
     artifact_project_mb: Annotated[int, Env("SANDHERD_ARTIFACT_PROJECT_MB"), Field(ge=0)] = 0
     """How many megabytes a project may have in the artifact store. Further artifacts are not copied, and stay in their
     stream only. 0: no limit."""

@@ -123,7 +123,7 @@ class Settings(
     caps: Annotated[SandboxLimits, Env("SANDHERD_CAPS")] = SandboxLimits(
         memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
     )
-    """Maximum limits of a sandbox."""
+    """The maximum of each limit that a task, a sandbox or a profile may set."""
     forward_env: Annotated[frozenset[EnvName], Names, Env("SANDHERD_FORWARD_ENV")] = frozenset()
     """Names of the spawner's own environment variables that every sandbox gets, as secrets; profiles may name more."""
     sandbox_mounts: Annotated[frozenset[MountSource], Names, Env("SANDHERD_SANDBOX_MOUNTS")] = frozenset()
@@ -140,7 +140,7 @@ class Settings(
     """Maximum size of the archive of a failed attempt's work tree, which is stored for the next attempt; 0: no archive
     is stored."""
     orphan_grace: Annotated[Positive, Env("SANDHERD_ORPHAN_GRACE")] = 60
-    """The time from the discovery of an orphan to its removal."""
+    """The time from the discovery of an orphan, which is a sandbox in a runtime without a record, to its removal."""
     isolation: Annotated[Literal["auto", "bubblewrap", "weak", "none"], Env("SANDHERD_ISOLATION")] = "auto"
     """How the process runtime isolates sandboxes. Where the host can't isolate them, `auto` refuses to start any,
     `bubblewrap` also refuses to start the spawner, and `weak` starts them with what isolation there is, with a warning
@@ -154,9 +154,11 @@ class Settings(
     stop_grace: Annotated[Positive, Env("SANDHERD_STOP_GRACE")] = 10
     """How long a sandbox may take to stop before it is killed."""
     spawn_timeout: Annotated[Positive, Env("SANDHERD_SPAWN_TIMEOUT")] = 300
-    """How long a sandbox may take until its worker publishes its first event. A busy engine takes minutes."""
+    """How long a sandbox may take until its worker publishes its first event. With a busy container engine this takes
+    minutes."""
     keep_ended: Annotated[Positive, Env("SANDHERD_KEEP_ENDED")] = 86_400
-    """How long ended tasks and sandboxes stay in the live buckets."""
+    """How long the records of ended tasks, sandboxes and branches stay in the broker's key-value buckets. The history
+    in Postgres has its own retention."""
     keep_secrets: Annotated[Annotated[float, Field(ge=0)], Env("SANDHERD_KEEP_SECRETS")] = 3600
     """How long secrets of a task that failed or was cancelled stay stored, encrypted, for a retry; 0: not at all."""
     worker_credential_life: Annotated[Positive, Env("SANDHERD_WORKER_CREDENTIAL_LIFE")] = 3600
@@ -176,7 +178,8 @@ class Settings(
     """A sandbox that publishes more than this many MiB within a minute floods the shared stream, and is ended."""
     flood_messages: Annotated[int, Env("SANDHERD_FLOOD_MESSAGES"), Field(ge=1000)] = 1000
     """The sustained rate of messages per second that a sandbox may publish. Messages above it are handled later. A
-    sandbox that exceeds it by more than 10 seconds' worth of messages is cut off. Sandherd's worker stays below 800."""
+    sandbox that exceeds it by more than 10 seconds' worth of messages is cut off: its credentials are revoked, and it
+    is ended. Sandherd's worker stays below 800."""
     flood_project_messages: Annotated[int, Env("SANDHERD_FLOOD_PROJECT_MESSAGES"), Field(ge=1000)] = 10_000
     """The sustained rate of messages per second of all sandboxes of a project together; the sandbox that publishes most
     is cut off."""
@@ -199,7 +202,8 @@ class Settings(
     project_messages: Annotated[int, Env("SANDHERD_PROJECT_MESSAGES"), Field(ge=1)] = 2000
     """Maximum number of messages that wait for the sandboxes of one project; further ones are rejected."""
     project_records_mb: Annotated[int, Env("SANDHERD_PROJECT_RECORDS_MB"), Field(ge=1)] = 128
-    """Maximum MiB of the records of one project's tasks, and also of its sandboxes; further ones are rejected."""
+    """Maximum MiB of the records of one project's tasks. The same maximum applies separately to the records of its
+    sandboxes. Further ones are rejected."""
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
     """Maximum age of a sandbox that has no time to live of its own (`--ttl`), in seconds."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
@@ -234,10 +238,11 @@ class Settings(
     """Maximum number of events that are stored in one transaction."""
 
     requests_at_once: Annotated[int, Env("SANDHERD_REQUESTS_AT_ONCE"), Field(ge=1)] = 2
-    """How many requests of one project a replica of event-ingest handles from the history concurrently; at most 4."""
+    """How many ordinary queries of the history a replica of event-ingest runs concurrently for one project; at most 4.
+    Of the queries that may read all of a sandbox or a project, it runs one at a time for each project."""
     requests_waiting: Annotated[int, Env("SANDHERD_REQUESTS_WAITING"), Field(ge=1)] = 256
-    """Maximum number of one project's requests that wait at a service, in each lane. Further ones are refused with
-    `busy`."""
+    """Maximum number of one project's requests that wait in a queue of a service. Each kind of request, or group of
+    similar kinds, has its own queue. Further requests are refused with `busy`."""
     request_seconds: Annotated[Positive, Env("SANDHERD_REQUEST_SECONDS")] = 60
     """How many seconds per minute a replica of event-ingest works on requests of one project. Above it, it refuses them
     with `busy`."""

@@ -112,9 +112,9 @@ class RepositorySettings(BaseModel):
     )
     """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
     branch_prefixes: Annotated[list[BranchPrefix], Names, Env("SANDHERD_BRANCH_PREFIXES")] = list(BRANCH_PREFIXES)
-    """The prefixes of branch names, such as `bugfix=fix|bug,feature`: a branch gets the first prefix that has a word of
-    the task's title. The last prefix may have no words: branches of all other tasks get it. If it has words, they get
-    `feature`."""
+    """The prefixes of branch names with their words, such as `bugfix=fix|bug,feature`: a branch gets the first prefix
+    with a word that occurs in the task's title. The last prefix may have no words: branches of all other tasks get it.
+    If it has words, they get `feature`."""
     max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
     """Maximum size of the spawner's mirror of a repository."""
     max_mirrors: Annotated[int, Env("SANDHERD_MAX_MIRRORS"), Field(ge=1, le=100_000)] = 100
@@ -125,8 +125,8 @@ class RepositorySettings(BaseModel):
     """The filter of mirrors, as in git: with `blob:none` they contain no files. These are fetched when they are needed,
     so the forge always has to be reachable."""
     share_mirrors: Annotated[bool, Env("SANDHERD_SHARE_MIRRORS")] = False
-    """Whether a new mirror is copied from another project's mirror of the same repository, as far as the forge shows
-    its branches to the new project's own credential."""
+    """Whether a new mirror begins with a copy of another project's mirror of the same repository. Only branches that
+    the forge shows to the new project's own credential are copied."""
     max_lfs_mb: Annotated[int, Env("SANDHERD_MAX_LFS_MB"), Field(ge=1, le=1_048_576)] = 1024
     """Maximum size of the Git LFS files in one checkout, for tasks that request them (`lfs`)."""
     lfs_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_LFS_HOSTS")] = list(_DEFAULT_LFS_HOSTS)

@@ -12,7 +12,8 @@ class WebhookSettings(BaseModel):
     """The settings of webhooks. Times are in seconds."""
 
     webhook_hosts: Annotated[frozenset[HostName], Names, Env("SANDHERD_WEBHOOK_HOSTS")] = frozenset()
-    """Hosts to which the message-relay may send webhooks also by http, and although their addresses are not public.
-    Webhooks to all other hosts need https, and are not sent to the loopback, private networks or cloud metadata."""
+    """Hosts to which the message-relay may send webhooks even by plain http, and even if their addresses are not
+    public. Webhooks to all other hosts need https, and are not sent to the loopback, private networks or cloud
+    metadata."""
     webhook_disable_after: Annotated[Positive, Env("SANDHERD_WEBHOOK_DISABLE_AFTER")] = 432_000
     """A webhook is disabled if its receiver fails and has accepted no event for this time."""

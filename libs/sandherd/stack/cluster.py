@@ -83,7 +83,7 @@ def route_password(path: Path) -> str:
 
 
 def newest_token(servers: Sequence[Path], account: str) -> str | None:
-    """The latest token of an account that any of the servers has stored; None if no server has one.
+    """The latest JWT of an account that any of the servers has stored; None if no server has one.
 
     A server overwrites the file in place, so the file of a server that is writing, or was killed then, is invalid.
     """
@@ -92,7 +92,7 @@ def newest_token(servers: Sequence[Path], account: str) -> str | None:
 
 
 def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[str | None, str | None]:
-    """The latest stored tokens of the accounts of sandboxes and of users, which change at each revocation."""
+    """The latest stored JWTs of the accounts of sandboxes and of users, which change at each revocation."""
     sandboxes, users = (newest_token(servers, identity.root_key(name).public) for name in ("sandboxes", "people"))
     return sandboxes, users
 

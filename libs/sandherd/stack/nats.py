@@ -24,7 +24,7 @@ from sandherd.stack.server_health import CLUSTER
 _HOST: Final = "127.0.0.1"
 _ROUTE_USER: Final = "route"
 _COMPARE_INTERVAL: Final = "10s"
-"""The interval at which servers of a cluster compare accounts' tokens. One that was unavailable gets changes then."""
+"""The interval at which servers of a cluster compare accounts' JWTs. One that was unavailable gets changes then."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
 _PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -67,7 +67,7 @@ class NatsServer:
     """One server. Use it as an async context manager, or call `start` and `stop`.
 
     `directory` has `nats.conf`, `data/` and `nats.log`. Port 0 means a free port, which stays the same when the server
-    is restarted. `tokens` is called at each start, because tokens of accounts change with every revocation.
+    is restarted. `tokens` is called at each start, because accounts' JWTs change with every revocation.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ async def _end_all(processes: Mapping[str, ProcessRecord], names: Iterable[str])
 
 
 async def end(process: ProcessRecord, number: signal.Signals = signal.SIGTERM, grace: float = _GRACE_SECONDS) -> None:
-    """End a process, also one that is not our child: send it `number`, and kill it after `grace` seconds."""
+    """End a process, even one that is not our child: send it `number`, and kill it after `grace` seconds."""
     for next_signal, seconds in ((number, grace), (signal.SIGKILL, None)):
         running = process.running
         if running is None:

@@ -18,7 +18,8 @@ NOT_STORING: Final = "jetstream not enabled"
 UNACKNOWLEDGED_SECONDS: Final = 15.0
 """If a server that responds has not acknowledged a write for this time, it counts as not storing."""
 RESTART_BACKOFF: Final = Backoff(base=5.0, cap=20.0, jitter=0)
-"""The backoff between two restarts. It is reset when a server has stored messages for longer than its maximum."""
+"""The backoff between two restarts. It is reset when a server stores a message more than `cap` seconds after a
+restart."""
 
 
 class StoreAction(StrEnum):

@@ -87,7 +87,7 @@ _EVERY: Final = (
     Metric("sandherd_exports_total", _C, "{item}", "Spans and metric points exported.", (of.SIGNAL, of.EXPORT)),
 )
 _SPAWNER: Final = (
-    Metric("sandherd_tasks", _G, "{task}", "Tasks in the live bucket, by state.", (of.TASK_STATE,)),
+    Metric("sandherd_tasks", _G, "{task}", "Tasks with a record in the broker, by state.", (of.TASK_STATE,)),
     Metric("sandherd_task_seconds", _H, "s", "From a task's submission to its end.", (of.TASK_END,), _HOURS),
     Metric(
         "sandherd_task_wait_seconds",
@@ -135,7 +135,7 @@ _SPAWNER: Final = (
     ),
     Metric("sandherd_mirrors", _G, "{mirror}", "Mirrors of repositories in the spawner's home."),
     Metric("sandherd_mirrors_bytes", _G, "By", "Size of all mirrors."),
-    Metric("sandherd_sandboxes", _G, "{sandbox}", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
+    Metric("sandherd_sandboxes", _G, "{sandbox}", "Sandboxes with a record, by state.", (of.SANDBOX_STATE, of.RUNTIME)),
     Metric("sandherd_sandboxes_limit", _G, "{sandbox}", "Maximum of live sandboxes."),
     Metric("sandherd_sandbox_seconds_total", _C, "s", "Total lifetime of sandboxes.", (of.RUNTIME,)),
     Metric("sandherd_sandboxes_kept", _G, "{sandbox}", "Ended sandboxes that are retained with undelivered events."),

@@ -162,7 +162,7 @@ async def migrate(
 async def migrate_before(connection: Connection) -> list[int]:
     """Apply the missing migrations that the previous version can run with.
 
-    To a database without tables all are applied, unless an older version is connected.
+    If the database has no tables yet, all migrations are applied, unless an older version is connected.
     """
     is_new = await connection.fetchval("select to_regclass('events') is null")
     done = await migrate(connection, after=False)
@@ -201,7 +201,10 @@ async def missing_migrations(connection: Connection) -> list[Migration]:
 
 
 async def count_older(connection: Connection) -> int:
-    """The number of connections from an event-ingest of an older version."""
+    """The number of connections from an event-ingest of an older version.
+
+    The `application_name` of a connection has the number of the last migration that its version knows.
+    """
     rows = await connection.fetch(_CONNECTED_PROGRAMS, f"{APPLICATION_NAME}%")
     numbers = (row["application_name"].removeprefix(APPLICATION_NAME).strip() for row in rows)
     last = read_migrations()[-1].number

@@ -1,7 +1,7 @@
 """Measures the lag of all subscriptions, and publishes a warning before a neglected one expires.
 
 Every replica does both. The id of a warning is derived from the state of the subscription, so that the same warning
-from several replicas is one event. Earlier warnings are found in the history, also after a restart.
+from several replicas is one event. Earlier warnings are found in the history, even after a restart.
 """
 
 import asyncio

@@ -151,7 +151,7 @@ class WordSegments(PartitionIndexes):
                 await asyncio.sleep(await self.check())
 
     async def check(self) -> float:
-        """Create and drop the segments that are due. Returns the seconds until the next check, also after an error."""
+        """Create and drop the segments that are due. Returns the seconds until the next check, even after an error."""
         began = time.monotonic()
         await self._try()
         return seconds_until_check(time.monotonic() - began)

@@ -24,7 +24,7 @@ HEARTBEAT: Final = 15.0
 RETRY_MS: Final = 1000
 """Milliseconds after which a client connects again, as the stream states."""
 STALL: Final = 30.0
-"""Seconds after which a client that does not read is disconnected, also while stored events are sent."""
+"""Seconds after which a client that does not read is disconnected, even while stored events are sent."""
 _CLOSING_SECONDS: Final = 5.0
 """Maximum seconds for the end of a stream, as a client that does not read would otherwise keep the connection."""
 _HEADERS: Final = [

@@ -35,8 +35,8 @@ RECEIPT_WITHIN: Final = 5.0
 """How long a worker has to reply, in seconds. After that the message is delivered again, and the worker recognises it
 by its id."""
 REPEATED_AFTER: Final = 0.5
-"""Seconds without a reply after which the request is repeated. When the broker gets a new token of an account, as it
-does whenever a sandbox ends, it loses replies between accounts that are not delivered yet."""
+"""Seconds without a reply after which the request is repeated. When the broker receives a new JWT of an account, as it
+does whenever a sandbox ends, it loses replies between accounts that it has not delivered yet."""
 _MAX_MESSAGES_INSPECTED: Final = 256
 URGENT: Final = frozenset({"approval", "interrupt"})
 """Message types that an agent may need before it can receive the messages queued ahead of them."""

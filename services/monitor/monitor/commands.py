@@ -1,6 +1,6 @@
 """The monitor's commands: a user mutes or unmutes a guardian rule for one sandbox. Every replica handles them.
 
-The command takes effect by its published event: the replica that watches the sandbox reads it, also after a restart.
+The command takes effect by its published event: the replica that watches the sandbox reads it, even after a restart.
 """
 
 from datetime import timedelta
@@ -72,7 +72,7 @@ def refusal(data: MuteRule | UnmuteRule, rules: RuleSet, *, known: bool) -> Prob
 
 
 def event_of(data: MuteRule | UnmuteRule, delivery: Delivery) -> MonitorRuleMuted | MonitorRuleUnmuted:
-    """The event of a command that is carried out. The time counts from the broker's acceptance of the command."""
+    """The event of a command that is carried out. `seconds` count from the time when the broker stored the command."""
     if isinstance(data, UnmuteRule):
         return MonitorRuleUnmuted(rule=data.rule, unmuted_by=data.unmuted_by)
     until = None if data.seconds is None else delivery.at + timedelta(seconds=data.seconds)

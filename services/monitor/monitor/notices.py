@@ -1,7 +1,7 @@
 """Notices for users: failures that the herd has handled by itself, and failures that it could not handle. Pure.
 
 A notice is derived from one stored event and is pending until it is published. The notification that publishes it
-removes it, also when a restarted monitor reads the events again; so no notice is published twice.
+removes it, even when a restarted monitor reads the events again; so no notice is published twice.
 """
 
 from collections.abc import Collection

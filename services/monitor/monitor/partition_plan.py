@@ -44,7 +44,7 @@ def partition_of(project: str, sandbox: str, count: int) -> int:
 
 
 def partition_of_subject(subject: str, count: int) -> int:
-    """The number of the partition of the entity in an event's subject, also if the entity is not a sandbox."""
+    """The number of the partition of the entity in an event's subject, even if the entity is not a sandbox."""
     tokens = subject.split(".", _PROJECT_INDEX + 2)
     return (
         partition_of(tokens[_PROJECT_INDEX], tokens[_PROJECT_INDEX + 1], count)

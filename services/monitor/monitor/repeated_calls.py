@@ -1,4 +1,4 @@
-"""Counts repetitions of each of the last different calls, also with other calls in between. Pure.
+"""Counts repetitions of each of the last different calls, even with other calls in between. Pure.
 
 A call is a repetition if it is at most `MAX_GAP` calls after an equal one, and no file got new content in between.
 Calls of one batch count once, because the agent requested the last of them before it could read a result.

@@ -1,6 +1,7 @@
-"""What a sandbox may connect to. Pure: decides by the destination's address, never by the name that was resolved.
+"""What a sandbox may connect to. Pure: decides by the address and port of a connection.
 
-The forwarder imports this module, and has no installed packages, so only the standard library is used.
+A name in the policy permits the addresses that the host's resolver has returned for it. The forwarder imports this
+module, and has no installed packages, so only the standard library is used.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def _reachable_addresses(address: Address) -> tuple[Address, ...]:
 
 
 class Decisions:
-    """Decisions by a policy, and the addresses of its names. Its methods take times in seconds, of the same clock."""
+    """Decides by a policy, and remembers the addresses of the names in it. All times are in seconds of one clock."""
 
     def __init__(self, policy: NetworkPolicy) -> None:
         self.policy = policy

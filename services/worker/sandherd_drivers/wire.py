@@ -76,7 +76,7 @@ class Wire:
     # --- commands
 
     async def commands(self) -> AsyncIterator[Command]:
-        """Each command in order, except decisions; the last is a `Stop`, also when the worker is lost."""
+        """Each command in order, except decisions; the last is a `Stop`, even when the worker is lost."""
         while True:
             command = await self._queue.get()
             yield command

@@ -1,4 +1,4 @@
-"""Identifies files by signatures without reading them, also under another path, and reads contents.
+"""Identifies files by signatures without reading them, even under another path, and reads contents.
 
 No link is followed, and opening a pipe does not block.
 """

@@ -1,4 +1,4 @@
-"""Publishes heartbeats from before the agent's start to the last event, also while the broker is unavailable."""
+"""Publishes heartbeats from before the agent's start to the last event, even while the broker is unavailable."""
 
 import asyncio
 import os

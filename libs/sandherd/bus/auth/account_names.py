@@ -8,7 +8,7 @@ from sandherd.contracts.subjects import Principal
 
 
 class Account(StrEnum):
-    """An account of the broker. The value is the name in the account's token."""
+    """An account of the broker. The value is the name in the account's JWT."""
 
     HERD = "HERD"
     EVENT_INGEST = "EVENT_INGEST"

@@ -19,7 +19,7 @@ _UNLIMITED_STORAGE: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -
 _WORKER_SUBSCRIPTIONS: Final = 16
 """Maximum number of subscriptions of a worker: its inbox, deliveries, the requests that it handles, and a reserve."""
 CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
-"""The request that gives servers with a full resolver the new token of an account."""
+"""The request that gives servers with a full resolver the new JWT of an account."""
 CLAIMS_INBOX: Final = "_INBOX_spawner-claims"
 CONNECTIONS: Final = "$SYS.REQ.SERVER.PING.CONNZ"
 """The request to which every server of a cluster replies with its connections and their amounts of sent data."""
@@ -29,7 +29,7 @@ CONNECTIONS_INBOX: Final = "_INBOX_spawner-connections"
 
 
 def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
-    """The operator. Only `signing_key` signs tokens of accounts, so the operator's main key may be stored offline."""
+    """The operator. Only `signing_key` signs accounts' JWTs, so the operator's main key may be stored offline."""
     nats = {
         "type": "operator",
         "version": _VERSION,
@@ -134,7 +134,7 @@ def user(
 
 
 def claims_pusher(public_key: str, system_account_key: str) -> Claims:
-    """A user of the system account for the spawner, which may only push new tokens of accounts to the broker."""
+    """A user of the system account for the spawner, which may only push new JWTs of accounts to the broker."""
     allowed = Permissions(publish=(CLAIMS_UPDATE,), subscribe=(f"{CLAIMS_INBOX}.>",))
     return user(
         public_key,

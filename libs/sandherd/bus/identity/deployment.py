@@ -1,7 +1,7 @@
 """Creates the keys, credentials and configuration of a deployment in one folder. Idempotent.
 
     identity/root       keys of the operator and the accounts: only for set-up, never deployed
-    identity/broker     the accounts' tokens, not secret
+    identity/broker     the accounts' JWTs, not secret
     identity/spawner    the spawner's signing keys
     creds/<name>        `nats.creds` of a service, of the provisioner, of the operator, or of a project's client
     creds/store-guard   `nats.creds` to publish the probe, `watcher.creds` to request a server's health

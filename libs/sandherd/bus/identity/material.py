@@ -2,7 +2,7 @@
 
     root     keys that are used during set-up only: of the operator and the accounts, and keys that sign the credentials
              of services, clients and operators
-    spawner  keys of the spawner: they sign the credentials of workers and joiners, and new tokens of the accounts of
+    spawner  keys of the spawner: they sign the credentials of workers and joiners, and new JWTs of the accounts of
              sandboxes and of users. A joiner's credential may only request a worker's credential
     broker   tokens that the broker is started with; they are not secret
 
@@ -67,17 +67,17 @@ SIGNING_KEYS: Final = {
 Earlier versions signed the users of `HERD` with the key `herd-signing`, among them a provisioner without an expiry.
 Signatures by that key are no longer accepted."""
 PUSHED_ACCOUNTS: Final = ("system", *(name for name in ACCOUNT_KEYS.values() if name != "sandboxes"))
-"""The accounts whose tokens are pushed to the broker during set-up. An account is pushed before those that import from
+"""The accounts whose JWTs are pushed to the broker during set-up. An account is pushed before those that import from
 it.
 
-The spawner pushes the token of `SANDBOXES`."""
+The spawner pushes the JWT of `SANDBOXES`."""
 _SPAWNER_KEYS: Final = {
     "operator-signing": KeyKind.OPERATOR,
     "worker": KeyKind.ACCOUNT,
     "joiner": KeyKind.ACCOUNT,
 }
 CLAIMS_CREDENTIALS: Final = "claims.creds"
-"""The spawner's credential to push tokens of accounts to the broker."""
+"""The spawner's credential to push accounts' JWTs to the broker."""
 _PEOPLE_CLAIMS: Final = "people.json"
 CONNECTIONS_CREDENTIALS: Final = "connections.creds"
 """The spawner's credential to list and close connections of the broker."""
@@ -157,12 +157,12 @@ class HerdIdentity:
         return Key.read(self.root / f"{name}.nk")
 
     def tokens(self, current_sandboxes: str | None, now: int, current_people: str | None = None) -> BrokerTokens:
-        """The tokens to start the broker with.
+        """The JWTs to start the broker with.
 
-        `current_sandboxes` and `current_people` are the tokens of the sandboxes' and the users' account that the broker
-        already has, or None. A token is signed again only if this version declares other claims for the account. The
-        new tokens of these two accounts contain the revocations of the current ones. Otherwise revoked credentials
-        could be valid again: of two tokens issued in the same second, the broker uses the one that it is started with.
+        `current_sandboxes` and `current_people` are the JWTs of the sandboxes' and the users' account that the broker
+        already has, or None. A JWT is signed again only if this version declares other claims for the account. The new
+        JWTs of these two accounts contain the revocations of the current ones. Otherwise revoked credentials could be
+        valid again: of two JWTs issued in the same second, the broker uses the one that it is started with.
         """
         tokens_by_account = {"sandboxes": current_sandboxes, "people": current_people}
         for name, declared in self._account_claims().items():
@@ -240,7 +240,7 @@ class HerdIdentity:
 
 
 def revocations(token: str) -> dict[str, int]:
-    """The revocations in an account's token: by public key, the second until which tokens issued for it are revoked."""
+    """The revocations in an account's JWT: by public key, the second until which tokens issued for it are revoked."""
     return dict(read_claims(token)["nats"].get("revocations") or {})
 
 

@@ -1,7 +1,7 @@
-"""Revokes credentials before they expire, by lists that all spawners share and that the tokens of accounts contain.
+"""Revokes credentials before they expire, by lists that all spawners share and that the accounts' JWTs contain.
 
 There is one list for the account of sandboxes and one for the account of users. A revoked key is listed until its last
-token has expired; the key of a token without an expiry stays. A key needs about 94 bytes in the account's token, which
+token has expired; the key of a token without an expiry stays. A key needs about 94 bytes in the account's JWT, which
 has to stay below the broker's message limit, so a list has at most `MAX_KEYS` keys. If there are more, the keys that
 expire first stay: those of workers, which expire within an hour, rather than those of joiners. A joiner's credential
 may be valid for hours, but only allows requesting a worker's credential, and the spawner refuses that.
@@ -42,7 +42,7 @@ _CLOCK_SKEW: Final = 60
 
 
 class RevocationFailedError(Exception):
-    """The broker did not accept the account's new token. The list is stored, and the next push has all of its keys."""
+    """The broker did not accept the account's new JWT. The list is stored, and the next push has all of its keys."""
 
 
 def with_new_keys(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict[str, int]:
@@ -58,7 +58,7 @@ def with_new_keys(revoked: Mapping[str, int], new: Mapping[str, int], now: int) 
 
 
 def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now: int) -> str:
-    """The account's token with this list. The broker refuses a listed key's tokens issued until the listed second."""
+    """The account's JWT with this list. The broker refuses a listed key's tokens issued until the listed second."""
     return sign_claims(with_revocations(account, revoked), signing, now)
 
 
@@ -102,7 +102,7 @@ class RevocationList:
 
 @dataclass
 class _Push:
-    """The keys that are revoked by one push of the account's token."""
+    """The keys that are revoked by one push of the account's JWT."""
 
     keys: dict[str, int] = field(default_factory=dict)
     moment: int = 0
@@ -115,9 +115,9 @@ class _Push:
 
 
 class AccountRevoker:
-    """Writes the list of one account, and pushes the account's token to the broker, signed by the operator's key.
+    """Writes the list of one account, and pushes the account's JWT to the broker, signed by the operator's key.
 
-    The list and the token contain all revoked keys, up to some hundred KiB. So keys that are revoked during a push wait
+    The list and the JWT contain all revoked keys, up to some hundred KiB. So keys that are revoked during a push wait
     for the next push, which revokes all of them. It begins after a pause in proportion to the duration of the last one.
     """
 
@@ -178,7 +178,7 @@ class Revoker(AccountRevoker):
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, keys: SpawnerKeys, js: JetStreamContext) -> AsyncIterator["Revoker"]:
-        """Connect to the system account with the one credential that may push the tokens of accounts.
+        """Connect to the system account with the one credential that may push the accounts' JWTs.
 
         `js` is the spawner's own connection, for the bucket.
         """
@@ -186,9 +186,9 @@ class Revoker(AccountRevoker):
             yield cls(system, js, keys)
 
     async def sync(self, now: datetime) -> None:
-        """Push both accounts' tokens, from the claims in the spawner's keys and with the whole lists: once at start.
+        """Push both accounts' JWTs, from the claims in the spawner's keys and with the whole lists: once at start.
 
-        After an upgrade the claims of an account may have changed, or the broker may have a token without the list.
+        After an upgrade the claims of an account may have changed, or the broker may have a JWT without the list.
         """
         await self.revoke({}, now)
         if self.people:
@@ -197,7 +197,7 @@ class Revoker(AccountRevoker):
 
 @asynccontextmanager
 async def system_connection(url: str, claims_credentials: Path, patience: float | None = None) -> AsyncIterator[Bus]:
-    """A connection to the system account. Its credential only allows pushing the tokens of accounts to the broker."""
+    """A connection to the system account. Its credential only allows pushing accounts' JWTs to the broker."""
     connection_identity = ConnectionIdentity.file(claims_credentials)
     async with Bus.open(
         url, name="spawner-claims", identity=connection_identity, inbox=CLAIMS_INBOX, patience=patience
@@ -206,10 +206,10 @@ async def system_connection(url: str, claims_credentials: Path, patience: float 
 
 
 async def push_token(system: Bus, token: str) -> None:
-    """Push an account's token to the broker. Raises `RevocationFailedError`."""
+    """Push an account's JWT to the broker. Raises `RevocationFailedError`."""
     reply = await system.request(CLAIMS_UPDATE, token.encode(), timeout=5)
     if not _is_accepted(reply):
-        raise RevocationFailedError(f"the broker refuses the account's token: {reply[:500].decode(errors='replace')}")
+        raise RevocationFailedError(f"the broker refuses the account's JWT: {reply[:500].decode(errors='replace')}")
 
 
 def _clock() -> float:

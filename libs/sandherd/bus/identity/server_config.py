@@ -27,10 +27,10 @@ def operator_mode(tokens: BrokerTokens) -> dict[str, Any]:
 
 
 def storage_config(data: str, store: str, *, compare_interval: str | None = None) -> dict[str, Any]:
-    """The directories of a server: `store`, inside `data`, has its streams, and `jwt` the tokens of its accounts.
+    """The directories of a server: `store`, inside `data`, has its streams, and `jwt` the accounts' JWTs.
 
-    A revocation changes the token of an account. `compare_interval` is the interval at which the servers of a cluster
-    compare their tokens, such as `10s`.
+    A revocation changes the JWT of an account. `compare_interval` is the interval at which the servers of a cluster
+    compare their JWTs, such as `10s`.
     """
     # The server knows all accounts at its start, so the lookup of an unknown account may time out quickly.
     accounts = {"type": "full", "dir": f"{data}/jwt", "allow_delete": False, "timeout": "500ms"}

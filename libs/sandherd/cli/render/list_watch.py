@@ -33,7 +33,7 @@ def watch_list(
     output: Format,
     domains: Sequence[str],
 ) -> Work:
-    """The work of showing a list now and after each event of these domains, until it is interrupted.
+    """A function that shows a list now and after each event of these domains, until it is interrupted.
 
     `find` requests the list. `key` is the field of the reply that has the items.
 

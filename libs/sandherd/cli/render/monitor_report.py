@@ -29,7 +29,7 @@ _BUDGETS_UNKNOWN: Final = "budgets are unknown: their ledgers can't be read at p
 
 
 def show_report(output: Format) -> Work:
-    """The work of requesting and showing the report."""
+    """A function that requests the report and shows it."""
 
     async def work(herd: Herd) -> int:
         report = await herd.monitor_report()

@@ -35,7 +35,7 @@ _EVENT_DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
 
 
 def show_overview(output: Format, *, once: bool) -> Work:
-    """The work of showing the unfinished tasks: on a terminal until an interrupt, else or with `once` one time."""
+    """A function that shows the unfinished tasks: one time, or until an interrupt on a terminal without `once`."""
     live = not once and output in {Format.TABLE, Format.WIDE} and sys.stdout.isatty()
 
     async def work(herd: Herd) -> int:

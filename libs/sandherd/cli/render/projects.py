@@ -27,7 +27,7 @@ _SCHEDULE_PREFIX: Final = "schedule "
 
 
 def show_projects(output: Format) -> Work:
-    """The work of listing the projects, each with its total cost."""
+    """A function that lists the projects, each with its total cost."""
 
     async def work(herd: Herd) -> int:
         projects = await herd.projects()
@@ -41,7 +41,7 @@ def show_projects(output: Format) -> Work:
 
 
 def show_project(name: str, output: Format) -> Work:
-    """The work of showing one project."""
+    """A function that shows one project."""
 
     async def work(herd: Herd) -> int:
         view = await herd.project_view()

@@ -47,7 +47,7 @@ class History:
         return events, request.model_copy(update={"cursor": page.next_cursor})
 
     async def within(self, gap: MissingRange) -> list[Event]:
-        """The stored events of a gap."""
+        """The first stored events of a gap, at most 1,000. Raises as `events`."""
         limit = 1000 if gap.last is None else min(1000, gap.last - gap.first + 1)
         page = await self._page(ListEvents(source=gap.source, after_sequence=gap.first - 1, limit=limit))
         return [decoder.from_history(stored) for stored in page.events]

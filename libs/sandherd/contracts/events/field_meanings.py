@@ -27,7 +27,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "branch": "The name of the branch.",
     "branch_name": "The branch with the work.",
     "budget": "The kind of budget: `cost`, `tokens`, `turns` or `wall_time`.",
-    "by": "Who decided, according to the answer.",
+    "by": "Who granted or denied it, according to the answer.",
     "cache_read_tokens": "Input tokens that were read from the model's cache.",
     "cache_write_tokens": "Input tokens that were written to the model's cache.",
     "call_id": "The id of the call of the model, unique in its sandbox.",
@@ -75,14 +75,12 @@ MEANINGS: Final[Mapping[str, str]] = {
     "harness_version": "The version of the agent's SDK or program.",
     "input": "The arguments of the tool.",
     "input_tokens": "Tokens sent to the model, without those of its cache.",
-    "intervention_number": "The number of the intervention in its sandbox, from 1; 0: it is not an intervention.",
     "is_error": "Whether the tool reports an error.",
     "is_resuming": "Whether it continues an earlier session.",
     "isolation": "How the runtime isolates it, such as `bubblewrap`; absent if it does not.",
     "iteration_num": "The number of the iteration, from 1.",
     "kind": "The kind of agent server: `openhands`.",
     "last_session_id": "The agent's session in the last iteration.",
-    "limit_seconds": "The maximum, in seconds.",
     "lines_added": "Number of added lines.",
     "lines_removed": "Number of removed lines.",
     "lived_seconds": "Seconds from its request to its end.",
@@ -102,7 +100,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "output_tokens": "Tokens received from the model.",
     "passed": "Whether the work is valid.",
     "path": "The path, relative to the work tree.",
-    "phase": "What the worker or driver did when it failed, such as `files`, `transcript` or `events`.",
+    "phase": "Where in the worker or the driver the error occurred, such as `files`, `transcript` or `events`.",
     "pr_created": "Whether a pull request was opened; absent if that is not known.",
     "pr_number": "The number of the pull request.",
     "pr_url": "The address of the pull request, as the agent reports it.",
@@ -134,7 +132,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "spawn_ms": "Milliseconds from the request to the runtime until the sandbox was created.",
     "start": "The number of the start, from 1; higher after a restart.",
     "started_ms": "Milliseconds from its start until it responded.",
-    "status": "`alive`; `running` while a turn is in progress; `waiting` for a message.",
+    "status": (
+        "`running` while the agent works; `waiting` while it waits for a message; `alive` before the agent has "
+        "started, and always in a sandbox without a task."
+    ),
     "steering_type": "The intervention that follows: `nudge`.",
     "step": "`nudge`, `interrupt`, `pause` or `terminate`.",
     "stop_reason": "Why it stopped, as the agent's SDK or program reports it, such as `end_turn` or `exit`.",
@@ -170,19 +171,28 @@ MEANINGS: Final[Mapping[str, str]] = {
     "AgentExecCompleted.state": "`exited`, `killed` by a request, `timed_out`, or `failed` to start.",
     "AgentInterrupted.reason": "The text of the message that interrupted it.",
     "AgentIterationValidated.stop_reason": "Why no further iteration follows; absent if one does.",
+    "AgentMessageInjected.intervention_number": (
+        "Number of messages and answers to approvals that the agent has received so far, with this one; 0: not known."
+    ),
     "AgentShutdown.reason": (
         "Why the worker ended, as text; there is no fixed list. It does not show whether the attempt succeeded, which "
-        "`agent.completed` or `agent.failed` shows. Sandherd's worker sets `complete` if nothing stopped it, also "
-        "after `agent.failed`. If it was stopped, it sets the cause: `stopped`, `refused` or `spool`. If it was lost, "
-        "another worker sets the `error_type`, such as `worker_lost`. Other workers may set `completed` or other texts."
+        "`agent.completed` or `agent.failed` shows. Sandherd's worker sets `complete` if nothing stopped it, even if "
+        "the attempt failed. If something stopped it, it sets `stopped` (SIGTERM), `refused` (the spawner refused a "
+        "credential) or `spool` (events could not be written to the spool). If the worker was lost, another worker "
+        "publishes the event and sets the `error_type`, such as `worker_lost`. Other workers may set `completed` or "
+        "other texts."
     ),
     "AgentStarted.task": "The text of the task, or its beginning.",
     "AgentStreamError.error_type": "`sigkill`, `command_failed`, `stream_init` or `unknown`.",
     "BranchConflicted.files": "The files with conflicts.",
+    "IdleFinding.limit_seconds": "The limit that `age_seconds` has reached, in seconds.",
+    "MonitorFloodFound.limit_seconds": "The length of the window in which the messages were counted, in seconds.",
+    "MonitorInterventionDecided.intervention_number": "The number of the intervention in its sandbox, from 1.",
     "SandboxStopping.reason": "Why it ends: the reason of a command, a rule, or an `error_type`.",
     "SandboxTerminated.reason": "Why it ended: the reason of a command, a rule, or an `error_type`.",
     "TaskCancelled.reason": "The reason in the command.",
     "TaskCompleted.result": "What the agent reported at its end, such as `final_output`, `turns` and `cost_micro_usd`.",
+    "TaskTimedOut.limit_seconds": "The time limit that was exceeded, in seconds.",
 }
 
 

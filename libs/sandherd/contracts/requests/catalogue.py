@@ -136,7 +136,7 @@ class Catalogue(Model):
     profiles: dict[SafeName, Profile] = Field(default_factory=dict)
     harnesses: list[str]
     caps: SandboxLimits
-    """Maximum limits of a sandbox."""
+    """The maximum of each limit that a task, a sandbox or a profile may set."""
     defaults: SandboxLimits
     max_attempts: Attempt
     """Maximum number of attempts of a task."""

@@ -94,7 +94,7 @@ class Pattern:
     evidence: tuple[UUID, ...] = ()
     """Ids of its last events, newest last."""
     watched: str = ""
-    """The rule that recognises the pattern again, if that is a different rule."""
+    """The rule that found the pattern first and recognises its repetitions, if that is a different rule."""
 
 
 class Rule(ABC, Generic[PartT, ThresholdsT]):
@@ -104,7 +104,8 @@ class Rule(ABC, Generic[PartT, ThresholdsT]):
     """Its name in events, labels and settings, and the name of its module."""
     kind: ClassVar[Kind]
     order: ClassVar[int]
-    """Rules are evaluated in ascending order. The finding of the first rule of a kind that has one is acted upon."""
+    """Rules are evaluated in ascending order. At most one rule of each kind acts at a time: the first one with a
+    finding that may be acted upon."""
     documentation: ClassVar[Documentation]
     thresholds: ClassVar[type[Thresholds]]
     part: ClassVar[type | None] = None
@@ -113,7 +114,7 @@ class Rule(ABC, Generic[PartT, ThresholdsT]):
     reads: ClassVar[tuple[type[EventData], ...]] = ()
     """The types of events whose content it needs. It folds each such event that is valid."""
     folds_calls: ClassVar[bool] = False
-    """Whether it folds the end of each call."""
+    """Whether it folds the end of each tool call."""
     folds_output: ClassVar[bool] = False
     """Whether it folds each message that the sandbox publishes, whatever its type, also invalid ones."""
     prompt: ClassVar[bool] = False
@@ -143,9 +144,9 @@ class HousekeepingRule(Rule[PartT, ThresholdsT]):
         """Its finding, if its condition holds at `now`."""
 
     def confirms(self, recorded: SharedSandboxRecord, now: datetime) -> bool:  # noqa: ARG002  # some compare the time
-        """Whether the spawner's record permits its finding: the record shows a pause or an extension before its event.
+        """Whether its finding still holds by the spawner's record. It is not called for a sandbox that is ending.
 
-        It is not called for a sandbox that is ending.
+        The record shows a pause or an extension earlier than the events do.
         """
         return recorded.state is not SandboxState.PAUSED and (recorded.task is not None or not self.requires_task)
 
@@ -164,8 +165,8 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
     kind = "guardian"
     prompt = True
     steps: ClassVar[Mapping[SteeringStep, str]]
-    """The steps of its ladder, weakest first, each with the name of the threshold that a pattern's count has to reach
-    for it."""
+    """The steps that it can take, weakest first, each with the name of a threshold. A step is reached when the
+    pattern's count is at least this threshold."""
     soft: ClassVar[bool] = False
     """Whether its pattern is only a suspicion, which a model may drop."""
     requires_assessor: ClassVar[bool] = False
@@ -177,7 +178,7 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
 
     @abstractmethod
     def pattern(self, part: PartT) -> Pattern | None:
-        """The pattern in its part, also while it is below the thresholds; None if there is none."""
+        """The pattern in its part, even while it is below the thresholds; None if there is none."""
 
     @abstractmethod
     def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Pattern | None:
@@ -203,8 +204,8 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
     def is_repeated(self, key: str, part: PartT, observation: Observation) -> bool | None:
         """Whether an observation after the delivery of a message shows the pattern with this key again.
 
-        False if it shows other behaviour; None if neither is known. `part` already includes the observation. The
-        message counts as obeyed if the pattern does not occur.
+        False if it shows other behaviour; None if it shows neither. `part` already includes the observation. The
+        message counts as ignored after `ignored_after` repetitions, and as obeyed if none has occurred for some time.
         """
 
     @abstractmethod

@@ -21,7 +21,8 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 MARGIN: Final = 5.0
 """Seconds added to a long poll's wait to get the request's timeout."""
 _RECONNECTS_IN: Final = 2.0
-"""Seconds for which a missing worker is retried: it reconnects to renew its credential."""
+"""Seconds for which a request is repeated if its worker is not connected: a worker reconnects to renew its
+credential."""
 _PAUSE: Final = 0.1
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -30,9 +31,10 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 class WorkerRequests:
     """Sends requests to workers. A request may be repeated: a worker executes the same id or offset only once.
 
-    When the broker receives a new token of an account, it loses the replies to pending requests between accounts. It
-    receives one for each sandbox that ends, right before the end is recorded. So when a sandbox ends, all pending
-    requests are repeated, except those to this sandbox.
+    The spawner and the workers are in different accounts. When a sandbox ends, the spawner revokes its credential: it
+    pushes a new JWT of the workers' account to the broker, right before it records the end. The broker then loses
+    replies between accounts that it has not delivered yet. So when a sandbox ends, all pending requests are repeated,
+    except those to this sandbox.
     """
 
     def __init__(self, bus: Bus, live: LiveState) -> None:

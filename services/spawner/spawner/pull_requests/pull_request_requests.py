@@ -39,7 +39,8 @@ def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -
 def merge_obstacle(record: BranchRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
     """The obstacle, with its text, to a merge that a user wants; None if there is no obstacle, or no merge is wanted.
 
-    A forge may show a push late. So another head is an obstacle only in a poll some time after the last update.
+    A forge may show a push late. So if the pull request is at another commit, that is an obstacle only if a poll at
+    least `pace.no_checks` after the last update of the pull request has shown it.
     """
     pull = pull_of(record)
     if pull.merge_wanted is None or record.state is not BranchState.LIVE:

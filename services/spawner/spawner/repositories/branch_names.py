@@ -1,9 +1,9 @@
 """Names of branches by GitFlow: a prefix by a rule, and a readable slug. Pure.
 
-The prefix is that of the first rule (`SANDHERD_BRANCH_PREFIXES`) that has a word of the title. If it is `bugfix` and
-the task has the priority `critical`, the prefix is `hotfix`. The slug is the ticket, if there is one, and the words of
-the title. A name has at most `MAX_LENGTH` characters. After the prefix these are `a-z`, `0-9`, `-` and `/`. So it is
-valid by git-check-ref-format(1) and distinct on file systems that ignore case.
+The prefix is that of the first rule (`SANDHERD_BRANCH_PREFIXES`) with a word that occurs in the title. If it is
+`bugfix` and the task has the priority `critical`, the prefix is `hotfix`. The slug is the ticket, if there is one, and
+the words of the title. A name has at most `MAX_LENGTH` characters. After the prefix these are `a-z`, `0-9`, `-` and
+`/`. So it is valid by git-check-ref-format(1) and distinct on file systems that ignore case.
 """
 
 import re

@@ -29,7 +29,7 @@ _LOOP_CTL_GET_FREE: Final = 0x4C82
 _LOOP_CONFIGURE: Final = 0x4C0A
 _LOOP_GET_STATUS64: Final = 0x4C05
 _AUTOCLEAR: Final = 4
-"""A flag, with which the kernel frees a device that is neither open nor mounted, also if we are killed meanwhile."""
+"""A flag, with which the kernel frees a device that is neither open nor mounted, even if we are killed meanwhile."""
 _LABEL_BYTES: Final = 48
 """The length of a label; the kernel stores at most 63 bytes."""
 _MAX_TRIES: Final = 64

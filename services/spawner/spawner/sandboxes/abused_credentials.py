@@ -41,7 +41,7 @@ class AbusedCredentials:
     ) -> None:
         """Revoke the credentials of `abuses`, and again each revoked credential that has an open connection.
 
-        A revoked credential can have one after `sandherd identity push`, which pushes the account's token without its
+        A revoked credential can have one after `sandherd identity push`, which pushes the account's JWT without its
         list of revocations.
         Raises `RevocationFailedError`, and the errors of the bucket; then call it again.
         """

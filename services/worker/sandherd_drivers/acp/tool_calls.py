@@ -1,4 +1,4 @@
-"""An agent's tool calls: each gets a start and an end, also if the agent omits one."""
+"""An agent's tool calls: each gets a start and an end, even if the agent omits one."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -72,7 +72,7 @@ class ToolCall:
         return "agent.tool_use", fields | {"parent_tool_use_id": parent_call(self._fields)}
 
     def end(self, now: float) -> Iterator[EventLine]:
-        """The events for its end, also if the agent reported none."""
+        """The events for its end, even if the agent reported none."""
         text, facts = tool_text(self._fields) if self.has_ended else _TURN_ENDED_FIRST, self._result().fields()
         facts["parent_tool_use_id"] = parent_call(self._fields)
         if self.has_ended:

@@ -70,7 +70,7 @@ class Harness(Protocol):
 
     @property
     def follows_up(self) -> bool:
-        """Whether the agent still runs and takes messages, also after its task is done."""
+        """Whether the agent still runs and takes messages, even after its task is done."""
 
     async def inject(self, message: InboxMessage) -> None:
         """Pass a message to the agent, in any state. Raises `MessageRefusedError`."""

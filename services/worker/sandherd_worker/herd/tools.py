@@ -53,7 +53,7 @@ class HerdTools:
                 raise CallRefusedError("there is no such tool")
 
     async def _send(self, agent: ToolUser, recipient: str, content: str) -> str:
-        """Publish the message as an event, which the message-relay routes, also while the broker is unavailable."""
+        """Publish the message as an event, which the message-relay routes, even while the broker is unavailable."""
         try:
             safe_name(recipient, "recipient")
         except UnsafeNameError:

@@ -73,7 +73,7 @@ class RemoteProvider:
             return self._box(runtime, program)
 
     async def get(self, name: str) -> Box | None:
-        """The box with this name, also if it does not respond, because it could not be stopped otherwise."""
+        """The box with this name, even if it does not respond, because it could not be stopped otherwise."""
         runtime = await self._runtime(name)
         return None if runtime is None else await self._as_box(runtime)
 
