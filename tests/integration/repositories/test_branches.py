@@ -367,7 +367,7 @@ async def test_task_works_on_the_default_repository_of_its_project(
         )
         spec, chosen = TaskSpec(text="Add up", harness=CommandHarness(argv=["true"])), RepositorySource(ticket="#7")
         async with Herd.connect(context, patience=PATIENCE) as client:
-            named: Any = {"follow": False, "limits": {}, "name": "task-ticket", "work": chosen}
+            named: Any = {"follow": False, "limits": {}, "name": "task-ticket", "uploads": chosen}
             assert await task_submission.run(client, spec, Format.TABLE, **named) == 0
         view = await reaches(person, "task-ticket", lambda _: True)
         assert (view.repository, view.ticket) == (url.removesuffix(".git"), "#7")
