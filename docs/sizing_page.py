@@ -11,7 +11,7 @@ from sandherd.contracts.streams import BUCKETS, STREAMS
 from spawner.runtimes.kubernetes.cluster import STALE, WATCH
 
 MEASURED: Final = Path(__file__).parent / "measured.json"
-SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay")
+SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "gateway")
 _DAY: Final = 86_400
 BUSY: Final = 100
 """The events per second of a busy herd."""
