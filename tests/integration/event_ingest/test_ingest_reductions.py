@@ -227,7 +227,7 @@ async def test_hold_prevents_it_also_when_it_has_begun(days: OldDays, script: An
             await days.history.rows(hold)
 
     wanted = DayReduction(days.old, WANTED)
-    assert await reduce_day(Observed(days.connection, add), wanted, days.now, None) is ReductionResult.NOT_REDUCIBLE  # type: ignore[arg-type]
+    assert await reduce_day(Observed(days.connection, add), wanted, days.now, None) is ReductionResult.NOT_REDUCIBLE  # type: ignore[arg-type]  # stands in for a connection
     await days.reduce(FOLDED)
     assert await beating(days) == 2
     await days.connection.execute("delete from history_holds")

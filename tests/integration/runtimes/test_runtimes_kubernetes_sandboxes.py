@@ -31,7 +31,7 @@ async def test_a_sandbox_is_made_where_the_cluster_has_them(version: str) -> Non
     with Cluster(sandboxes=version) as cluster:
         settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
         runtime = await open_kubernetes(settings, "h1")
-        assert f"agents.x-k8s.io/{version}" in str(runtime._provider._objects.created_path)  # type: ignore[attr-defined]
+        assert f"agents.x-k8s.io/{version}" in str(runtime._provider._objects.created_path)  # type: ignore[attr-defined]  # a private part of any runtime
         await runtime.close()
         async with made(cluster, version) as boxes:
             box = await boxes.make("trap 'exit 5' TERM; while :; do sleep 0.1; done")

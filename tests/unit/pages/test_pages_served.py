@@ -63,7 +63,7 @@ async def test_page_has_a_strict_policy_and_needs_no_token() -> None:
         raise AssertionError("a page is no request to the API")
 
     sent: list[Any] = []
-    guard = RequestGuard(unused, unused, hosts=frozenset(), per_second=9, on_response=lambda *_: None)  # type: ignore[arg-type]
+    guard = RequestGuard(unused, unused, hosts=frozenset(), per_second=9, on_response=lambda *_: None)  # type: ignore[arg-type]  # parts that are not used here
     await guard({"type": "http", "method": "GET", "path": "/new", "headers": [(b"host", b"localhost")]}, unused, send)
     headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     assert sent[0]["status"] == 200
