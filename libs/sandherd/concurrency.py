@@ -1,4 +1,4 @@
-"""Runs coroutines concurrently, ends tasks reliably, and has locks by key.
+"""Runs coroutines concurrently, ends tasks reliably, aligns periodic tasks, and has locks by key.
 
 Python 3.11's `asyncio.wait_for`, which nats-py uses in `request`, swallows a cancellation that arrives in the same
 iteration of the event loop as the reply. A loop around it then continues, and a caller that cancels it only once, as
@@ -60,6 +60,21 @@ async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after
             _ = task.cancelled() or task.exception()
     if cancelled is not None:
         raise cancelled
+
+
+def aligned_delay(interval: float) -> float:
+    """Seconds until a multiple of `interval` on the event loop's clock; 0.25 to 1.25 times `interval`.
+
+    Periodic tasks that wait this long wake up together, and the messages that they send share one write. An idle
+    process with many of them wakes up a few times per second instead of dozens of times, which takes most of its CPU.
+    """
+    delay = interval - asyncio.get_running_loop().time() % interval
+    return delay if delay >= interval / 4 else delay + interval
+
+
+async def sleep_aligned(interval: float) -> None:
+    """Sleep for `aligned_delay(interval)` seconds."""
+    await asyncio.sleep(aligned_delay(interval))
 
 
 class KeyedLocks(Generic[KeyT]):

@@ -14,7 +14,7 @@ import nats.errors
 import nats.js.errors
 
 from sandherd.bus.connection import Bus
-from sandherd.concurrency import cancel_and_wait, run_until_first
+from sandherd.concurrency import cancel_and_wait, run_until_first, sleep_aligned
 from sandherd.telemetry import logs
 
 _BUCKET: Final = "leases"
@@ -90,7 +90,7 @@ class Lease:
         try:
             while True:
                 await self._try_once()
-                await asyncio.sleep(self._ttl / 3)
+                await sleep_aligned(_renewal_interval(self._ttl))
         finally:
             await self._release()
 
@@ -159,3 +159,11 @@ class Lease:
             await self._bus.js.publish(self._subject, b"", timeout=1, headers=headers)
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
             _log.info("lease not released, it will expire", lease=self.key, error=repr(error))
+
+
+def _renewal_interval(ttl: float) -> float:
+    """Seconds between two renewals: at most a third of the time to live, and a multiple of half a second if possible.
+
+    Then the renewals of leases with different times to live share wakeups.
+    """
+    return ttl / 3 // 0.5 * 0.5 or ttl / 3

@@ -9,7 +9,7 @@ import nats.errors
 import nats.js.errors
 
 from sandherd.bus.connection import Bus
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.requests import ConsumerBacklog
 from sandherd.contracts.streams import Consumer
 from sandherd.telemetry.meters import Meters
@@ -39,7 +39,7 @@ class ConsumerLag:
         """Measure repeatedly, until cancelled. The metrics of a consumer that does not respond stay as they are."""
         while True:
             await self.read(bus)
-            await asyncio.sleep(_MEASURE_INTERVAL_SECONDS)
+            await sleep_aligned(_MEASURE_INTERVAL_SECONDS)
 
     async def _measure(self, bus: Bus, consumer: Consumer) -> None:
         request = asyncio.create_task(bus.js.consumer_info(consumer.stream, consumer.name))

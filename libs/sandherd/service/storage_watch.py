@@ -11,7 +11,7 @@ import nats.js.errors
 from sandherd.bus.auth.permissions import probe_subject
 from sandherd.bus.connection import Bus
 from sandherd.bus.storage_causes import Cause, cause_of, measure_home, shortages
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
@@ -59,7 +59,7 @@ class StorageWatch:
             await self._probe(bus)
             self._measure()
             self._report()
-            await asyncio.sleep(PROBE_INTERVAL_SECONDS)
+            await sleep_aligned(PROBE_INTERVAL_SECONDS)
 
     async def _probe(self, bus: Bus) -> None:
         if not bus.connected:

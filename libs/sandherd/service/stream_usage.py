@@ -9,7 +9,7 @@ import nats.errors
 import nats.js.errors
 
 from sandherd.bus.connection import Bus
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.streams import CONSUMERS
 from sandherd.telemetry.meters import Meters
 
@@ -90,9 +90,8 @@ class StreamUsage:
     async def watch(self, bus: Bus) -> None:
         """Measure repeatedly, until cancelled. If a measurement fails, the last values stay."""
         while True:
-            for stream in self._streams:
-                await self._measure(bus, stream)
-            await asyncio.sleep(_MEASURE_INTERVAL_SECONDS)
+            await asyncio.gather(*(self._measure(bus, stream) for stream in self._streams))
+            await sleep_aligned(_MEASURE_INTERVAL_SECONDS)
 
     async def _measure(self, bus: Bus, stream: str) -> None:
         reading = asyncio.create_task(read_fill(bus, stream))

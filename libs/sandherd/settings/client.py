@@ -16,7 +16,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-class ClientSettings(BaseModel):
+class ClientSettings(BaseModel, defer_build=True):
     """The broker, the credential, and the folders of the local stack."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

@@ -17,7 +17,7 @@ IGNORED_FILES: Final = frozenset(
 """Lock files, generated files, and folders of dependencies and build results, which programs write and not agents."""
 
 
-class CoordinationSettings(BaseModel):
+class CoordinationSettings(BaseModel, defer_build=True):
     """Settings of how the monitor handles sandboxes that hinder each other."""
 
     conductor: Annotated[ConductorMode, Env("SANDHERD_CONDUCTOR")] = "inform"

@@ -10,7 +10,7 @@ from sandherd.settings.fields import DISK, NETWORK, Alias, Env, Names, rounded_u
 
 ApiAddress = Annotated[str, StringConstraints(pattern=r"^https?://[^\x00-\x20\x7f/@?#]+(/[^\x00-\x20\x7f@?#]*)?$")]
 """A URL with host and path, without user, password or query."""
-Secret = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,8192}$")]
+Secret = Annotated[str, StringConstraints(max_length=8192, pattern=r"^[\x21-\x7e]+$")]  # {1,8192} takes 1 MiB
 _IDENTIFIER: Final = r"^[A-Za-z0-9][A-Za-z0-9_./:@-]{0,254}$"
 Identifier = Annotated[str, StringConstraints(pattern=_IDENTIFIER)]
 """The name or id of a region, a snapshot, a user or an organization at Daytona."""
@@ -35,7 +35,7 @@ _DISK_GB: Final = (1, 4096)
 _DISK: Final = Env("SANDHERD_DAYTONA_DISK_GB", aliases=(Alias(DISK, lambda text: within(*_DISK_GB)(rounded_up(text))),))
 
 
-class DaytonaSettings(BaseModel):
+class DaytonaSettings(BaseModel, defer_build=True):
     """The address and the credential of Daytona, and how sandboxes are created there."""
 
     daytona_api_key: Annotated[Secret | None, Env("DAYTONA_API_KEY", secret=True)] = Field(default=None, repr=False)

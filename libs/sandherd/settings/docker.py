@@ -26,7 +26,7 @@ Platform = Annotated[str, StringConstraints(pattern=r"^linux/[a-z0-9]{1,16}(/v[0
 """The operating system, the architecture and, if needed, its variant, as in OCI images."""
 
 
-class DockerSettings(BaseModel):
+class DockerSettings(BaseModel, defer_build=True):
     """The address of the Docker Engine, and how containers are created there."""
 
     docker_host: Annotated[EngineAddress | None, Env("DOCKER_HOST")] = None

@@ -27,7 +27,7 @@ AppId = Annotated[
 ]
 
 
-class ForgeSettings(BaseModel):
+class ForgeSettings(BaseModel, defer_build=True):
     """Forges besides github.com, gitlab.com and codeberg.org, and the credentials of forges.
 
     No sandbox gets a credential. Files are read for each use.

@@ -40,7 +40,7 @@ Grant = Annotated[
 Scope = Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x2b\x2d-\x5b\x5d-\x7e]{1,100}$")]
 
 
-class GatewaySettings(BaseModel):
+class GatewaySettings(BaseModel, defer_build=True):
     """The settings of the gateway. Times are in seconds."""
 
     gateway_host: Annotated[str, Env("SANDHERD_GATEWAY_HOST")] = "127.0.0.1"

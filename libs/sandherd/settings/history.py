@@ -10,13 +10,13 @@ from sandherd.settings.daytona import ApiAddress, Secret
 from sandherd.settings.fields import Env
 
 _BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+){0,10}"
-Archive = Annotated[str, Field(pattern=rf"^(/[^\x00-\x1f\x7f]{{1,1000}}|{_BUCKET})$")]
+Archive = Annotated[str, Field(max_length=1001, pattern=rf"^(/[^\x00-\x1f\x7f]+|{_BUCKET})$")]
 ArtifactKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")]
 EventType = Annotated[str, Field(pattern=r"^agent\.[a-z_]{1,60}$")]
 Days = Annotated[int, Field(ge=0, le=36_500)]
 
 
-class HistorySettings(BaseModel):
+class HistorySettings(BaseModel, defer_build=True):
     """Settings of how event-ingest stores events, and for how long."""
 
     database_pooled: Annotated[bool, Env("SANDHERD_DATABASE_POOLED")] = False

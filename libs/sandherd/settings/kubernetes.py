@@ -87,7 +87,7 @@ _DISK_GB: Final = (0.125, 4096)
 _DISK: Final = Env("SANDHERD_KUBERNETES_STORAGE_GB", aliases=(Alias(DISK, within(*_DISK_GB)),))
 
 
-class KubernetesSettings(BaseModel):
+class KubernetesSettings(BaseModel, defer_build=True):
     """The cluster of sandboxes, and how pods are created there."""
 
     kubernetes_config: Annotated[Path | None, Env("KUBECONFIG")] = None

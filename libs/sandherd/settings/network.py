@@ -8,7 +8,7 @@ from sandherd.contracts.network import Allowed, DeniedNetwork, Endpoint, Network
 from sandherd.settings.fields import Env, Names
 
 
-class NetworkSettings(BaseModel):
+class NetworkSettings(BaseModel, defer_build=True):
     """The destinations that sandboxes of the process runtime can reach. Profiles may override them (`network`)."""
 
     sandbox_network: Annotated[NetworkMode, Env("SANDHERD_SANDBOX_NETWORK")] = "internet"

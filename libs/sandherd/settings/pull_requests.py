@@ -19,7 +19,7 @@ _SESSION_URL: Final = explained(
 )
 
 
-class PullRequestSettings(BaseModel):
+class PullRequestSettings(BaseModel, defer_build=True):
     """Whether and how the spawner opens and merges pull requests, unless a task overrides it."""
 
     pull_requests: Annotated[PullRequestMode | None, Env("SANDHERD_PULL_REQUESTS")] = None

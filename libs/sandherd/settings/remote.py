@@ -23,7 +23,7 @@ def _factor(number: int) -> int:
     return number
 
 
-class RemoteSettings(BaseModel):
+class RemoteSettings(BaseModel, defer_build=True):
     """The address of the Runtime API, and how runtimes are created there."""
 
     remote_api_url: Annotated[ApiAddress | None, Env("SANDBOX_REMOTE_RUNTIME_API_URL")] = None

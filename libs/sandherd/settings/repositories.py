@@ -94,7 +94,7 @@ ListenAddress = Annotated[
 ]
 
 
-class RepositorySettings(BaseModel):
+class RepositorySettings(BaseModel, defer_build=True):
     """Which repositories tasks may name, and how the spawner fetches and pushes them."""
 
     repository_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_REPOSITORY_HOSTS")] = list(

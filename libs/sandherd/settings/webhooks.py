@@ -8,7 +8,7 @@ from sandherd.settings.fields import Env, Names, Positive
 from sandherd.settings.gateway import HostName
 
 
-class WebhookSettings(BaseModel):
+class WebhookSettings(BaseModel, defer_build=True):
     """The settings of webhooks. Times are in seconds."""
 
     webhook_hosts: Annotated[frozenset[HostName], Names, Env("SANDHERD_WEBHOOK_HOSTS")] = frozenset()

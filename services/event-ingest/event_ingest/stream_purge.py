@@ -6,7 +6,6 @@ others are not. ARTIFACTS has no consumer that stores it: there, the oldest piec
 are purged.
 """
 
-import asyncio
 from collections import Counter
 from functools import cached_property
 from typing import Final
@@ -17,6 +16,7 @@ import nats.js.errors
 from event_ingest.stream_purge_policy import estimate_bytes, is_nearly_full, limit_pieces, next_purge_sequence
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import sleep_aligned
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import PurgeArtifacts, PurgeEvents
 from sandherd.contracts.subjects import ARTIFACT
@@ -54,7 +54,7 @@ class StreamRetention:
                 _log.info("lease lost, purging stopped")
             except _UNAVAILABLE_ERRORS as error:
                 _log.warning("purge failed, retrying", error=repr(error))
-            await asyncio.sleep(_CHECK_SECONDS)
+            await sleep_aligned(_CHECK_SECONDS)
 
     async def purge_events(self) -> None:
         """Purge the oldest events that every durable consumer is done with, if the stream is nearly full."""

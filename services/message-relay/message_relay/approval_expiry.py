@@ -1,6 +1,5 @@
 """Expires unanswered approvals at their timeout, or when no agent can need them any more, and publishes that."""
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
@@ -9,6 +8,7 @@ from message_relay.approval_carryover import ApprovalCarryover
 from message_relay.approval_handler import ApprovalHandler
 from message_relay.approval_rules import is_answer_expired, lapsed
 from message_relay.approval_store import ApprovalStore, StoredApproval
+from sandherd.concurrency import sleep_aligned
 
 SCAN_INTERVAL: Final = 2.0
 """Seconds between two scans of the approvals."""
@@ -33,7 +33,7 @@ class ApprovalExpiry:
         """Scan every `SCAN_INTERVAL` seconds. Runs until cancelled."""
         while True:
             await self.expire_due()
-            await asyncio.sleep(SCAN_INTERVAL)
+            await sleep_aligned(SCAN_INTERVAL)
 
     async def expire_due(self) -> None:
         """Scan all approvals that are not known to be settled, and end those that have expired."""

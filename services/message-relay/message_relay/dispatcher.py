@@ -16,7 +16,7 @@ from message_relay.inbox_delivery import InboxDelivery
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.base import types_with_state
 from sandherd.contracts.events.message import ApprovalDenied, ApprovalGranted, MessageQueued
@@ -110,7 +110,7 @@ class Dispatcher:
             if reconnects != self._bus.reconnects or clock() - last > SCAN_INTERVAL:
                 last, reconnects = clock(), self._bus.reconnects
                 await self._scan()
-            await asyncio.sleep(_LEASE_CHECK_SECONDS)
+            await sleep_aligned(_LEASE_CHECK_SECONDS)
         raise self._failure
 
     async def _scan(self) -> None:

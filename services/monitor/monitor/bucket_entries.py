@@ -14,6 +14,7 @@ import nats.js.errors
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
+from sandherd.concurrency import sleep_aligned
 from sandherd.telemetry import logs
 
 _POLL_SECONDS: Final = 0.5
@@ -101,7 +102,7 @@ class BucketWatch:
                     pass
             except FAULTS as error:
                 _log.warning("bucket not read, retrying", stream=self._reader.stream, error=repr(error))
-            await asyncio.sleep(_POLL_SECONDS)
+            await sleep_aligned(_POLL_SECONDS)
 
     async def catch_up(self) -> datetime:
         """Wait until all entries that are in the bucket now are reported. Returns the broker's time of the request.

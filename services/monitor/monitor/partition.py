@@ -27,7 +27,7 @@ from monitor.summary_writer import SummaryWriter
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS
 from sandherd.bus.lease import Lease
-from sandherd.concurrency import run_until_first
+from sandherd.concurrency import run_until_first, sleep_aligned
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
@@ -183,7 +183,7 @@ class Partition:
     async def _end_with_lease(self) -> None:
         while True:
             self._lease.check()
-            await asyncio.sleep(_LEASE_CHECK_SECONDS)
+            await sleep_aligned(_LEASE_CHECK_SECONDS)
 
     async def _save_snapshots(self) -> None:
         """Save snapshots.
@@ -199,7 +199,7 @@ class Partition:
             if is_due(self._unsaved_events, time.monotonic() - saved_at, self._snapshots.pack_seconds):
                 await self._save()
                 saved_at = time.monotonic()
-            await asyncio.sleep(1)
+            await sleep_aligned(1)
 
     @property
     def _unsaved_events(self) -> int:

@@ -16,7 +16,7 @@ from monitor.partition_plan import LAYOUT_LEASE, PartitionId, PartitionTable, la
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, read_batch
 from sandherd.bus.lease import Lease
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.telemetry import logs
 
@@ -97,7 +97,7 @@ class PartitionShares:
 
     async def _wait(self) -> None:
         """Wait for some time, or until a lease is acquired or lost. Raises what `hold` raised."""
-        waits = [asyncio.ensure_future(asyncio.sleep(_CHECK_SECONDS))]
+        waits = [asyncio.ensure_future(sleep_aligned(_CHECK_SECONDS))]
         if self._seen_layout is None:
             waits.append(asyncio.ensure_future(self.layout.wait_held()))
         try:

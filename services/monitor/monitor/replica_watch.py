@@ -18,7 +18,7 @@ from monitor.stream_follower import StreamFollower
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.concurrency import run_until_first
+from sandherd.concurrency import run_until_first, sleep_aligned
 from sandherd.contracts.requests.monitor import MonitorView, ShowSandbox
 from sandherd.service.requests import IncomingRequest
 from sandherd.telemetry import logs
@@ -114,7 +114,7 @@ class ReplicaWatch:
                 await self.tick()
             except ConsumerUnresponsiveError as error:
                 _log.warning("broker not responding, rules not evaluated", error=str(error))
-            await asyncio.sleep(check_interval)
+            await sleep_aligned(check_interval)
 
     async def tick(self) -> None:
         """Evaluate every rule for every live sandbox, as of the moment up to which all events were read."""

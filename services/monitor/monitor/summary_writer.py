@@ -12,6 +12,7 @@ from monitor.sandbox_state import SandboxActivity
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease
+from sandherd.concurrency import sleep_aligned
 from sandherd.contracts.names import new_uuid
 from sandherd.contracts.records import SandboxSummary
 from sandherd.telemetry import logs
@@ -41,7 +42,7 @@ class SummaryWriter:
         Nothing is written before `is_current` returns true, because a summary may be older than the one in the bucket.
         """
         while True:
-            await asyncio.sleep(_PASS_INTERVAL_SECONDS)
+            await sleep_aligned(_PASS_INTERVAL_SECONDS)
             if is_current():
                 await self.write(herd)
 

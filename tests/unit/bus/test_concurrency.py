@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandherd.concurrency import KeyedLocks, both, cancel_and_wait, run_until_first
+from sandherd.concurrency import KeyedLocks, aligned_delay, both, cancel_and_wait, run_until_first
 
 
 async def test_task_that_swallows_a_cancellation_is_ended() -> None:
@@ -139,3 +139,17 @@ async def test_cancelled_waiter_does_not_block_the_others() -> None:
         await cancel_and_wait([waiting])
     await next_one
     assert not locks._locks
+
+
+@pytest.mark.parametrize("interval", [0.5, 1, 5 / 3, 30])
+async def test_periodic_tasks_wake_up_together(interval: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delay ends at a multiple of the interval, and is never short enough for a second run at the same multiple."""
+    loop = asyncio.get_running_loop()
+    for step in range(200):
+        at = 1234.5 + step * interval / 77
+        monkeypatch.setattr(loop, "time", lambda at=at: at)
+        delay = aligned_delay(interval)
+        assert interval / 4 <= delay <= interval * 5 / 4
+        turns = (at + delay) / interval
+        assert turns == pytest.approx(round(turns), abs=1e-6)
+    monkeypatch.undo()

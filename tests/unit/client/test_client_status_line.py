@@ -44,7 +44,7 @@ def test_each_step_is_shown_and_erased_at_the_end(monkeypatch: pytest.MonkeyPatc
             activity.step("step\x1b[2J\ntwo")
             screen.read_until("step␛[2J two")
         print_error("end")
-        screen.read_until("end")
+        screen.read_until("end\r\n")
         assert left_on_screen(screen.shown) == "sandherd: end\n"
 
 
@@ -54,7 +54,7 @@ def test_other_output_erases_the_line_first(monkeypatch: pytest.MonkeyPatch) -> 
         with StatusLine("step one", quiet=0):
             screen.read_until("step one")
             print_error("a warning")
-            screen.read_until("a warning")
+            screen.read_until("a warning\r\n")
             screen.read_until("step one")
         assert f"{ERASED}sandherd: a warning\r\n" in screen.shown
 
@@ -65,7 +65,7 @@ def test_long_line_is_cut_to_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
         with StatusLine("漢" * 100, quiet=0):
             screen.read_until("漢")
             print_error("end")
-            screen.read_until("end")
+            screen.read_until("end\r\n")
         line = screen.shown.split(ERASED)[1]
         assert len(line) < 80
         assert sum(2 if letter == "漢" else 1 for letter in line) <= 79
@@ -78,7 +78,7 @@ def test_bar_of_a_copy_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
             bar.move(1, 2)
             screen.read_until("50%")
         print_error("end")
-        screen.read_until("end")
+        screen.read_until("end\r\n")
         assert "\x1b]" not in screen.shown
         assert left_on_screen(screen.shown) == "sandherd: end\n"
 

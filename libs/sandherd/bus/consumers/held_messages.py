@@ -28,7 +28,7 @@ from sandherd.bus.consumers.outcomes import (
     read_delivery,
 )
 from sandherd.bus.consumers.secret_commands import erase_command
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.streams import Consumer
 from sandherd.telemetry import logs
@@ -239,7 +239,7 @@ class HeldMessages:
     async def _extend_deadlines(self) -> None:
         """Send progress acknowledgements (`+WPI`) for queued messages in time, and store summaries of dead letters."""
         while True:
-            await asyncio.sleep(_CHECK_SECONDS)
+            await sleep_aligned(_CHECK_SECONDS)
             now = time.monotonic()
             since = now - self._consumer.ack_wait / 3
             due = [item for item in self._items.values() if item.progress_at < since and not item.is_started]

@@ -13,7 +13,7 @@ from message_relay.webhooks.receiver import Receiver
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookChange, WebhookStore
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import aligned_delay, cancel_and_wait
 from sandherd.contracts.errors import ContractError
 from sandherd.service.service import Service
 from sandherd.telemetry import logs
@@ -72,7 +72,7 @@ class WebhookPartition:
                 self._woken.clear()
                 seen = await self._scan(seen)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(SCANNED_EVERY):
+                    async with asyncio.timeout(aligned_delay(SCANNED_EVERY)):
                         await self._woken.wait()
         finally:
             await cancel_and_wait([task for _, task in self._running.values()])

@@ -27,6 +27,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS, ConsumerUnresponsiveError
 from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import sleep_aligned
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.records import SandboxSummary, SharedSandboxRecord
 from sandherd.contracts.states import SandboxState
@@ -80,7 +81,7 @@ class Conductor:
             await self._retry(self._start)
             while True:
                 await self._retry(self._run_pass)
-                await asyncio.sleep(min(_MAX_PASS_INTERVAL_SECONDS, self._policy.check_interval))
+                await sleep_aligned(min(_MAX_PASS_INTERVAL_SECONDS, self._policy.check_interval))
         except LeaseLostError:
             _log.warning("lease lost, conductor stopped")
         except LedgerConflictError as error:

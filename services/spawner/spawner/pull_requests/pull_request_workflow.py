@@ -4,7 +4,6 @@ The result of a step is written to the branch's record. After a crash the step i
 what was done already, and requests only the rest.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Final
 
 from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease
-from sandherd.concurrency import run_until_first
+from sandherd.concurrency import run_until_first, sleep_aligned
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.names import DerivedIds
@@ -93,7 +92,7 @@ class PullRequestWorkflow:
             for key in [key for key, at in self._due_times.items() if at <= now]:
                 del self._due_times[key]
                 self._queue.request(key)
-            await asyncio.sleep(_TICK_SECONDS)
+            await sleep_aligned(_TICK_SECONDS)
 
     def _on_branch(self, key: str, branch: BranchRecord) -> None:
         terms = self._terms.with_options(branch.pull_options)

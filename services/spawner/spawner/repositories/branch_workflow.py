@@ -11,7 +11,7 @@ from typing import Final
 
 from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease
-from sandherd.concurrency import run_until_first
+from sandherd.concurrency import run_until_first, sleep_aligned
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.states import BranchState
 from sandherd.telemetry import logs
@@ -79,7 +79,7 @@ class BranchWorkflow:
                 await asyncio.to_thread(self._mirrors.remove_scratch, (self._live.now() - _MAX_SCRATCH_AGE).timestamp())
                 for key, known in self._live.branch_index.items():
                     self._on_branch(key, known.view)
-            await asyncio.sleep(_LEASE_CHECK_SECONDS)
+            await sleep_aligned(_LEASE_CHECK_SECONDS)
 
     def _host_of(self, key: str) -> str | None:
         known = self._live.branch_index.get(key)

@@ -16,7 +16,7 @@ from typing import Final
 from sandherd.bus.connection_list import BrokerConnections
 from sandherd.bus.consumers.fair_queue import lane_of
 from sandherd.bus.consumers.outcomes import Delivery
-from sandherd.concurrency import run_until_first
+from sandherd.concurrency import run_until_first, sleep_aligned
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING
@@ -108,7 +108,7 @@ class FloodGuard:
         while True:
             if self._lease.held:
                 await self._check(table, meter)
-            await asyncio.sleep(CHECK_SECONDS)
+            await sleep_aligned(CHECK_SECONDS)
 
     async def _check_backlog(self) -> None:
         """Measure the waiting commands. A separate loop: a stream that does not respond must not delay other checks."""
@@ -120,7 +120,7 @@ class FloodGuard:
                 except FOR_NOW as error:
                     _log.warning("pending commands not measured, retrying", error=repr(error))
             self._above_share = frozenset(found)
-            await asyncio.sleep(CHECK_SECONDS)
+            await sleep_aligned(CHECK_SECONDS)
 
     async def _check(self, table: BrokerConnections, meter: FloodMeter) -> None:
         try:

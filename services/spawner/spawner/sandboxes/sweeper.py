@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import sleep_aligned
 from sandherd.contracts.failures import ErrorType
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
@@ -61,7 +62,7 @@ class Sweeper:
                 _log.info("lease lost to another replica", lease=str(error))
             except FOR_NOW as error:
                 _log.warning("sweep not completed, retrying", error=repr(error))
-            await asyncio.sleep(interval)
+            await sleep_aligned(interval)
 
     async def _wait_for_lease(self) -> None:
         if not self._lease.held:

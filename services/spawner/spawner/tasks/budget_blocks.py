@@ -1,6 +1,5 @@
 """Reads the monitor's record of the projects that are over budget. None of their tasks begins."""
 
-import asyncio
 from typing import Final
 
 import nats.errors
@@ -8,6 +7,7 @@ import nats.js.errors
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import read_record
+from sandherd.concurrency import sleep_aligned
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import BudgetBlocks
 from sandherd.telemetry import logs
@@ -30,7 +30,7 @@ class BudgetBlockReader:
     async def run(self) -> None:
         """Read the record every `interval` seconds, until cancelled."""
         while True:
-            await asyncio.sleep(self._interval)
+            await sleep_aligned(self._interval)
             await self.read()
 
     async def read(self) -> None:
