@@ -6,6 +6,7 @@ iteration of the event loop as the reply. A loop around it then continues, and a
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, TypeVar
@@ -14,6 +15,9 @@ CLEANUP_SECONDS: Final = 5.0
 """How long a task may clean up before it is cancelled again."""
 SHORT_CLEANUP_SECONDS: Final = 0.5
 """How long a task of a worker may clean up. A worker must end in time, even if its tasks wait for the broker."""
+
+_CLOCK_OFFSET: Final = random.uniform(0, 3600)
+"""Seconds. It differs between processes, so that the services of a host do not wake up at the same time."""
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 FirstT = TypeVar("FirstT")
@@ -63,12 +67,12 @@ async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after
 
 
 def aligned_delay(interval: float) -> float:
-    """Seconds until a multiple of `interval` on the event loop's clock; 0.25 to 1.25 times `interval`.
+    """Seconds until a multiple of `interval` on a clock of this process; 0.25 to 1.25 times `interval`.
 
     Periodic tasks that wait this long wake up together, and the messages that they send share one write. An idle
     process with many of them wakes up a few times per second instead of dozens of times, which takes most of its CPU.
     """
-    delay = interval - asyncio.get_running_loop().time() % interval
+    delay = interval - (asyncio.get_running_loop().time() + _CLOCK_OFFSET) % interval
     return delay if delay >= interval / 4 else delay + interval
 
 

@@ -42,7 +42,6 @@ _READING_PROGRAMS: Final = _SEARCH_PROGRAMS | {
 _COPY_PROGRAMS: Final = frozenset({"cp", "mv", "scp", "rsync"})
 """Programs whose last argument is the destination."""
 _GIT_COMMANDS_WITH_HOOKS: Final = frozenset({"commit", "push", "merge", "am", "rebase", "pull", "cherry-pick"})
-_RECURSIVE_OPTION: Final = re.compile(r"--recursive|-[a-zA-Z]*[rR][a-zA-Z]*")
 _GIT_OPTIONS_WITH_VALUE: Final = frozenset(
     {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"}
 )

@@ -27,7 +27,6 @@ from sandherd.bus.direct_get import StoredMessage, read_batch, read_stored
 from sandherd.bus.kv import next_message
 from sandherd.contracts.headers import SEQUENCE_HEADER, STORED_SUBJECT
 from sandherd.contracts.streams import BY_STREAM, live_subject
-from sandherd.telemetry import logs
 
 STREAM: Final = "EVENTS"
 _ALL_SUBJECTS: Final = BY_STREAM[STREAM].subjects[0]
@@ -42,7 +41,6 @@ _CHECK_SECONDS: Final = 1.0
 _MAX_SILENCE_SECONDS: Final = 6.0
 """Seconds without a reply of the stream after which readiness reports a problem."""
 _READ_ERRORS: Final = (TimeoutError, nats.errors.Error, OSError, KeyError, ValueError)
-_log: Final = logs.get("event_reader")
 
 
 @dataclass(frozen=True, slots=True)

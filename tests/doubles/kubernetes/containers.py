@@ -71,7 +71,11 @@ class Container:
                 start_new_session=True,
             )
         os.close(write)
-        self._inner = await asyncio.to_thread(_inner, read)
+        reading = asyncio.ensure_future(asyncio.to_thread(_inner, read))
+        try:
+            await asyncio.shield(reading)
+        finally:  # also after a cancellation, because a kill could miss a container whose first process is not known
+            self._inner = await reading
         # Bubblewrap prints the pid before it has made its mounts: a command could come too early.
         while _executes(self._inner) == str(bwrap_path().resolve()):
             await asyncio.sleep(0.005)

@@ -36,8 +36,6 @@ TODAY = NOON.date()
 PART = partition_name(TODAY)
 WORDS = ("common", "frequent", "rare", "single")
 _VERSION_7 = 7 << 76 | 2 << 62
-_SOON = 500
-"""The distance of events from each other, in milliseconds."""
 
 
 def id_of(moment: datetime, number: int) -> UUID:

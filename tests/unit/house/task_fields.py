@@ -26,7 +26,6 @@ from spawner.tasks.task_record import TaskRecord
 HERE: Final = "tests/unit/house/task_fields.py"
 _OWN_COMMAND: Final = "not shown; `sandherd tasks get` shows what a user waits for"
 _OF_SANDBOX: Final = "of the sandbox, which has a view of its own"
-_RETRY: Final = "shown as max_attempts, which the spawner resolves"
 _CLOSED: Final = "no free text: nothing in it can be a secret's value"
 _SECRET: Final = "never shown"
 

@@ -11,7 +11,6 @@ MAX_REPACK_SECONDS: Final = 900.0
 """The time limit of repacking. No task can use the repository meanwhile."""
 _STAMP_FILE: Final = "sandherd-packed"
 """A file in the mirror. Its modification time is that of the last garbage collection."""
-_HEADS: Final = "refs/heads/"
 _PACK_CONFIG: Final = {"pack.threads": "1", "pack.windowMemory": "64m", "core.bigFileThreshold": "64m"}
 """Limits repacking to little memory and one core, because other work runs at the same time."""
 

@@ -59,7 +59,6 @@ exec "$1" "$2" "$3" "$4"
 """
 
 _WORLD_PREFIX: Final = ("unshare", "--net")
-_HOST_PREFIX: Final = (*_WORLD_PREFIX, *PRIVATE_MOUNTS)
 
 
 @dataclass
