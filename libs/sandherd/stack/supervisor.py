@@ -12,6 +12,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -20,13 +21,16 @@ from sandherd.contracts.errors import ContractError
 from sandherd.private_files import open_log
 from sandherd.stack.child_process import ChildFailedError
 from sandherd.stack.cluster import SizeError
-from sandherd.stack.home import Home, StackPhase, StackRecord, ourselves, write_record
+from sandherd.stack.home import Home, StackPhase, StackRecord, ourselves, read_record, write_record
 from sandherd.stack.log_rotation import rotate
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
 from sandherd.telemetry import logs
 
 _HOUSEKEEPING_SECONDS: Final = 1.0
+_LOCK_SECONDS: Final = 60.0
+"""How long a supervisor waits for the lock of a holder that is not recorded: one that is starting, or a backup."""
+_POLL_SECONDS: Final = 0.05
 RELEASE: Final = signal.SIGUSR1
 """The signal that ends the stack and leaves its sandboxes running: the next stack of this home finds them."""
 _RELEASE_ERROR: Final = "stopped for maintenance, such as a backup, while sandboxes kept running"
@@ -55,18 +59,29 @@ class Supervisor:
     async def run(self) -> int:
         """Run until SIGTERM, SIGINT or `RELEASE`. Returns the exit status. Raises `AlreadyRunningError`."""
         self._home.make()
-        with hold_lock(self._home):
-            await end_leftovers(self._home)
-            self._stack = Stack(self._home.path, linked=False, servers=self._servers)
-            self._stack.changed = self._on_process_start
-            run_task = asyncio.create_task(self._run())
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, run_task.cancel)
-            asyncio.get_running_loop().add_signal_handler(RELEASE, self._release, run_task)
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
             try:
-                return await self._wait_for_end(run_task)
-            finally:
-                await self._stop()
+                with hold_lock(self._home):
+                    return await self._run_locked()
+            except AlreadyRunningError:
+                # Until the holder is recorded, `sandherd up` would report the end of this process as a failure.
+                if _is_running(self._home) or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _run_locked(self) -> int:
+        await end_leftovers(self._home)
+        self._stack = Stack(self._home.path, linked=False, servers=self._servers)
+        self._stack.changed = self._on_process_start
+        run_task = asyncio.create_task(self._run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, run_task.cancel)
+        asyncio.get_running_loop().add_signal_handler(RELEASE, self._release, run_task)
+        try:
+            return await self._wait_for_end(run_task)
+        finally:
+            await self._stop()
 
     async def _run(self) -> None:
         self._write_record()
@@ -158,6 +173,12 @@ def hold_lock(home: Home) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_running(home: Home) -> bool:
+    """Whether the supervisor in the home's record is running."""
+    record = read_record(home)
+    return record is not None and record.supervisor.alive
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -38,6 +38,7 @@ from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
 from sandherd.stack.start_failure import cause_in
 from sandherd.stack.status import PartStatus
+from sandherd.stack.supervisor import AlreadyRunningError, Supervisor, hold_lock
 
 STORE = "SANDHERD_ARTIFACT_STORE"
 PLACE = ServiceContext(
@@ -134,6 +135,19 @@ def test_record_of_a_stack_is_written_and_read(tmp_path: Path) -> None:
     assert read_record(home) == record
     home.state.write_text(home.state.read_text()[:20])
     assert read_record(home) is None
+
+
+async def test_supervisor_waits_until_the_holder_of_the_lock_is_recorded(tmp_path: Path) -> None:
+    """Two are started at once. If one ended before the other is recorded, its `up` would report a failure."""
+    home = Home(tmp_path)
+    home.make()
+    with hold_lock(home):
+        second = asyncio.create_task(Supervisor(tmp_path).run())
+        await asyncio.wait([second], timeout=0.2)
+        assert not second.done()
+        write_record(home, StackRecord(phase=StackPhase.STARTING, supervisor=ourselves()))
+        with pytest.raises(AlreadyRunningError):
+            await second
 
 
 async def test_foreign_process_with_a_leftovers_pid_is_not_touched(tmp_path: Path) -> None:
