@@ -15,7 +15,7 @@ from sandherd.contracts.names import FLEET
 RESERVED_REPLY_BYTES: Final = 16 * 1024
 """Bytes of a reply that are reserved for its other fields, and for what the broker adds."""
 
-_YIELD_SECONDS: Final = 0.005
+_YIELD_SECONDS: Final = 0.001
 """After this time of building a page, other requests run. It is not a number of bytes, because building a small item
 may need a large event."""
 
