@@ -24,6 +24,7 @@ from sandherd.stack.home import (
     read_context,
     read_record,
     recorded_config,
+    running_supervisor,
 )
 from sandherd.stack.stale_processes import end, end_with_sandboxes
 from sandherd.stack.start_failure import StackFailedError, refuse_lost_identity, why_ended
@@ -111,7 +112,7 @@ async def up(
         servers = size_for(layout.path, nats)
     except SizeError as error:
         raise OtherSizeError(str(error)) from None
-    supervisor = _running_supervisor(layout)
+    supervisor = running_supervisor(layout)
     if supervisor is None:
         _refuse_without_space(layout, servers)
         supervisor = start_supervisor(layout, servers, _environment(layout, config, environ))
@@ -136,7 +137,7 @@ async def down(home: Path, *, seconds: float | None = None, on_step: OnStep = ig
     """
     check_home(home)
     layout = Home(home.resolve())
-    record, supervisor = read_record(layout), _running_supervisor(layout)
+    record, supervisor = read_record(layout), running_supervisor(layout)
     names = tuple(name for name, process in (record.processes if record else {}).items() if process.alive)
     if supervisor is not None:
         on_step(f"stopping {', '.join(reversed(names))}")
@@ -182,11 +183,6 @@ def phase_of(recorded: StackPhase, parts: Iterable[PartStatus], *, supervised: b
         return StackPhase.UNSUPERVISED if has_processes else stopped_phase
     is_unready = recorded is StackPhase.READY and not all(part.ready for part in all_parts)
     return StackPhase.NOT_READY if is_unready else recorded
-
-
-def _running_supervisor(home: Home) -> ProcessRecord | None:
-    record = read_record(home)
-    return record.supervisor if record and record.supervisor.alive else None
 
 
 def _environment(home: Home, config: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -151,6 +151,12 @@ def read_record(home: Home) -> StackRecord | None:
         return None
 
 
+def running_supervisor(home: Home) -> ProcessRecord | None:
+    """The recorded supervisor, if it is running."""
+    record = read_record(home)
+    return record.supervisor if record and record.supervisor.alive else None
+
+
 def write_record(home: Home, record: StackRecord) -> None:
     """Write the record, completely or not at all."""
     write_secret(home.state, record.model_dump_json(indent=2) + "\n")

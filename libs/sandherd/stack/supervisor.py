@@ -21,7 +21,7 @@ from sandherd.contracts.errors import ContractError
 from sandherd.private_files import open_log
 from sandherd.stack.child_process import ChildFailedError
 from sandherd.stack.cluster import SizeError
-from sandherd.stack.home import Home, StackPhase, StackRecord, ourselves, read_record, write_record
+from sandherd.stack.home import Home, StackPhase, StackRecord, ourselves, running_supervisor, write_record
 from sandherd.stack.log_rotation import rotate
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
@@ -66,7 +66,7 @@ class Supervisor:
                     return await self._run_locked()
             except AlreadyRunningError:
                 # Until the holder is recorded, `sandherd up` would report the end of this process as a failure.
-                if _is_running(self._home) or time.monotonic() > deadline:
+                if running_supervisor(self._home) or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -173,12 +173,6 @@ def hold_lock(home: Home) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _is_running(home: Home) -> bool:
-    """Whether the supervisor in the home's record is running."""
-    record = read_record(home)
-    return record is not None and record.supervisor.alive
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -38,3 +38,10 @@ async def test_lease_that_lapsed_before_its_renewal_was_acknowledged_begins_anew
     broker.takes = 1.5
     await held._try_once()
     assert (held.held, held.fence) == (True, 3)
+
+
+@pytest.mark.parametrize(("ttl", "interval"), [(5.0, 1.5), (3.0, 1.0), (1.0, 1 / 3)])
+def test_lease_is_renewed_three_times_in_its_time_to_live(ttl: float, interval: float) -> None:
+    """Also if its time to live has no third that is a multiple of half a second."""
+    assert module._renewal_interval(ttl) == pytest.approx(interval)
+    assert module._renewal_interval(ttl) <= ttl / 3

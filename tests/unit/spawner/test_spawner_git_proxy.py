@@ -211,9 +211,9 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     assert proxy_decisions.usable_branch(sandbox(SandboxState.RUNNING, "sbx-2"), task) is None
     assert proxy_decisions.usable_branch(running, None) is None
     for ended in TASK_ENDED:
-        assert proxy_decisions.usable_branch(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]  # stands in for a task's record
+        assert proxy_decisions.usable_branch(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]  # a double of a task's record
     plain = spec.model_copy(update={"repository": Repository(url="https://h/a/b")})
-    assert proxy_decisions.usable_branch(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]  # stands in for a task's record
+    assert proxy_decisions.usable_branch(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]  # a double of a task's record
 
 
 def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
