@@ -69,7 +69,9 @@ async def answers(database: Database, project: str, sandbox: str) -> dict[str, A
     found = {}
     async with database.reading() as connection:
         for request, answer in questions:
-            found[request.type] = (await answer(connection, request, project, ROOM)).model_dump(mode="json")
+            answered = await answer(connection, request, project, ROOM)
+            answered = answered.decode() if hasattr(answered, "decode") else answered  # pages of events, since 11-30
+            found[request.type] = answered.model_dump(mode="json")
     return found
 
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.requests import TIMEOUT_HEADER, Reply
+from sandherd.service.encoded_answer import EncodedAnswer, encode_reply
 from sandherd.service.request_budget import Budget, Budgets
 from sandherd.service.request_queue import RequestLane, RequestQueue
 from sandherd.telemetry import logs
@@ -155,10 +156,10 @@ class RequestScheduler:
             self._start(lane_name)
 
     async def _send_reply(self, pending: _Pending, reply: Reply[Any]) -> None:
-        document = _document(reply)
+        document = encode_reply(reply)
         if len(document) > (maximum := _max_payload(pending.message)):
             reply = Reply[Any](error=too_large_refusal(len(document), maximum))
-            document = _document(reply)
+            document = encode_reply(reply)
         self._count(pending.request_type, reply, _now() - pending.received)
         await _respond(pending.message, document)
 
@@ -212,6 +213,8 @@ def too_large_refusal(size: int, maximum: int) -> Problem:
 def rows_of(reply: Reply[Any]) -> int:
     """The number of rows in a reply: the items of all its lists."""
     answer = reply.ok
+    if isinstance(answer, EncodedAnswer):
+        return len(answer.items)
     fields = vars(answer).values() if isinstance(answer, BaseModel) else ()
     return sum(len(value) for value in fields if isinstance(value, list))
 
@@ -223,10 +226,6 @@ def _sender(message: NatsMessage) -> tuple[str, str]:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _document(reply: Reply[Any]) -> bytes:
-    return reply.model_dump_json(exclude_none=True).encode()
 
 
 def _max_payload(message: NatsMessage) -> int:

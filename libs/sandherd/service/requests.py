@@ -10,13 +10,14 @@ from typing import Any, Final, Generic, TypeVar
 from faststream.nats import NatsBroker
 from faststream.nats.message import NatsMessage
 from nats.aio.client import Client
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import UnsafeNameError, safe_name
 from sandherd.contracts.requests.base import REQUESTS, Reply, Request
 from sandherd.contracts.subjects import BY_NAME, Principal
+from sandherd.service.encoded_answer import AnyAnswer
 from sandherd.service.request_queue import RequestLane
 from sandherd.service.request_scheduler import Process, RequestLimits, RequestScheduler
 from sandherd.service.request_spans import RequestSpans
@@ -47,7 +48,7 @@ class IncomingRequest(Generic[RequestT]):
         return self.names["project"]
 
 
-Answerer = Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]
+Answerer = Callable[[IncomingRequest[Any]], Awaitable[AnyAnswer]]
 
 
 class _FastStreamLog:

@@ -5,6 +5,7 @@ import gc
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -80,6 +81,7 @@ from sandherd.contracts.requests import (
     VerifyHistory,
 )
 from sandherd.contracts.subjects import Principal
+from sandherd.service.encoded_answer import AnyAnswer, EncodedAnswer
 from sandherd.service.service import IncomingRequest, RequestLane, Service, serve
 from sandherd.settings import Settings
 
@@ -97,7 +99,7 @@ ARCHIVE_LANE: Final = RequestLane(name="archive", at_once=2, per_project=2, canc
 ARTIFACT_LANE: Final = RequestLane(name="artifacts", at_once=4, per_project=2, cancels=True, budgeted=True)
 """For requests that read from the artifact store."""
 
-ReplyT = TypeVar("ReplyT", bound=BaseModel)
+ReplyT = TypeVar("ReplyT", bound=AnyAnswer)
 HistoryQuery = Callable[[Connection, Any, str, int], Awaitable[ReplyT]]
 """Answers a request. Takes a connection, the request, its project, and the maximum bytes of rows in the reply."""
 
@@ -216,16 +218,16 @@ def _history_handler(
     return answer
 
 
-def _events_handler(service: Service, database: Database) -> Callable[[Any], Awaitable[EventList]]:
+def _events_handler(service: Service, database: Database) -> Callable[[Any], Awaitable[EncodedAnswer[EventList]]]:
     list_stored = _history_handler(service, database, list_events)
 
-    async def answer(incoming: IncomingRequest[ListEvents]) -> EventList:
+    async def answer(incoming: IncomingRequest[ListEvents]) -> EncodedAnswer[EventList]:
         acknowledged_sequence = None
         if incoming.request.cursor is None:  # before the events are read, so that they include all up to it
             with suppress(*NO_REPLY):
                 acknowledged_sequence = await stored_through(service.bus, timeout=1)
         page = await list_stored(incoming)
-        return page.model_copy(update={"stored_through": acknowledged_sequence})
+        return replace(page, answer=page.answer.model_copy(update={"stored_through": acknowledged_sequence}))
 
     return answer
 

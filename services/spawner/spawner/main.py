@@ -8,8 +8,6 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from sandherd.backoff import Backoff
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.identity import Minter, SpawnerKeys
@@ -21,6 +19,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import PartKind, Request
 from sandherd.contracts.subjects import Principal
 from sandherd.sealed_secrets import private_key, public_text
+from sandherd.service.encoded_answer import AnyAnswer
 from sandherd.service.requests import Answerer
 from sandherd.service.service import IncomingRequest, Service, serve
 from sandherd.service.stream_admin import StreamAdmin
@@ -132,7 +131,7 @@ class Spawner:
     def request_handler(self, request: type[Request[Any]]) -> Answerer:
         """The handler of this kind of request."""
 
-        async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
+        async def answer(incoming: IncomingRequest[Any]) -> AnyAnswer:
             return await (await self._when_ready()).answers[request](incoming)
 
         return answer

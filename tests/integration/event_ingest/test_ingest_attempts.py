@@ -64,7 +64,7 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
     [ended] = (await requested(history, list_tasks, ListPastTasks())).tasks
     assert (ended.state, ended.attempt, ended.error_type) == ("failed", 2, "task_timed_out")
     assert ended.started_at is not None
-    events = (await requested(history, list_events, ListEvents(task="task-1", types=["sandbox.*"]))).events
+    events = (await requested(history, list_events, ListEvents(task="task-1", types=["sandbox.*"]))).decode().events
     assert [event.envelope["subject"] for event in events] == ["sbx-1", "sbx-1"]
 
 
@@ -90,7 +90,8 @@ async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: A
     [box] = (await requested(history, list_sandboxes, ListPastSandboxes())).sandboxes
     assert (box.state, box.task, box.expires_at, box.profile) == ("running", None, ends, "python")
     assert (box.warm, box.reason) == (False, None)
-    story = await requested(history, read_trajectory, GetTrajectory(sandbox="sbx-1"))
+    answer = await requested(history, read_trajectory, GetTrajectory(sandbox="sbx-1"))
+    story = answer.decode()
     assert [event.envelope["type"] for event in story.events][3:-2] == [event.type for event in done]
     assert story.events[3].envelope["data"]["command"] == ["ls"]
 

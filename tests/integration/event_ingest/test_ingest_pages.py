@@ -9,7 +9,9 @@ from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import GetTrajectory, ListEvents, ListPastSandboxes, ListPastTasks
+from sandherd.contracts.requests.base import Reply
 from sandherd.contracts.states import TaskState
+from sandherd.service.encoded_answer import EncodedAnswer, encode_reply
 
 MAX_BYTES = 1_000_000
 
@@ -20,7 +22,8 @@ class Asker:
 
     async def ask(self, answer: Any, question: Any) -> Any:
         async with self.history.database.reading() as connection:
-            return await answer(connection, question, self.project, self.max_bytes)
+            answered = await answer(connection, question, self.project, self.max_bytes)
+            return answered.decode() if isinstance(answered, EncodedAnswer) else answered
 
     async def walk(self, answer: Any, question: Any) -> list[Any]:
         """All pages from the first one of a request."""
@@ -75,16 +78,32 @@ async def test_page_is_limited_to_the_size_of_a_reply(history: Any, script: Any)
     assert all(len(page.model_dump_json().encode()) < 120_000 + 100 for page in pages)
 
 
-async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: Any) -> None:
-    """A document that is longer after decoding is shown without its data, and later events are shown, too."""
+@pytest.mark.parametrize(("numbers", "omitted"), [(20_000, False), (30_000, True)])
+async def test_large_event_hides_no_event_behind_it(history: Any, script: Any, numbers: int, omitted: bool) -> None:
+    """An event over the limit is shown without its data. One below it is shown whole, although numbers would grow."""
     [event, after] = script.messages("sbx-1", 2)
-    document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":[' + b",".join([b"1e15"] * 20_000) + b"]")
+    document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":[' + b",".join([b"1e15"] * numbers) + b"]")
     [delivery] = history.delivered([event])
     await history.ingest.handle([delivery._replace(data=document)])
     await history.deliver([after])
     pages = await Asker(history, max_bytes=120_000).walk(list_events, ListEvents(limit=10))
     assert _ids(pages) == [str(event.id), str(after.id)]
-    assert "dataomitted" in pages[0].events[0].envelope
+    assert ("dataomitted" in pages[0].events[0].envelope) is omitted
+    assert len(pages[0].events[0].envelope["data"].get("x", [])) == (0 if omitted else numbers)
+
+
+async def test_reply_has_the_text_that_was_published(history: Any, script: Any) -> None:
+    """Numbers, escapes and the order of fields are those of the publisher: the reply contains the event unchanged."""
+    [event] = script.messages("sbx-1", 1)
+    numbers = b'"turn":0,"x":[1e15,0.10,123456789012345678901234567890,"\\u00e9"]'
+    document = event.to_json().replace(b'"turn":0', numbers)
+    [delivery] = history.delivered([event])
+    await history.ingest.handle([delivery._replace(data=document)])
+    async with history.database.reading() as connection:
+        events = await list_events(connection, ListEvents(), "default", MAX_BYTES)
+        trajectory = await read_trajectory(connection, GetTrajectory(sandbox="sbx-1"), "default", MAX_BYTES)
+    for answer in (events, trajectory):
+        assert b'"envelope":' + document + b"}" in encode_reply(Reply[Any](ok=answer))
 
 
 async def test_filters(history: Any, script: Any) -> None:

@@ -218,4 +218,4 @@ async def test_short_rows_wait_for_the_previous_version(postgres_server: Any, op
     await connection.close()
     await postgres_server.drop_database("upgraded")
     assert [len(row["stored"]) < row["size"] for row in rows] == [False, False, True]
-    assert [event.envelope for event in page.events] == [json.loads(event.to_json()) for event in events]
+    assert [event.envelope for event in page.decode().events] == [json.loads(event.to_json()) for event in events]

@@ -15,6 +15,8 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import REQUESTS, Reply, Request
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal, sandbox_request_subject
+from sandherd.service.encoded_answer import AnyAnswer
+from sandherd.service.requests import Answerer
 from sandherd.service.service import IncomingRequest, Service
 from sandherd.stack.broker import Broker
 from spawner.access.request_handlers import ANSWERED, make_handlers
@@ -35,10 +37,10 @@ async def access_handlers(
     """A replica that only replies to requests about sandboxes."""
     wanted = herd.settings(Principal.SPAWNER, **settings)
     service = Service(Principal.SPAWNER, wanted)
-    answers: dict[type[Request[Any]], Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]] = {}
+    answers: dict[type[Request[Any]], Answerer] = {}
 
-    def later(request: type[Request[Any]]) -> Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]:
-        async def answer(requested: IncomingRequest[Any]) -> BaseModel:
+    def later(request: type[Request[Any]]) -> Answerer:
+        async def answer(requested: IncomingRequest[Any]) -> AnyAnswer:
             return await answers[request](requested)
 
         return answer

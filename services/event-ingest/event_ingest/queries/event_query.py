@@ -39,10 +39,8 @@ class EventQuery:
     conditions: Conditions = field(default_factory=lambda: Conditions(_FIRST_CONDITION_PARAMETER))
 
 
-async def find_events(
-    connection: Connection, search: EventQuery, limit: int, max_bytes: int
-) -> FittedPage[Any, StoredEvent]:
-    """A page of events, in the requested order."""
+async def find_events(connection: Connection, search: EventQuery, limit: int, max_bytes: int) -> FittedPage[Any, bytes]:
+    """A page of events, in the requested order. Each is the JSON of a `StoredEvent`."""
     branches = search.branches
     rows = await connection.fetch(
         _statement(search),
@@ -54,7 +52,12 @@ async def find_events(
     )
     available = rows[0]["available"] if rows else 0
     return await fit_page(
-        rows, lambda row: _stored_event(row, max_bytes), limit=limit, max_bytes=max_bytes, available=available
+        rows,
+        lambda row: _stored_event_json(row, max_bytes),
+        limit=limit,
+        max_bytes=max_bytes,
+        available=available,
+        size_of=len,
     )
 
 
@@ -119,14 +122,15 @@ def _values(search: EventQuery) -> list[Any]:
     return [*search.conditions.values, sequence, UUID(identifier)]
 
 
-def _stored_event(row: Any, max_bytes: int) -> StoredEvent:
-    stored = StoredEvent(stream_sequence=row["stream_sequence"], envelope=json.loads(row["envelope"]))
-    if row["size"] * 2 > max_bytes > 0 and len(to_json(stored)) > max_bytes:
-        # Numbers may be longer when written as JSON again, but hardly twice as long, so smaller events are not checked.
-        # An event over the limit would stop the list, so it has no data. A limit of 0 only requests whether it exists.
-        stored.envelope["data"] = {}
-        stored.envelope["dataomitted"] = f"{row['size']} bytes that do not fit in a reply"
-    return stored
+def _stored_event_json(row: Any, max_bytes: int) -> bytes:
+    """The JSON of a `StoredEvent`. Its envelope is the text that was published; it is not parsed."""
+    document = b'{"stream_sequence":%d,"envelope":%b}' % (row["stream_sequence"], row["envelope"].encode())
+    if len(document) <= max_bytes or max_bytes == 0:  # with a limit of 0, only the existence of events is requested
+        return document
+    # An event over the limit would stop the list, so it has no data.
+    omitted = f"{row['size']} bytes that do not fit in a reply"
+    envelope = json.loads(row["envelope"]) | {"data": {}, "dataomitted": omitted}
+    return to_json(StoredEvent(stream_sequence=row["stream_sequence"], envelope=envelope))
 
 
 def branches_of(pairs: Sequence[tuple[str, str]]) -> QueryBranches:

@@ -18,6 +18,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import DOMAINS, chosen_types
 from sandherd.contracts.requests import EventList, ListEvents
 from sandherd.service.cursors import read_cursor, write_cursor
+from sandherd.service.encoded_answer import EncodedAnswer
 
 MAX_BRANCHES: Final = 64
 """Maximum entities of a source. If a source has more, all events of the project or projects are searched."""
@@ -28,18 +29,20 @@ _Pairs = list[tuple[str, str]]
 """Pairs of project and entity."""
 
 
-async def list_events(connection: Connection, request: ListEvents, project: str, max_bytes: int) -> EventList:
+async def list_events(
+    connection: Connection, request: ListEvents, project: str, max_bytes: int
+) -> EncodedAnswer[EventList]:
     """A page of events. Raises `ContractError` for invalid filters or an invalid cursor."""
     _check_filters(request)
     after = read_cursor(request, project, request.cursor, POSITION_TYPES)
     search = EventQuery(QueryBranches([]), ascending=not request.newest_first, after=after)
     if await is_up_to_date(connection, request, project_filter(project)):
-        return EventList(events=[], next_cursor=None)
+        return EncodedAnswer(EventList(events=[]), "events", [])
     search.branches = await _branches(connection, request, project_filter(project))
     await _add_conditions(connection, search, request, project_filter(project))
     page = await find_events(connection, search, request.limit, max_bytes)
     cursor = write_cursor(request, project, position_of(page.rows[-1])) if page.has_more else None
-    return EventList(events=page.items, next_cursor=cursor)
+    return EncodedAnswer(EventList(events=[], next_cursor=cursor), "events", page.items)
 
 
 async def is_up_to_date(connection: Connection, request: ListEvents, project: str | None) -> bool:

@@ -20,7 +20,7 @@ _YIELD_SECONDS: Final = 0.001
 may need a large event."""
 
 RowT = TypeVar("RowT")
-ItemT = TypeVar("ItemT", bound=BaseModel)
+ItemT = TypeVar("ItemT")
 
 
 @dataclass
@@ -68,10 +68,23 @@ class FittedPage(Generic[RowT, ItemT]):
     """Whether there are rows that did not fit."""
 
 
+def json_size(item: BaseModel) -> int:
+    """The bytes of an item as JSON."""
+    return len(to_json(item))
+
+
 async def fit_page(
-    rows: Sequence[RowT], build_item: Callable[[RowT], ItemT], *, limit: int, max_bytes: int, available: int
+    rows: Sequence[RowT],
+    build_item: Callable[[RowT], ItemT],
+    *,
+    limit: int,
+    max_bytes: int,
+    available: int,
+    size_of: Callable[[Any], int] = json_size,
 ) -> FittedPage[RowT, ItemT]:
     """The first rows, at most `limit`, whose items together do not exceed `max_bytes` bytes as JSON; but at least one.
+
+    `size_of` returns the bytes of an item as JSON.
 
     Yields to other requests in between, as building a large page takes longer than replying to a small request.
     """
@@ -79,7 +92,7 @@ async def fit_page(
     remaining_bytes = max_bytes
     began = monotonic()
     for item in map(build_item, rows[:limit]):
-        remaining_bytes -= len(to_json(item)) + 1
+        remaining_bytes -= size_of(item) + 1
         if items and remaining_bytes < 0:
             break
         items.append(item)

@@ -19,8 +19,9 @@ from event_ingest.queries.event_query import (
 from event_ingest.queries.pages import FittedPage, project_filter
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.agent import AgentHeartbeat
-from sandherd.contracts.requests import GetTrajectory, HeartbeatSummary, StoredEvent, Trajectory
+from sandherd.contracts.requests import GetTrajectory, HeartbeatSummary, Trajectory
 from sandherd.service.cursors import read_cursor, write_cursor
+from sandherd.service.encoded_answer import EncodedAnswer
 
 _COUNTS = """
 select coalesce(sum(stored), 0)::bigint as stored, coalesce(sum(heartbeats), 0)::bigint as heartbeats,
@@ -29,7 +30,9 @@ from sources where entity = $1 and project = any($2::text[])
 """
 
 
-async def read_trajectory(connection: Connection, request: GetTrajectory, project: str, max_bytes: int) -> Trajectory:
+async def read_trajectory(
+    connection: Connection, request: GetTrajectory, project: str, max_bytes: int
+) -> EncodedAnswer[Trajectory]:
     """A page of a sandbox's events, oldest first on the page, in either direction of paging.
 
     `newer` begins with the first event, `older` with the last. `next_cursor` continues in that direction and is set
@@ -48,10 +51,11 @@ async def read_trajectory(connection: Connection, request: GetTrajectory, projec
     page = await find_events(connection, search, request.limit, max_bytes)
     counts = await connection.fetchrow(_COUNTS, request.sandbox, projects)
     has_previous = await _has_events_behind(connection, search, page)
-    return _trajectory(request, project, page, counts, has_previous=has_previous)
+    events = page.items if request.direction == "newer" else page.items[::-1]
+    return EncodedAnswer(_trajectory(request, project, page, counts, has_previous=has_previous), "events", events)
 
 
-async def _has_events_behind(connection: Connection, search: EventQuery, page: FittedPage[Any, StoredEvent]) -> bool:
+async def _has_events_behind(connection: Connection, search: EventQuery, page: FittedPage[Any, bytes]) -> bool:
     """Whether there are events in the other direction. Without a cursor there are none: the page is the first."""
     if search.after is None or not page.rows:
         return False
@@ -59,11 +63,12 @@ async def _has_events_behind(connection: Connection, search: EventQuery, page: F
 
 
 def _trajectory(
-    request: GetTrajectory, project: str, page: FittedPage[Any, StoredEvent], counts: Any, *, has_previous: bool
+    request: GetTrajectory, project: str, page: FittedPage[Any, bytes], counts: Any, *, has_previous: bool
 ) -> Trajectory:
+    """The trajectory of a page, without its events."""
     return Trajectory(
         sandbox_id=request.sandbox,
-        events=page.items if request.direction == "newer" else page.items[::-1],
+        events=[],
         heartbeat_summary=HeartbeatSummary(
             count=counts["heartbeats"],
             first_heartbeat=counts["first_heartbeat"],

@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-from pydantic import BaseModel
-
 from message_relay.webhooks.event_reader import EventReader
 from message_relay.webhooks.partition import PARTITIONS, WebhookPartition, partition_of
 from message_relay.webhooks.request_handlers import ANSWERED, WebhookRequestHandler
@@ -12,6 +10,7 @@ from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import WebhookStore
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.requests import Request
+from sandherd.service.encoded_answer import AnyAnswer
 from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.service.service import Service
 
@@ -55,7 +54,7 @@ class WebhookService:
     def _answerer(self, request: type[Request[Any]]) -> Answerer:
         """A handler of a kind of request that waits until the service is connected."""
 
-        async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
+        async def answer(incoming: IncomingRequest[Any]) -> AnyAnswer:
             await self._ready.wait()
             return await self._handlers[request](incoming)
 

@@ -4,8 +4,6 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from monitor.bucket_entries import BucketWatch
 from monitor.budgets.budget_messages import BudgetMessages
 from monitor.budgets.budget_state import BudgetState
@@ -23,6 +21,7 @@ from sandherd.contracts.requests import (
     Request,
     SetBudget,
 )
+from sandherd.service.encoded_answer import AnyAnswer
 from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.service.service import Service
 
@@ -78,7 +77,7 @@ class BudgetComponent:
         await run_until_first(summaries.follow(), ledgers.follow(), lease.run_with(work))
 
     def _answerer(self, request: type[Request[Any]]) -> Answerer:
-        async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
+        async def answer(incoming: IncomingRequest[Any]) -> AnyAnswer:
             await self._ready.wait()
             return await self._handler.handlers[request](incoming)
 
