@@ -19,6 +19,12 @@ from sandherd.contracts.names import SafeName, new_uuid
 CONTENT_TYPE: Final = "application/cloudevents+json"
 MAX_EVENT_BYTES: Final = 256 * 1024
 """Maximum size of an event, command or message on the wire; larger data is sent as artifacts."""
+MAX_DEPTH: Final = 128
+"""Maximum nesting of objects and arrays in a message. A reply with an event nests it deeper, and JSON parsers of some
+languages fail below 200; then nobody could read the list with this event."""
+_PARSER_DEPTH: Final = 201
+"""The depth to which `from_json` reads."""
+_DEEPER: Final = _PARSER_DEPTH - MAX_DEPTH
 
 TRACEPARENT_PATTERN: Final = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 SourceName = Annotated[str, StringConstraints(pattern=r"^/sandherd(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){1,3}$")]
@@ -112,7 +118,7 @@ def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
     unchanged.
     """
     check_size(document)
-    _check_numbers(document)
+    _check_json(document)
     try:
         return _envelope_of(model).model_validate_json(document, strict=True)
     except ValidationError as error:
@@ -125,7 +131,7 @@ def parse_separately(document: bytes, model: type[DataT]) -> Envelope[Any]:
     `parse` builds a validator for each type, which costs as much CPU time as reading hundreds of events.
     """
     check_size(document)
-    _check_numbers(document)
+    _check_json(document)
     try:
         found = Envelope[Any].model_validate_json(document, strict=True)
         data = model.model_validate_json(json.dumps(found.data), strict=True)
@@ -134,13 +140,43 @@ def parse_separately(document: bytes, model: type[DataT]) -> Envelope[Any]:
     return found.model_copy(update={"data": data})
 
 
-def _check_numbers(document: bytes) -> None:
-    """Raise `ContractError` for `NaN` and `Infinity`: pydantic accepts them in free JSON, and Postgres does not."""
+def _check_json(document: bytes) -> None:
+    """Raise `ContractError` for JSON that pydantic accepts, and other readers of the message do not.
+
+    These are `NaN` and `Infinity`, which Postgres refuses, and structures nested deeper than `MAX_DEPTH`.
+    """
+    if may_be_too_deep(document) and _is_too_deep(document):
+        raise ContractError(
+            Code.INVALID_FIELD,
+            f"data: nested deeper than {MAX_DEPTH} levels",
+            field="data",
+            remedy="send deeply nested data as text",
+        )
     if b"NaN" in document or b"Infinity" in document:
         try:
             from_json(document, allow_inf_nan=False)
         except ValueError as error:
             raise ContractError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None
+
+
+def may_be_too_deep(document: bytes | str) -> bool:
+    """Whether a document has more than `MAX_DEPTH` opening brackets, also in texts: only then may it be too deep."""
+    if isinstance(document, str):
+        return document.count("{") + document.count("[") > MAX_DEPTH
+    return document.count(b"{") + document.count(b"[") > MAX_DEPTH
+
+
+def _is_too_deep(document: bytes) -> bool:
+    """Whether a document is nested deeper than `MAX_DEPTH`. It is not if it is invalid JSON, which others report."""
+    try:
+        from_json(document)
+    except ValueError as error:
+        return "recursion limit" in str(error)
+    try:
+        from_json(b"[" * _DEEPER + document + b"]" * _DEEPER)
+    except ValueError:
+        return True
+    return False
 
 
 def wrap(  # noqa: PLR0913  # one parameter for each attribute of the envelope

@@ -7,6 +7,7 @@ import pytest
 from event_ingest.queries.events import list_events
 from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
+from sandherd.bus.consumers.consumer import Dead
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import GetTrajectory, ListEvents, ListPastSandboxes, ListPastTasks
 from sandherd.contracts.requests.base import Reply
@@ -90,6 +91,22 @@ async def test_large_event_hides_no_event_behind_it(history: Any, script: Any, n
     assert _ids(pages) == [str(event.id), str(after.id)]
     assert ("dataomitted" in pages[0].events[0].envelope) is omitted
     assert len(pages[0].events[0].envelope["data"].get("x", [])) == (0 if omitted else numbers)
+
+
+@pytest.mark.parametrize("depth", [126, 127, 180, 198, 199, 200])
+async def test_deep_event_hides_no_other(history: Any, script: Any, depth: int) -> None:
+    """However deep the data of an event is nested, its requester can read the page: deeper than 128 it is not stored.
+
+    A reply nests it deeper, so an event that event-ingest could just read would make the whole page unreadable.
+    """
+    [event, after] = script.messages("sbx-1", 2)
+    document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":' + b"[" * depth + b"]" * depth)
+    [delivery] = history.delivered([event])
+    [outcome] = await history.ingest.handle([delivery._replace(data=document)])
+    await history.deliver([after])
+    pages = await Asker(history).walk(list_events, ListEvents(limit=10))
+    assert _ids(pages) == [str(found.id) for found in ([event, after] if depth <= 126 else [after])]
+    assert isinstance(outcome, Dead) is (depth > 126)
 
 
 async def test_reply_has_the_text_that_was_published(history: Any, script: Any) -> None:
