@@ -83,6 +83,6 @@ async def lines_of_history(herd: "Herd", **filters: Any) -> list[bytes]:
 
     `filters` are arguments of `Herd.events`, such as `sandbox`.
     """
-    import json
+    from pydantic_core import to_json
 
-    return [json.dumps(event.envelope).encode() async for event in herd.events(**filters)]
+    return [to_json(event.envelope, inf_nan_mode="null") async for event in herd.events(**filters)]

@@ -3,7 +3,9 @@
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from sandherd.contracts.envelope import Envelope, parse, parse_separately, schema_urn
+from pydantic_core import to_json
+
+from sandherd.contracts.envelope import Envelope, parse, parse_separately, parse_unlimited, schema_urn
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EventData, base, event_model
 from sandherd.contracts.names import FLEET
@@ -28,16 +30,35 @@ def read_event(subject: str, document: bytes, *, separately: bool = False) -> En
     project, entity, event_type = read_event_subject(subject)
     model = base.EVENTS.get(event_type) or event_model(event_type)
     if model is None:
-        raise ContractError(
-            Code.UNKNOWN_TYPE,
-            f"{event_type[:80]!r} is not an event of this version",
-            field="type",
-            remedy="upgrade this service, then requeue the dead letter",
-        )
+        raise _unknown_type(event_type)
     event = parse_separately(document, model) if separately else parse(document, model)
     _check_subject(event, event_type, project, entity)
     _check_storable(event, document)
     return event
+
+
+def read_stored(envelope: dict[str, Any], *, unknown: type[EventData] | None = None) -> Envelope[Any]:
+    """The event in an envelope from the history, whose subject and limits were checked when it was stored.
+
+    `unknown` is the model for types that are not of this version, and for data that the history has omitted. Without
+    it, both raise `ContractError`, as invalid data does.
+    """
+    event_type = str(envelope.get("type"))
+    model = base.EVENTS.get(event_type) or event_model(event_type) or unknown
+    if model is None:
+        raise _unknown_type(event_type)
+    if "dataomitted" in envelope:
+        model = unknown or model
+    return parse_unlimited(to_json(envelope, inf_nan_mode="null"), model)
+
+
+def _unknown_type(event_type: str) -> ContractError:
+    return ContractError(
+        Code.UNKNOWN_TYPE,
+        f"{event_type[:80]!r} is not an event of this version",
+        field="type",
+        remedy="upgrade this service, then requeue the dead letter",
+    )
 
 
 def read_command(subject: str, document: bytes) -> "Envelope[Command]":

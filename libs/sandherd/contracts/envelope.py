@@ -3,14 +3,13 @@
 Source of the rules: CloudEvents 1.0.2, JSON event format; the extensions are Sandherd's.
 """
 
-import json
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.model import Model, Moment
@@ -20,11 +19,10 @@ CONTENT_TYPE: Final = "application/cloudevents+json"
 MAX_EVENT_BYTES: Final = 256 * 1024
 """Maximum size of an event, command or message on the wire; larger data is sent as artifacts."""
 MAX_DEPTH: Final = 128
-"""Maximum nesting of objects and arrays in a message. A reply with an event nests it deeper, and JSON parsers of some
-languages fail below 200; then nobody could read the list with this event."""
-_PARSER_DEPTH: Final = 201
-"""The depth to which `from_json` reads."""
-_DEEPER: Final = _PARSER_DEPTH - MAX_DEPTH
+"""Maximum nesting of objects and arrays in a message; an empty one does not count. A reply with an event nests it
+deeper, and JSON parsers fail at about 200."""
+_PARSER_DEPTH: Final = 200
+"""The depth to which `from_json` reads, without empty objects and arrays."""
 
 TRACEPARENT_PATTERN: Final = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 SourceName = Annotated[str, StringConstraints(pattern=r"^/sandherd(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){1,3}$")]
@@ -119,6 +117,10 @@ def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
     """
     check_size(document)
     _check_json(document)
+    return _parse_whole(document, model)
+
+
+def _parse_whole(document: bytes, model: type[DataT]) -> Envelope[DataT]:
     try:
         return _envelope_of(model).model_validate_json(document, strict=True)
     except ValidationError as error:
@@ -132,11 +134,20 @@ def parse_separately(document: bytes, model: type[DataT]) -> Envelope[Any]:
     """
     check_size(document)
     _check_json(document)
+    return parse_unlimited(document, model)
+
+
+def parse_unlimited(document: bytes, model: type[DataT]) -> Envelope[Any]:
+    """Like `parse_separately`, without limits of size and nesting.
+
+    For a stored event, which was checked before: it may be longer when it is written again, and its limits may have
+    been others.
+    """
     try:
         found = Envelope[Any].model_validate_json(document, strict=True)
-        data = model.model_validate_json(json.dumps(found.data), strict=True)
+        data = model.model_validate_json(to_json(found.data, inf_nan_mode="null"), strict=True)
     except ValidationError:
-        return parse(document, model)  # its error names the field within the whole document
+        return _parse_whole(document, model)  # its error names the field within the whole document
     return found.model_copy(update={"data": data})
 
 
@@ -145,11 +156,10 @@ def _check_json(document: bytes) -> None:
 
     These are `NaN` and `Infinity`, which Postgres refuses, and structures nested deeper than `MAX_DEPTH`.
     """
-    if may_be_too_deep(document) and _is_too_deep(document):
+    if is_nested_deeper(document, MAX_DEPTH):
         raise ContractError(
-            Code.INVALID_FIELD,
-            f"data: nested deeper than {MAX_DEPTH} levels",
-            field="data",
+            Code.INVALID_JSON,
+            f"Invalid JSON: nested deeper than {MAX_DEPTH} levels",
             remedy="send deeply nested data as text",
         )
     if b"NaN" in document or b"Infinity" in document:
@@ -159,23 +169,15 @@ def _check_json(document: bytes) -> None:
             raise ContractError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None
 
 
-def may_be_too_deep(document: bytes | str) -> bool:
-    """Whether a document has more than `MAX_DEPTH` opening brackets, also in texts: only then may it be too deep."""
-    if isinstance(document, str):
-        return document.count("{") + document.count("[") > MAX_DEPTH
-    return document.count(b"{") + document.count(b"[") > MAX_DEPTH
-
-
-def _is_too_deep(document: bytes) -> bool:
-    """Whether a document is nested deeper than `MAX_DEPTH`. It is not if it is invalid JSON, which others report."""
+def is_nested_deeper(document: bytes, levels: int) -> bool:
+    """Whether valid JSON is nested deeper than this number of levels, at most 200; empty ones do not count."""
+    if document.count(b"{") + document.count(b"[") <= levels:
+        return False
+    deeper = _PARSER_DEPTH - levels
     try:
-        from_json(document)
+        from_json(b"[" * deeper + document + b"]" * deeper)
     except ValueError as error:
         return "recursion limit" in str(error)
-    try:
-        from_json(b"[" * _DEEPER + document + b"]" * _DEEPER)
-    except ValueError:
-        return True
     return False
 
 

@@ -16,7 +16,7 @@ from asyncpg.pgproto import pgproto
 from pydantic import BaseModel, ConfigDict
 
 from sandherd.contracts.decoder import AGENT_SOURCE
-from sandherd.contracts.envelope import TRACEPARENT_PATTERN, Envelope, may_be_too_deep, schema_urn
+from sandherd.contracts.envelope import MAX_DEPTH, TRACEPARENT_PATTERN, Envelope, is_nested_deeper, schema_urn
 from sandherd.contracts.events import EventData, event_model
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SAFE_NAME_PATTERN
@@ -93,7 +93,7 @@ def read_canonical(subject: str, document: bytes) -> CanonicalEvent | None:
     try:
         text = document.decode()
         match = _ENVELOPE.match(text)
-        if match is None or may_be_too_deep(text) or _may_be_unstorable(text):
+        if match is None or _may_be_unstorable(text) or is_nested_deeper(document, MAX_DEPTH):
             return None
         return _event_of(values, model, match, text[match.end() - _DATA_KEY_LENGTH :])
     except ValueError:

@@ -7,9 +7,12 @@ import pytest
 from event_ingest.queries.events import list_events
 from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
+from event_ingest.queries.transcript import read_transcript
 from sandherd.bus.consumers.consumer import Dead
+from sandherd.bus.replies import read_reply
+from sandherd.client.events.decoder import from_history
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import GetTrajectory, ListEvents, ListPastSandboxes, ListPastTasks
+from sandherd.contracts.requests import GetTrajectory, GetTranscript, ListEvents, ListPastSandboxes, ListPastTasks
 from sandherd.contracts.requests.base import Reply
 from sandherd.contracts.states import TaskState
 from sandherd.service.encoded_answer import EncodedAnswer, encode_reply
@@ -24,7 +27,9 @@ class Asker:
     async def ask(self, answer: Any, question: Any) -> Any:
         async with self.history.database.reading() as connection:
             answered = await answer(connection, question, self.project, self.max_bytes)
-            return answered.decode() if isinstance(answered, EncodedAnswer) else answered
+        if isinstance(answered, EncodedAnswer):
+            return read_reply(encode_reply(Reply[Any](ok=answered)), question.Answer)
+        return answered
 
     async def walk(self, answer: Any, question: Any) -> list[Any]:
         """All pages from the first one of a request."""
@@ -37,7 +42,8 @@ class Asker:
 
 
 def _ids(pages: list[Any]) -> list[str]:
-    return [event.envelope["id"] for page in pages for event in page.events]
+    """The ids of the events on these pages. Raises `ContractError` if a client can't read one of them."""
+    return [str(from_history(event).id) for page in pages for event in page.events]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])
@@ -93,20 +99,55 @@ async def test_large_event_hides_no_event_behind_it(history: Any, script: Any, n
     assert len(pages[0].events[0].envelope["data"].get("x", [])) == (0 if omitted else numbers)
 
 
-@pytest.mark.parametrize("depth", [126, 127, 180, 198, 199, 200])
+@pytest.mark.parametrize("depth", [126, 127, 180, 197, 198, 199])
 async def test_deep_event_hides_no_other(history: Any, script: Any, depth: int) -> None:
     """However deep the data of an event is nested, its requester can read the page: deeper than 128 it is not stored.
 
     A reply nests it deeper, so an event that event-ingest could just read would make the whole page unreadable.
     """
     [event, after] = script.messages("sbx-1", 2)
-    document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":' + b"[" * depth + b"]" * depth)
+    document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":' + b"[" * depth + b"0" + b"]" * depth)
     [delivery] = history.delivered([event])
     [outcome] = await history.ingest.handle([delivery._replace(data=document)])
     await history.deliver([after])
     pages = await Asker(history).walk(list_events, ListEvents(limit=10))
     assert _ids(pages) == [str(found.id) for found in ([event, after] if depth <= 126 else [after])]
     assert isinstance(outcome, Dead) is (depth > 126)
+
+
+@pytest.mark.parametrize("inner", ["", "0"], ids=["empty", "number"])
+@pytest.mark.parametrize(("depth", "omitted"), [(127, False), (156, False), (159, True), (190, True), (198, True)])
+async def test_stored_event_of_any_depth_hides_no_other(
+    history: Any, script: Any, depth: int, omitted: bool, inner: str
+) -> None:
+    """An earlier version stored events that are deeper. They are shown, without their data if it is too deep."""
+    [event, after] = script.messages("sbx-1", 2)
+    await history.deliver([event, after])
+    document = event.to_json().decode().replace('"turn":0', f'"turn":0,"x":{"[" * depth}{inner}{"]" * depth}')
+    async with history.database.writing() as connection:
+        replace = "update events set envelope = $1, size = $2 where id = $3"
+        await connection.execute(replace, document, len(document), event.id)
+    for query, request in ((list_events, ListEvents()), (read_trajectory, GetTrajectory(sandbox="sbx-1"))):
+        page = await Asker(history).ask(query, request)
+        assert _ids([page]) == [str(event.id), str(after.id)]
+        assert ("dataomitted" in page.events[0].envelope) is omitted
+    transcript = await Asker(history).ask(read_transcript, GetTranscript(sandbox="sbx-1"))
+    assert len(transcript.entries) == 2
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-1E+400", b"9" * 309 + b".0", b"[1,\n -1e309]", b"1" * 400])
+async def test_huge_number_hides_no_event(history: Any, script: Any, number: bytes) -> None:
+    """A number that JSON parsers refuse or read as infinity is null in a reply; a long integer is unchanged."""
+    [event, after] = script.messages("sbx-1", 2)
+    [delivery] = history.delivered([event])
+    document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":' + number)
+    await history.ingest.handle([delivery._replace(data=document)])
+    await history.deliver([after])
+    for query, request in ((list_events, ListEvents()), (read_trajectory, GetTrajectory(sandbox="sbx-1"))):
+        page = await Asker(history).ask(query, request)
+        assert _ids([page]) == [str(event.id), str(after.id)]
+        found = page.events[0].envelope["data"]["x"]
+        assert found in (None, [1, None]) or found == int(number)
 
 
 async def test_reply_has_the_text_that_was_published(history: Any, script: Any) -> None:

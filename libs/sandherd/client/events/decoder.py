@@ -4,15 +4,14 @@ Unknown event types are decoded, too, with their data unchanged: they have a num
 skipping them would appear as a gap.
 """
 
-import json
 from typing import Any
 
 from pydantic import ConfigDict
 
-from sandherd.contracts.decoder import AGENT_SOURCE, read_event
+from sandherd.contracts.decoder import AGENT_SOURCE, read_event, read_stored
 from sandherd.contracts.envelope import Envelope, parse_separately
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.events import EventData, event_model
+from sandherd.contracts.events import EventData
 from sandherd.contracts.requests import StoredEvent
 from sandherd.contracts.subjects import read_event_subject
 
@@ -47,6 +46,4 @@ def _newer(subject: str, document: bytes) -> Event | None:
 
 def from_history(stored_event: StoredEvent) -> Event:
     """The event in a reply of the history. Raises `ContractError` if it is invalid."""
-    model = event_model(str(stored_event.envelope.get("type"))) or UnknownEvent
-    document = json.dumps(stored_event.envelope, ensure_ascii=False, separators=(",", ":")).encode()
-    return parse_separately(document, model)
+    return read_stored(stored_event.envelope, unknown=UnknownEvent)

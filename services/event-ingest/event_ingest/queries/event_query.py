@@ -9,13 +9,18 @@ from uuid import UUID
 from pydantic_core import to_json
 
 from event_ingest.database import Connection
+from event_ingest.huge_numbers import may_have_huge_number
 from event_ingest.queries.pages import Conditions, FittedPage, fit_page, limited_statement
+from sandherd.contracts.envelope import is_nested_deeper
 from sandherd.contracts.requests import StoredEvent
 from sandherd.service.cursors import Position
 
 POSITION_TYPES: Final = (int, str)
 """The types of an event's position: its stream sequence, and its id in case a stream was recreated."""
 _FIRST_CONDITION_PARAMETER: Final = 5
+_MAX_DEPTH: Final = 160
+"""Maximum nesting of an event in a reply, which nests it by three levels more. Parsers of requesters fail at about 200,
+and an earlier version stored events of any depth that it could parse itself."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,34 @@ class EventQuery:
 
 async def find_events(connection: Connection, search: EventQuery, limit: int, max_bytes: int) -> FittedPage[Any, bytes]:
     """A page of events, in the requested order. Each is the JSON of a `StoredEvent`."""
+    rows = await _fetch(connection, search, limit, max_bytes)
+    return await fit_page(
+        rows,
+        lambda row: _stored_event_json(row, max_bytes),
+        limit=limit,
+        max_bytes=max_bytes,
+        available=_available(rows),
+        size_of=len,
+    )
+
+
+async def find_parsed_events(
+    connection: Connection, search: EventQuery, limit: int, max_bytes: int
+) -> FittedPage[Any, StoredEvent]:
+    """Like `find_events`, for a reply that has other contents of the events than their JSON."""
+    rows = await _fetch(connection, search, limit, max_bytes)
+    return await fit_page(
+        rows,
+        lambda row: StoredEvent.model_validate_json(_stored_event_json(row, max_bytes)),
+        limit=limit,
+        max_bytes=max_bytes,
+        available=_available(rows),
+    )
+
+
+async def _fetch(connection: Connection, search: EventQuery, limit: int, max_bytes: int) -> list[Any]:
     branches = search.branches
-    rows = await connection.fetch(
+    rows: list[Any] = await connection.fetch(
         _statement(search),
         branches.projects,
         branches.entities or branches.projects,
@@ -50,21 +81,17 @@ async def find_events(connection: Connection, search: EventQuery, limit: int, ma
         max_bytes,
         *_values(search),
     )
-    available = rows[0]["available"] if rows else 0
-    return await fit_page(
-        rows,
-        lambda row: _stored_event_json(row, max_bytes),
-        limit=limit,
-        max_bytes=max_bytes,
-        available=available,
-        size_of=len,
-    )
+    return rows
+
+
+def _available(rows: Sequence[Any]) -> int:
+    return rows[0]["available"] if rows else 0
 
 
 async def has_events_beyond(connection: Connection, search: EventQuery, position: Position) -> bool:
     """Whether there is an event before `position` in the direction of the search."""
     opposite = EventQuery(search.branches, not search.ascending, position, search.conditions)
-    return bool((await find_events(connection, opposite, 1, 0)).rows)
+    return bool(await _fetch(connection, opposite, 1, 0))
 
 
 def position_of(row: Any) -> Position:
@@ -123,14 +150,24 @@ def _values(search: EventQuery) -> list[Any]:
 
 
 def _stored_event_json(row: Any, max_bytes: int) -> bytes:
-    """The JSON of a `StoredEvent`. Its envelope is the text that was published; it is not parsed."""
+    """The JSON of a `StoredEvent`. Its envelope is the text that was published, unless some requesters can't read it.
+
+    Those would not read any event of the reply. So a number that is too large for a double is null, as if the event
+    were written again, and an event that is too large or too deep has no data.
+    """
     document = b'{"stream_sequence":%d,"envelope":%b}' % (row["stream_sequence"], row["envelope"].encode())
-    if len(document) <= max_bytes or max_bytes == 0:  # with a limit of 0, only the existence of events is requested
+    if may_have_huge_number(document):
+        document = _rewritten(row)
+    if len(document) <= max_bytes and not is_nested_deeper(document, _MAX_DEPTH):
         return document
-    # An event over the limit would stop the list, so it has no data.
-    omitted = f"{row['size']} bytes that do not fit in a reply"
-    envelope = json.loads(row["envelope"]) | {"data": {}, "dataomitted": omitted}
-    return to_json(StoredEvent(stream_sequence=row["stream_sequence"], envelope=envelope))
+    reason = "that do not fit in a reply" if len(document) > max_bytes else "nested too deeply for a reply"
+    return _rewritten(row, data={}, dataomitted=f"{row['size']} bytes {reason}")
+
+
+def _rewritten(row: Any, **changed: Any) -> bytes:
+    """The JSON of a `StoredEvent`, written again, with these attributes of its envelope changed."""
+    stored = StoredEvent(stream_sequence=row["stream_sequence"], envelope=json.loads(row["envelope"]) | changed)
+    return to_json(stored, inf_nan_mode="null")
 
 
 def branches_of(pairs: Sequence[tuple[str, str]]) -> QueryBranches:

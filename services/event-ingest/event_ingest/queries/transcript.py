@@ -5,14 +5,14 @@ from event_ingest.queries.event_query import (
     POSITION_TYPES,
     EventQuery,
     QueryBranches,
-    find_events,
+    find_parsed_events,
     position_of,
     projects_of_entity,
 )
 from event_ingest.queries.pages import project_filter
 from event_ingest.queries.trajectory import no_such_sandbox
 from event_ingest.transcript_entries import transcript_entry, transcript_types
-from sandherd.contracts.requests import GetTranscript, StoredEvent, Transcript
+from sandherd.contracts.requests import GetTranscript, Transcript
 from sandherd.service.cursors import read_cursor, write_cursor
 
 
@@ -25,10 +25,9 @@ async def read_transcript(connection: Connection, request: GetTranscript, projec
     search.conditions.add(
         "type = any({}::text[])", transcript_types(thoughts=request.thoughts, results=request.results)
     )
-    page = await find_events(connection, search, request.limit, max_bytes)
+    page = await find_parsed_events(connection, search, request.limit, max_bytes)
     cursor = write_cursor(request, project, position_of(page.rows[-1])) if page.has_more else None
-    entries = [transcript_entry(StoredEvent.model_validate_json(event)) for event in page.items]
-    return Transcript(entries=entries, next_cursor=cursor)
+    return Transcript(entries=[transcript_entry(event) for event in page.items], next_cursor=cursor)
 
 
 async def visible_projects(connection: Connection, sandbox: str, project: str) -> list[str]:

@@ -1,7 +1,6 @@
 """Lets the model assess soft findings, one after the other, while this replica watches."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,12 +17,11 @@ from monitor.facts import Key
 from monitor.rules.rule import Pattern
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import NoResponderError, RefusedError, RequestTimeoutError
-from sandherd.contracts.decoder import read_event
+from sandherd.contracts.decoder import read_stored
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.requests import ListEvents, StoredEvent
-from sandherd.contracts.subjects import event_subject
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 
@@ -139,9 +137,7 @@ class Assessor:
 
 def _read_event(stored_event: StoredEvent) -> Any:
     """The event; None for one that this version can't read."""
-    envelope = stored_event.envelope
     try:
-        subject = event_subject(envelope["project"], envelope["subject"], envelope["type"])
-        return read_event(subject, json.dumps(envelope).encode())
-    except (ContractError, KeyError):
+        return read_stored(stored_event.envelope)
+    except ContractError:
         return None

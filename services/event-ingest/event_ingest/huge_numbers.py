@@ -1,0 +1,37 @@
+"""Finds numbers in JSON that are too large for a double: some parsers refuse them, and Python's reads infinity. Pure.
+
+Nearly every document has none, and this is called for each event of a page. So fast searches find places that may be
+part of such a number, and only these are looked at.
+"""
+
+import re
+from typing import Final
+
+_EXPONENTS: Final = re.compile(rb"e(?<=[0-9]e)\+?[0-9]{3}"), re.compile(rb"E(?<=[0-9]E)\+?[0-9]{3}")
+"""Exponents of at least three digits. The digit before is checked last: a search for one letter is fast."""
+_DIGITS: Final = b"0123456789."
+_BEFORE_NUMBER: Final = b":,[ \t\r\n"
+_STRIDE: Final = 150
+"""A number without an exponent has at least 310 digits if it is too large, so at least two of each 150th byte."""
+_TWO_DIGITS: Final = re.compile(rb"[0-9.](?=[0-9.])")
+
+
+def may_have_huge_number(document: bytes) -> bool:
+    """Whether JSON may have a number that is too large for a double; True also for some texts that look like one."""
+    if _TWO_DIGITS.search(document[::_STRIDE]) and _has_long_number(document):
+        return True
+    return any(pattern.search(document) and _has_exponent(document, pattern) for pattern in _EXPONENTS)
+
+
+def _has_long_number(document: bytes) -> bool:
+    starts = (match.start() * _STRIDE for match in _TWO_DIGITS.finditer(document[::_STRIDE]))
+    return any(not document[start : start + _STRIDE].strip(_DIGITS) for start in starts)
+
+
+def _has_exponent(document: bytes, pattern: "re.Pattern[bytes]") -> bool:
+    return any(_ends_number(document[: match.start()]) for match in pattern.finditer(document))
+
+
+def _ends_number(head: bytes) -> bool:
+    """Whether the digits at the end of `head` begin where a number may begin, and not in a name or an id."""
+    return head.rstrip(_DIGITS).removesuffix(b"-")[-1:] in _BEFORE_NUMBER
