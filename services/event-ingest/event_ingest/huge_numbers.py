@@ -7,8 +7,9 @@ part of such a number, and only these are looked at.
 import re
 from typing import Final
 
-_EXPONENTS: Final = re.compile(rb"e(?<=[0-9]e)\+?[0-9]{3}"), re.compile(rb"E(?<=[0-9]E)\+?[0-9]{3}")
-"""Exponents of at least three digits. The digit before is checked last: a search for one letter is fast."""
+_EXPONENT: Final = re.compile(rb"e(?<=[0-9]e)\+?[0-9]{3}")
+"""An exponent of at least three digits. The digit before is checked last: a search for one letter is fast."""
+_UPPER_EXPONENT: Final = re.compile(rb"E(?<=[0-9]E)\+?[0-9]{3}")
 _DIGITS: Final = b"0123456789."
 _BEFORE_NUMBER: Final = b":,[ \t\r\n"
 _STRIDE: Final = 150
@@ -18,18 +19,20 @@ _TWO_DIGITS: Final = re.compile(rb"[0-9.](?=[0-9.])")
 
 def may_have_huge_number(document: bytes) -> bool:
     """Whether JSON may have a number that is too large for a double; True also for some texts that look like one."""
-    if _TWO_DIGITS.search(document[::_STRIDE]) and _has_long_number(document):
-        return True
-    return any(pattern.search(document) and _has_exponent(document, pattern) for pattern in _EXPONENTS)
+    return (
+        (_EXPONENT.search(document) is not None and _has_exponent(document, _EXPONENT))
+        or (b"E" in document and _has_exponent(document, _UPPER_EXPONENT))
+        or (_TWO_DIGITS.search(document[::_STRIDE]) is not None and _has_long_number(document))
+    )
+
+
+def _has_exponent(document: bytes, pattern: "re.Pattern[bytes]") -> bool:
+    return any(_ends_number(document[: match.start()]) for match in pattern.finditer(document))
 
 
 def _has_long_number(document: bytes) -> bool:
     starts = (match.start() * _STRIDE for match in _TWO_DIGITS.finditer(document[::_STRIDE]))
     return any(not document[start : start + _STRIDE].strip(_DIGITS) for start in starts)
-
-
-def _has_exponent(document: bytes, pattern: "re.Pattern[bytes]") -> bool:
-    return any(_ends_number(document[: match.start()]) for match in pattern.finditer(document))
 
 
 def _ends_number(head: bytes) -> bool:

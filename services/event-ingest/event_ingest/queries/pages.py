@@ -52,7 +52,7 @@ def limited_statement(page: str, order: str, limit: str, max_bytes: str) -> str:
     """
     return (
         f"with page as ({page} order by {order} limit {limit} + 1), "  # noqa: S608  # constant statements
-        f"added as (select *, sum(size) over (order by {order} rows unbounded preceding) as total_size, "
+        f"added as (select *, (sum(size) over (order by {order} rows unbounded preceding))::bigint as total_size, "
         f"count(*) over () as available from page) "
         f"select * from added where total_size - size <= {max_bytes} order by {order}"
     )
