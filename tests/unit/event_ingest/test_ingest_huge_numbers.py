@@ -1,4 +1,4 @@
-"""Numbers that are too large for a double are found; ordinary events are not searched in vain."""
+"""Numbers that are too large for a double are found; ids and ordinary events have none."""
 
 import json
 import math
