@@ -80,7 +80,10 @@ def access_with_keys(keys: Path) -> ProvisionerAccess:
 
 
 def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
-    """Access with the provisioner's credentials file. Raises `HerdError` for another one, and if it has expired."""
+    """Access with the provisioner's credentials file.
+
+    Raises `HerdError` if the file is not a provisioner's, has expired, or never expires.
+    """
     path = _provisioner_credentials(credentials)
     expires = holder(path).expires_at
     if expires is None or expires <= now:
@@ -91,7 +94,7 @@ def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
             Code.REFUSED,
             f"{path} {problem}",
             field="credentials",
-            remedy="create another with `sandherd identity init DIR`, which is valid for one hour",
+            remedy="run `sandherd identity init DIR`: it creates one that is valid for one hour",
         )
     claims = read_claims(parts_of(path.read_text())[0])
     return ProvisionerAccess(

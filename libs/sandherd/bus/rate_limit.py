@@ -33,7 +33,10 @@ def cost_of(size: int) -> int:
 
 
 class RateLimiter:
-    """Computes by how much the messages of each key exceed a rate. A key below the rate soon uses no memory."""
+    """Computes by how much the messages of each key exceed a rate.
+
+    If there are more than `_MAX_KEYS` keys, those that are below the rate are removed.
+    """
 
     def __init__(self, rate: Rate) -> None:
         self._interval = 1.0 / rate.per_second

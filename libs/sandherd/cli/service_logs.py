@@ -38,7 +38,7 @@ async def show(context: Context, service: str, output: Format, *, follow: bool, 
     if service not in names:
         known = ", ".join(names)
         raise HerdError.of(
-            Code.NOT_FOUND, f"no part {service} has a log in {home.logs}", field="service", remedy=f"use one of {known}"
+            Code.NOT_FOUND, f"{home.logs} has no log of {service!r}", field="service", remedy=f"use one of {known}"
         )
     async for text in _lines(stack.PartLog(home, service), lines, follow=follow):
         if output.is_json:

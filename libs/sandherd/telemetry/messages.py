@@ -18,7 +18,6 @@ _DEAD: Final = "Inspect it with `sandherd dead list`."
 _HISTORY: Final = "Follow the remedy that `sandherd history status` shows."
 _STREAM: Final = "If it repeats, follow the runbook SandherdStreamFilling."
 _ARTIFACTS: Final = "See the runbook SandherdArtifactsNotStored."
-_RENEW: Final = "Create the service's credential again with `sandherd identity init`."
 
 MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "every service": (
@@ -51,15 +50,20 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _error(
             "broker denied permission",
-            "The credential does not permit the subject. For a subject `_R_…`: a reply was sent too late.",
-            _RENEW,
+            "The credential does not permit the subject. For a reply subject (`_R_…`, `_INBOX…`): the reply was too "
+            "late, or the requester chose a subject that is not permitted.",
+            "Nothing for a reply subject. Otherwise create the service's credential again with "
+            "`sandherd identity init`.",
         ),
         _error(
             "broker connection closed permanently",
             "The broker refuses further connections of this process, and the process ends.",
             CHECK_BROKER,
         ),
-        _warning("connection not drained, closing", "Messages that were in transit are redelivered."),
+        _warning(
+            "connection not drained, closing",
+            "Messages of streams that were not acknowledged are redelivered. Messages that were not sent yet are lost.",
+        ),
         _warning("connection not closed, aborting", "The messages written last may not have reached the broker."),
         _info("connection lost during close", "Messages that were in transit are redelivered."),
         _error(
@@ -110,7 +114,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("partition index packed", "The index of a past day was rebuilt without space for further events."),
         _warning("partition index not created, retrying", "Queries that need it are slow.", "Check Postgres."),
         _info("autovacuum settings of partition changed", "A partition has the settings for rows that never change."),
-        _info("day of the history dropped", "The day's events are older than `history_days`, and no hold covers them."),
+        _info(
+            "day of the history dropped",
+            "The retention of every project with events of the day has expired, and no hold covers the day.",
+        ),
         _warning(
             "day of the history not dropped, retrying",
             "Long statements use the history, or another replica drops the day. The drop is retried a minute later.",
@@ -119,8 +126,9 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("day of the history reduced", "Its events with a shorter retention are removed."),
         _warning(
             "day of the history not reduced, retrying",
-            "Other transactions use the partition of the day.",
-            "Look for long transactions in Postgres.",
+            "Other transactions use the partition, another replica is reducing, events of the day were stored "
+            "meanwhile, or Postgres reported `error`.",
+            "Read the field `error`; without it, look for long transactions in Postgres.",
         ),
         _info(
             "ended tasks deleted", "They ended more than `history_task_days` ago, and none of their events is stored."
@@ -128,7 +136,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("day of the history archived", "Its events are in files that were read back and compared."),
         _error(
             "day of the history not archived, retrying",
-            "The day is not dropped. `sandherd history status` shows the cause.",
+            "The day is neither dropped nor reduced. `sandherd history status` shows the cause.",
             _HISTORY,
         ),
         _info("day of the history restored", "Its events are in the history again, for a limited time."),

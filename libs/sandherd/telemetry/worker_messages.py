@@ -56,7 +56,8 @@ WORKER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _warning(
             "file watch missed a change, comparing more often",
-            "The sandbox's file system does not raise all events, so changes of files are published a little later.",
+            "The sandbox's file system does not report all changes to inotify, so changes of files are published a "
+            "little later.",
         ),
         _warning("file events were lost, comparing all files", "Very many files changed at once."),
         _warning(
@@ -66,7 +67,8 @@ WORKER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _warning(
             "message without reply subject ignored",
-            "A sandbox set a subject of this sandbox as the reply subject of a request.",
+            "Another sandbox sent a request whose reply subject is a subject of this sandbox, and this is the reply. "
+            "It is harmless.",
         ),
         _warning("message for another sandbox ignored", "A delivered message names another sandbox.", REPORT),
     ),

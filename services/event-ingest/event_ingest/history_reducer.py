@@ -1,6 +1,6 @@
-"""Finds the days with events that have a shorter retention than their day, and reduces them, one after the other.
+"""Finds the days that have expired events but can't be dropped yet, and removes these events, one day after the other.
 
-Then it deletes ended tasks of which no event is stored any more.
+This is called a reduction of the day. Then it deletes ended tasks that have no stored events.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class HistoryReducer:
         for reduction in reductions:
             began = time.monotonic()
             await self._reduce(connection, reduction, now)
-            # Reductions take at most half of the time.
+            # Pause as long as the reduction took, at most 10 minutes, so that batches of events can be stored.
             await asyncio.sleep(min(time.monotonic() - began, _CHECK_SECONDS))
         await self._delete_ended(connection, now)
         self._measure(days, await read_removed_types(connection), await read_not_before(connection, REDUCTIONS), now)

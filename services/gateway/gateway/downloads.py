@@ -33,7 +33,7 @@ class DownloadSpace:
         Raises `HerdError`: `too_large`, or `busy` while other files are sent.
         """
         if size > MAX_BYTES_OF_PROJECT:
-            text = f"the artifact has {size} bytes; over HTTP it may have {MAX_BYTES_OF_PROJECT}"
+            text = f"the artifact has {size} bytes; over HTTP the maximum is {MAX_BYTES_OF_PROJECT} bytes"
             raise HerdError.of(Code.TOO_LARGE, text, remedy="get it with `sandherd artifacts get`")
         if self._used[project] + size > MAX_BYTES_OF_PROJECT or self._used.total() + size > MAX_BYTES:
             text = "other artifacts are being downloaded"

@@ -178,7 +178,7 @@ class Spawner:
     def _flood_guard(self, core: Core, revoker: Revoker) -> FloodGuard:
         backlog = CommandBacklog(self._service.bus, self._settings.project_commands_mb * MIB)
         limits = limits_of(self._settings)
-        abused = AbusedCredentials(self._service.bus, self._service.meters, revoker.people, limits.person_connections)
+        abused = AbusedCredentials(self._service.bus, self._service.meters, revoker.users, limits.person_connections)
         return FloodGuard(
             core.live, core.lease, revoker, core.reconciler, backlog=backlog, abused=abused, limits=limits
         )

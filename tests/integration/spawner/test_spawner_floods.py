@@ -214,8 +214,8 @@ async def test_revoked_credential_stays_revoked(herd: Broker, spawner: Spawn) ->
     async with spawner().running() as _, herd.bus(Principal.SPAWNER) as bus:
         keys = SpawnerKeys.read(herd.spawner_identity)
         async with Revoker.open(herd.url, keys, bus.js) as revoker:
-            assert revoker.people is not None
-            await revoker.people.revoke({public_key_of(path): FOREVER}, now)
+            assert revoker.users is not None
+            await revoker.users.revoke({public_key_of(path): FOREVER}, now)
             assert await refuses(herd, path)
             async with system_connection(herd.url, keys.claims_credentials) as system:
                 later = int(now.timestamp()) + 2

@@ -18,8 +18,8 @@ from spawner.runtimes.contract import Capabilities, Isolation
 from spawner.sandboxes.sandbox_transitions import requested
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import task_transitions as of_task
-from spawner.tasks.dependencies import PendingDependencies, absent, circle
-from spawner.tasks.resolved_task import ResolvedTask, terms_of
+from spawner.tasks.dependencies import PendingDependencies, cycle_refusal, missing_refusal
+from spawner.tasks.resolved_task import ResolvedTask, resolve_task
 from tests.unit.spawner.test_spawner_retry import TRACE, command_envelope
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -53,7 +53,7 @@ def submit(task: str = "task-1", **spec: Any) -> SubmitTask:
 
 
 def given(submitted: SubmitTask) -> ResolvedTask:
-    found = terms_of("p1", submitted, MENU)
+    found = resolve_task("p1", submitted, MENU)
     assert isinstance(found, ResolvedTask)
     return found
 
@@ -63,7 +63,7 @@ def test_budget_is_that_of_the_spec_else_of_the_profile() -> None:
     own, usual = BudgetLimits(turns=3), BudgetLimits(turns=9)
     menu = replace(MENU, profiles={"small": Profile(budget=usual)})
     found = [
-        terms_of("p1", submit(profile=profile, budget=budget), menu)
+        resolve_task("p1", submit(profile=profile, budget=budget), menu)
         for profile, budget in (("small", None), ("small", own), (None, own), (None, None))
     ]
     assert [one.budget for one in found if isinstance(one, ResolvedTask)] == [usual, own, own, None]
@@ -113,7 +113,7 @@ def test_unavailable_option_is_refused_with_the_available_ones(
     project: str, submitted: SubmitTask, field: str, expected_text: str
 ) -> None:
     """The refusal names the field."""
-    refused = terms_of(project, submitted, MENU)
+    refused = resolve_task(project, submitted, MENU)
     assert isinstance(refused, Refusal)
     assert refused.field == field
     assert expected_text in refused.reason
@@ -124,9 +124,9 @@ def test_refusal_without_an_alternative_names_what_is_missing() -> None:
     bare = replace(MENU, profiles={}, runtimes=frozenset({"process"}), imageless=frozenset({"process"}))
     broken = replace(bare, unusable={"process": "no user namespaces"})
     found = [
-        terms_of("p1", submit(profile="big"), bare),
-        terms_of("p1", submit(image="debian:12"), bare),
-        terms_of("p1", submit(), broken),
+        resolve_task("p1", submit(profile="big"), bare),
+        resolve_task("p1", submit(image="debian:12"), bare),
+        resolve_task("p1", submit(), broken),
     ]
     assert [one.reason for one in found if isinstance(one, Refusal)] == [
         "there is no profile 'big' here; no profile is configured",
@@ -165,7 +165,7 @@ KNOWN = {"a": [], "b": ["a"], "c": ["b", "x"], "x": ["task-1"]}
 )
 def test_dependency_circle_is_refused_and_shown(depends_on: list[str], way: str) -> None:
     """Circles of one, of two and of many tasks are refused."""
-    refused = circle("task-1", depends_on, KNOWN.get)
+    refused = cycle_refusal("task-1", depends_on, KNOWN.get)
     assert refused is not None
     assert way in refused.reason
     assert refused.field == "spec.depends_on"
@@ -173,18 +173,18 @@ def test_dependency_circle_is_refused_and_shown(depends_on: list[str], way: str)
 
 def test_dependencies_without_a_circle_are_accepted() -> None:
     """Two paths to the same task, and unknown tasks, are not circles."""
-    assert circle("task-1", ["a", "b"], KNOWN.get) is None
-    assert circle("task-1", ["b", "unknown"], KNOWN.get) is None
-    assert circle("d", ["c", "b", "a"], KNOWN.get) is None
+    assert cycle_refusal("task-1", ["a", "b"], KNOWN.get) is None
+    assert cycle_refusal("task-1", ["b", "unknown"], KNOWN.get) is None
+    assert cycle_refusal("d", ["c", "b", "a"], KNOWN.get) is None
 
 
 def test_mutual_dependencies_are_detected() -> None:
     """The first task waits until the second is submitted. Then they form a circle."""
     waiting = PendingDependencies()
     waiting.note("p1.one", ("two",))
-    assert circle("two", ["one"], lambda name: waiting.get(f"p1.{name}")) is not None
+    assert cycle_refusal("two", ["one"], lambda name: waiting.get(f"p1.{name}")) is not None
     waiting.remove("p1.one")
-    assert circle("two", ["one"], lambda name: waiting.get(f"p1.{name}")) is None
+    assert cycle_refusal("two", ["one"], lambda name: waiting.get(f"p1.{name}")) is None
 
 
 def test_pending_submissions_are_bounded() -> None:
@@ -198,7 +198,7 @@ def test_pending_submissions_are_bounded() -> None:
 
 def test_missing_dependency_is_reported() -> None:
     """The refusal has the field and the remedy."""
-    refused = absent(["one", "two"], "p1")
+    refused = missing_refusal(["one", "two"], "p1")
     assert refused.field == "spec.depends_on"
     assert "no task one, two in project p1" in refused.reason
 
@@ -212,7 +212,7 @@ def test_constraints_of_all_levels_reach_the_sandbox() -> None:
     )
     defaults = ProjectDefaults(constraints=Constraints(permitted=("force_push",)))
     own = Constraints(paths=("a", "b"))
-    wanted = terms_of("p1", submit(profile="small", constraints=own), herd, defaults)
+    wanted = resolve_task("p1", submit(profile="small", constraints=own), herd, defaults)
     assert isinstance(wanted, ResolvedTask)
     together = Constraints(paths=("a", "b"), commands=("npm publish",), permitted=("force_push",))
     assert wanted.constraints == together
@@ -225,6 +225,6 @@ def test_constraints_of_all_levels_reach_the_sandbox() -> None:
 def test_too_many_constraints_together_are_refused() -> None:
     """Each level is within the limit, but the monitor stores all constraints together for each sandbox."""
     herd = replace(MENU, constraints=Constraints(paths=tuple(f"herd-{n}" for n in range(10))))
-    found = terms_of("p1", submit(constraints=Constraints(paths=tuple(f"own-{n}" for n in range(10)))), herd)
+    found = resolve_task("p1", submit(constraints=Constraints(paths=tuple(f"own-{n}" for n in range(10)))), herd)
     assert isinstance(found, Refusal)
     assert (found.field, "20 paths" in found.reason) == ("spec.constraints", True)

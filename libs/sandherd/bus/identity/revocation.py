@@ -1,10 +1,11 @@
 """Revokes credentials before they expire, by lists that all spawners share and that the accounts' JWTs contain.
 
 There is one list for the account of sandboxes and one for the account of users. A revoked key is listed until its last
-token has expired; the key of a token without an expiry stays. A key needs about 94 bytes in the account's JWT, which
-has to stay below the broker's message limit, so a list has at most `MAX_KEYS` keys. If there are more, the keys that
-expire first stay: those of workers, which expire within an hour, rather than those of joiners. A joiner's credential
-may be valid for hours, but only allows requesting a worker's credential, and the spawner refuses that.
+token has expired. A key needs about 94 bytes in the account's JWT, which has to stay below the broker's message limit,
+so a list has at most `MAX_KEYS` keys. If there are more, those that expire last are not listed, and the broker accepts
+their tokens. Of users, these are first the keys of tokens without an expiry. Of sandboxes, these are first the keys of
+joiners, because those of workers expire within an hour. A joiner's credential may be valid for hours, but only allows
+requesting a worker's credential, and the spawner refuses that.
 """
 
 import asyncio
@@ -29,12 +30,13 @@ from sandherd.bus.kv import bucket_of
 
 BUCKET: Final = "revocations"
 _SANDBOXES_KEY: Final = "list"
-_PEOPLE_KEY: Final = "people"
+_USERS_KEY: Final = "people"
 MAX_KEYS: Final = 4000
 FOREVER: Final = datetime(2999, 1, 1, tzinfo=UTC)
 """The expiry that is listed for a token without an expiry."""
 _PAUSE_FACTOR: Final = 3
-"""The pause after a push, as a multiple of the push's duration, so that pushes take a quarter of the time or less."""
+"""The pause after a push, as a multiple of the push's duration, so that pushes of up to 0.08 s take at most a quarter
+of the time."""
 _MAX_PAUSE_SECONDS: Final = 0.25
 """Maximum duration of the pause after a push, in seconds."""
 _CLOCK_SKEW: Final = 60
@@ -75,9 +77,9 @@ class RevocationList:
         return cls(bucket_of(js, BUCKET))
 
     @classmethod
-    def of_people(cls, js: JetStreamContext) -> "RevocationList":
+    def of_users(cls, js: JetStreamContext) -> "RevocationList":
         """The list of revoked keys of users."""
-        return cls(bucket_of(js, BUCKET), _PEOPLE_KEY)
+        return cls(bucket_of(js, BUCKET), _USERS_KEY)
 
     async def read(self) -> tuple[dict[str, int], int]:
         """The list and its revision. Before the first change, an empty list and 0."""
@@ -118,7 +120,8 @@ class AccountRevoker:
     """Writes the list of one account, and pushes the account's JWT to the broker, signed by the operator's key.
 
     The list and the JWT contain all revoked keys, up to some hundred KiB. So keys that are revoked during a push wait
-    for the next push, which revokes all of them. It begins after a pause in proportion to the duration of the last one.
+    for the next push, which revokes all of them. It begins after a pause in proportion to the duration of the last one,
+    of at most 0.25 s.
     """
 
     def __init__(self, system: Bus, shared: RevocationList, account: Claims, signing: Key) -> None:
@@ -164,16 +167,15 @@ class AccountRevoker:
 
 
 class Revoker(AccountRevoker):
-    """Revokes credentials of sandboxes, in the spawner; `people` revokes those of users. Use `Revoker.open`.
+    """Revokes credentials of sandboxes, in the spawner; `users` revokes those of users. Use `Revoker.open`.
 
-    `people` is None if an earlier version created the spawner's keys, without the claims of the account of users.
+    `users` is None if an earlier version created the spawner's keys, without the claims of the account of users.
     """
 
     def __init__(self, system: Bus, js: JetStreamContext, keys: SpawnerKeys) -> None:
         super().__init__(system, RevocationList.of(js), keys.account, keys.operator_signing)
-        users = RevocationList.of_people(js)
-        signing = keys.operator_signing
-        self.people = AccountRevoker(system, users, keys.people, signing) if keys.people else None
+        shared, signing = RevocationList.of_users(js), keys.operator_signing
+        self.users = AccountRevoker(system, shared, keys.people, signing) if keys.people else None
 
     @classmethod
     @asynccontextmanager
@@ -191,8 +193,8 @@ class Revoker(AccountRevoker):
         After an upgrade the claims of an account may have changed, or the broker may have a JWT without the list.
         """
         await self.revoke({}, now)
-        if self.people:
-            await self.people.revoke({}, now)
+        if self.users:
+            await self.users.revoke({}, now)
 
 
 @asynccontextmanager

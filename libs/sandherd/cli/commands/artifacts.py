@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.completion import all_names
-from sandherd.cli.options import Format, Output, Project, SandboxOrTask, checked_sandbox, example, group
+from sandherd.cli.options import Format, Output, Project, checked_sandbox, example, group
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -23,11 +23,23 @@ def _checked_artifact(name: str) -> str:
 
 @app.command("list", epilog=example(f"sandherd artifacts list {_TASK}", f"sandherd artifacts list {_TASK} -o json"))
 def list_artifacts(
-    ctx: typer.Context, name: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
+    ctx: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SANDBOX|TASK",
+            help="Name of a sandbox or of a task.",
+            callback=checked_sandbox,
+            autocompletion=all_names,
+        ),
+    ],
+    project: Project = None,
+    output: Output = Format.TABLE,
 ) -> int:
-    """List the artifacts in the events of a sandbox, or of a task and its sandboxes, oldest first.
+    """List the artifacts that the events of a sandbox, or of a task and its sandboxes, refer to, oldest first.
 
-    Artifacts are complete values and diffs, transcripts, stored work trees and the files that a task began with.
+    Artifacts are values that are too large for an event, such as long outputs, diffs, transcripts, work trees and a
+    task's input files.
     """
     from sandherd.cli import artifact_output
     from sandherd.cli.herd_session import run_with_herd

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import BudgetList
 
-app = group("Budgets: list, show; grant a task more; set those of projects and the herd.", "sandherd budgets list")
+app = group("Budgets: list, show, grant, set.", "sandherd budgets list")
 _TASK = "task-01k2w0p6x8e3mb1y9c4hqn5dzr"
 
 
@@ -72,7 +72,7 @@ def grant_budget(
     """Grant a task more than its budget. An agent that was not stopped yet continues.
 
     A stopped task continues after `sandherd tasks retry`. The grant is refused for a completed task, and for
-    amounts that have no limit.
+    a kind (cost, tokens, turns, wall_time) that the task's budget does not limit.
     """
     from sandherd.cli.herd_session import command_context, run_with_herd
     from sandherd.cli.name_prefixes import full_name, with_name

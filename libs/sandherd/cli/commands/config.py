@@ -22,8 +22,8 @@ def config() -> None:
 def show_config(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show every setting with its value and source.
 
-    The source is parameter, environment, yaml (the settings file, which is in the first line), context (of the stack or
-    a named one), or default.
+    The source is `parameter` (a command-line option), `environment`, `yaml` (the settings file; the first row has its
+    path), `context` (the stack's, or a named one), or `default`.
     """
     from sandherd.cli.render.console import print_list
 

@@ -34,9 +34,10 @@ _END_AFTER = DefaultDuration(5 * 86_400)
 
 @app.command("secret", epilog=example("sandherd webhooks secret"))
 def secret(*, output: NamelessOutput = Format.TABLE) -> int:
-    """Print a new secret for the signatures of webhooks. Store it in a file that only you can read.
+    """Print a new secret for `sandherd webhooks deliver`. Store it in a file that only you can read.
 
-    The receiver also needs the secret. The herd does not store it.
+    The receiver also needs the secret. The herd does not store it. For a webhook of a project, `create` and `rotate`
+    make the secret.
     """
     from sandherd.webhook_signatures import new_secret
 

@@ -201,12 +201,12 @@ def read_secrets(path: Path) -> tuple[str, ...]:
         secrets = tuple(path.read_text()[:4096].split())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
-        remedy = "write one there with `sandherd webhooks secret`"
+        remedy = "create it with `sandherd webhooks secret > FILE`"
         raise HerdError.of(
             Code.INVALID_FIELD, f"{path} can't be read: {why}", field="secret_file", remedy=remedy
         ) from None
     if not secrets or not all(line.startswith(PREFIX) for line in secrets):
-        remedy = "write one there with `sandherd webhooks secret`"
+        remedy = "create it with `sandherd webhooks secret > FILE`"
         raise HerdError.of(
             Code.INVALID_FIELD, f"{path} does not have a secret in each line", field="secret_file", remedy=remedy
         )

@@ -1,4 +1,7 @@
-"""Requests about durable subscriptions, to event-ingest, which has the consumers created and deleted."""
+"""Requests to event-ingest about durable subscriptions.
+
+The spawner creates and deletes their consumers at the request of event-ingest.
+"""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -64,7 +67,7 @@ class Subscription(Model):
     idle_seconds: Seconds
     """The subscription is deleted if nothing is fetched for this time."""
     is_read: bool | None = None
-    """Whether a reader waits for events at present."""
+    """Whether a reader is waiting for events now; not whether events were read."""
     active_at: Moment | None = None
     """The last delivery or acknowledgement since the broker's start, or else the creation. Without a waiting reader,
     the subscription expires at the earliest `idle_seconds` after this."""
@@ -103,8 +106,9 @@ class Subscribe(Request[Subscription]):
     sequence or this time. It is used only when the subscription is created; a sequence after the next one, or a time in
     the future, is then refused."""
     entities: Entities = Field(default_factory=list, exclude_if=lambda names: not names)
-    """Only events with one of these tasks and sandboxes as their `subject`; if the list is empty, events about all. A
-    task's agents run in sandboxes, which `task.assigned` names."""
+    """Only events with one of these tasks and sandboxes as their `subject`; if the list is empty, events about all.
+    Events of a task's agents have the sandbox as their `subject`, so also name the task's sandboxes (see
+    `task.assigned`)."""
     update: bool = Field(default=False, exclude_if=lambda update: not update)
     """Whether to set `types` and `entities` of an existing subscription of this name. It keeps its position, and
     `start` is not used. If there is none, it is created."""

@@ -195,7 +195,8 @@ class GetWebhookSecrets(Request[WebhookSecrets]):
     """The public key for which the reply is encrypted. It belongs to one replica, which has the private key in memory
     only."""
     life: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-    """Distinguishes webhooks of the same name, which have different secrets."""
+    """The id that the webhook got when it was created, like a Kubernetes `uid`. It distinguishes webhooks of the same
+    name, which have different secrets."""
     number: Number
     """The number of the secret. Each new secret has the next number."""
     create: bool = False

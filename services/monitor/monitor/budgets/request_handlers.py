@@ -144,8 +144,8 @@ class BudgetRequestHandler:
     def _check_readable(self, ledger: ProjectLedger | TaskLedger) -> None:
         """Raise `ContractError` if the stored ledger can't be read: it must not be replaced."""
         if not self._state.is_readable(ledger):
-            text = f"the ledger {ledger.key} can't be read"
-            raise ContractError(Code.UNAVAILABLE, text, remedy="upgrade the monitor: docs/budgets.md")
+            text = f"the budget's record {ledger.key} can't be read; a newer version may have written it"
+            raise ContractError(Code.UNAVAILABLE, text, remedy="run the version of the monitor that wrote it")
 
     async def _catch_up(self) -> datetime:
         """Wait until everything that is stored now was read. Returns the broker's time of the request."""

@@ -27,7 +27,8 @@ _RECORD_KIND: Final = "secrets of webhooks"
 class StoredSecrets(BaseModel):
     """A webhook's secret and its previous secret, which are stored encrypted. `previous` is empty if there was none.
 
-    `life` distinguishes webhooks of the same name. `number` counts the secrets of a webhook.
+    `life` is the id that the webhook got when it was created, like a Kubernetes `uid`: it distinguishes webhooks of the
+    same name. `number` counts the secrets of a webhook.
     """
 
     life: str
@@ -58,7 +59,7 @@ class WebhookSecretHandler:
                 secrets = next_secrets(stored, request.life, request.number)
                 await self._secrets.put(project, request.name, secrets.model_dump_json(), None)
         if secrets is None:
-            problem = f"the secret of the webhook {request.name} in {project} can't be read"
+            problem = f"secret {request.number} of webhook {request.name} in {project} is not stored, or can't be read"
             remedy = "rotate the secret of the webhook"
             raise ContractError(Code.NOT_FOUND, problem, field="name", remedy=remedy)
         return WebhookSecrets(sealed=_encrypted(secrets, request.public_key))
@@ -73,7 +74,7 @@ class WebhookSecretHandler:
 def secrets_of_number(stored: StoredSecrets | None, life: str, number: int) -> StoredSecrets | None:
     """The secrets with this number, or None.
 
-    After a rotation that the relay has not recorded yet, it requests the number of the previous secret.
+    After a rotation that the relay has not recorded yet, the relay still requests the previous number.
     """
     if stored is None or stored.life != life:
         return None
@@ -92,5 +93,5 @@ def _encrypted(secrets: StoredSecrets, public_key: str) -> str:
     try:
         return seal({"secret": secrets.secret, "previous": secrets.previous}, public_key)
     except ValueError as error:
-        remedy = "send a public key of X25519 in base64"
+        remedy = "send an X25519 public key in base64"
         raise ContractError(Code.INVALID_FIELD, str(error), field="public_key", remedy=remedy) from error

@@ -62,7 +62,7 @@ class BranchRequestHandler:
         now, request = self._live.now(), incoming.request
         changed = await self._change(record, lambda held: branch_transitions.push_requested(held, request, now))
         if not branch_transitions.may_be_pushed(changed, request):
-            problem = f"{record.branch} is at {changed.commit[:12]} by now, which was not approved"
+            problem = f"{record.branch} is now at commit {changed.commit[:12]}, but another commit was approved"
             raise ContractError(
                 Code.CONFLICT,
                 problem,

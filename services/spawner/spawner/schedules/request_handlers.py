@@ -29,7 +29,7 @@ from spawner.schedules.refusals import schedule_refusal
 from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.schedules.views import next_times, running_by_schedule, schedule_view
 from spawner.spec_resolution import Refusal, SpawnPolicy
-from spawner.tasks.resolved_task import terms_of
+from spawner.tasks.resolved_task import resolve_task
 
 MAX_SCHEDULES: Final = 100
 """Maximum schedules of a project."""
@@ -167,7 +167,7 @@ class ScheduleRequestHandler:
     async def _task_refusal(self, record: ScheduleRecord) -> Refusal | None:
         """Why a task of the schedule would be refused if it was submitted now, or None."""
         start = due_decisions.triggered_start(record, record.created_at)
-        terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._policy)
+        terms = resolve_task(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._policy)
         if isinstance(terms, Refusal):
             return _as_schedule_refusal(terms)
         absent = await self._live.secrets.refusal(record.project, record.spec.task.secrets)

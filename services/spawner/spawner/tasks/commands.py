@@ -1,4 +1,9 @@
-"""Handles the commands about tasks: submit, cancel, retry."""
+"""Handles the commands about tasks: submit, cancel, retry.
+
+A new task that is not accepted gets `task.rejected`: there is no task of this name. Every other command that is
+rejected gets `task.refused`: an existing task is unchanged. The `life` of a task is the id of the command that created
+it, like a Kubernetes `uid`.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -25,8 +30,8 @@ from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.sealed_commands import retry_values
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import task_transitions as of_task
-from spawner.tasks.dependencies import PendingDependencies, absent, circle
-from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, own_upload, terms_of, uploaded, work_refusal
+from spawner.tasks.dependencies import PendingDependencies, cycle_refusal, missing_refusal
+from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, own_upload, resolve_task, uploaded, work_refusal
 from spawner.tasks.resume_rules import resume_refusal
 from spawner.tasks.task_inputs import input_refusal, load_dependencies
 from spawner.tasks.task_record import TaskRecord
@@ -77,16 +82,14 @@ class TaskCommands:
         refused = work_refusal(command.project, submit) or await self._refusal(command.project, full_spec)
         if refused:
             return await self._reject_new(command, submit, refused, delivery)
-        if submit.spec.depends_on:
-            outcome = await self._check_dependencies(command, submit, delivery)
-            if outcome:
-                return outcome
+        if submit.spec.depends_on and (outcome := await self._check_dependencies(command, submit, delivery)):
+            return outcome
         return await self._create(command, submit, resolved, delivery)
 
     async def _resolved_task(self, project: str, submit: SubmitTask) -> ResolvedTask | Refusal:
         """The task's resolved settings. The project's defaults are read from the bucket: the index may be outdated."""
         held = await self._live.projects.load(project) if project != FLEET else None
-        return terms_of(project, submit, self._policy, held.record.defaults if held else NO_DEFAULTS)
+        return resolve_task(project, submit, self._policy, held.record.defaults if held else NO_DEFAULTS)
 
     async def submit_once(self, command: Envelope[SubmitTask], at: datetime) -> Refusal | None:
         """Create the task of a command from the spawner itself, unless it was created before.
@@ -98,9 +101,8 @@ class TaskCommands:
             resolved = self._quota_refusal(command.project) or await self._resolved_task(command.project, command.data)
             if isinstance(resolved, Refusal):
                 return resolved
-            refused = work_refusal(command.project, command.data)
             full_spec = with_defaults(command.data.spec, resolved.defaults)
-            refused = refused or await self._refusal(command.project, full_spec)
+            refused = work_refusal(command.project, command.data) or await self._refusal(command.project, full_spec)
             if refused:
                 return refused
             held, _ = await self._live.tasks.create(of_task.submitted(command, at, new_traceparent(), resolved))
@@ -141,12 +143,12 @@ class TaskCommands:
         """The outcome if dependencies prevent submission (a rejection is already published); None if they don't."""
         project, names = command.project, submit.spec.depends_on
         missing = await self._missing(project, names)
-        refused = circle(submit.task, names, lambda name: self._depends_on(project, name))
+        refused = cycle_refusal(submit.task, names, lambda name: self._depends_on(project, name))
         if missing and not refused:
             if may_arrive_later(delivery):
                 self._waiting.note(f"{project}.{submit.task}", names)
                 return Retry(0.5, f"no task {missing[0]} yet")
-            refused = absent(missing, project)
+            refused = missing_refusal(missing, project)
         self._waiting.remove(f"{project}.{submit.task}")
         refused = refused or await self._input_refusal(project, submit.spec)
         return await self._reject_new(command, submit, refused, delivery) if refused else None
@@ -182,6 +184,7 @@ class TaskCommands:
     async def _refuse_new(
         self, command: Envelope[Any], submit: SubmitTask, refused: Refusal, delivery: Delivery, existing: TaskRecord
     ) -> Outcome:
+        """Reject a submission whose name another task has."""
         outcome = await self._refuse(command, submit.task, refused, delivery)
         await self._delete_work(command.project, submit, existing)
         return outcome
@@ -243,5 +246,5 @@ class TaskCommands:
         missing = await self._missing(record.project, record.spec.depends_on)
         refused = retry_refusal(record, self._live.now(), new_values)
         if refused is None and missing:
-            return absent(missing, record.project)
+            return missing_refusal(missing, record.project)
         return refused or await self._live.secrets.refusal(record.project, record.spec.secrets)

@@ -14,7 +14,7 @@ DependsOn = Callable[[str], Iterable[str] | None]
 """The dependencies of a task of the same project, by name; None if there is no such task."""
 
 
-def circle(task: str, depends_on: Iterable[str], dependencies_of: DependsOn) -> Refusal | None:
+def cycle_refusal(task: str, depends_on: Iterable[str], dependencies_of: DependsOn) -> Refusal | None:
     """The refusal if a dependency depends on the task itself, directly or through others; else None."""
     for first in depends_on:
         path = _path(first, task, dependencies_of)
@@ -23,7 +23,7 @@ def circle(task: str, depends_on: Iterable[str], dependencies_of: DependsOn) -> 
     return None
 
 
-def absent(names: list[str], project: str) -> Refusal:
+def missing_refusal(names: list[str], project: str) -> Refusal:
     """The refusal of a task whose dependencies do not exist."""
     missing = ", ".join(names)
     return Refusal(f"there is no task {missing} in project {project}", _FIELD, Code.NOT_FOUND)

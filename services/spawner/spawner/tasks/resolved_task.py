@@ -43,11 +43,11 @@ class ResolvedTask:
         return spec.model_copy(update={"env": {**self.env, **spec.env}})
 
 
-PLAIN: Final = ResolvedTask()
-"""Defaults of a task that requests nothing in a herd without settings."""
+DEFAULT_SETTINGS: Final = ResolvedTask()
+"""The resolved settings of a task that requests nothing in a herd without settings."""
 
 
-def terms_of(
+def resolve_task(
     project: str, submit: SubmitTask, herd: SpawnPolicy, defaults: ProjectDefaults = NO_DEFAULTS
 ) -> ResolvedTask | Refusal:
     """The task's resolved settings in a project with these defaults, or why it is refused."""

@@ -46,7 +46,7 @@ class TaskFacts(TaskView):
 
 
 class TaskRecord(Record, SharedTaskRecord):
-    """A task and its state. Names may be reused; `life` distinguishes two tasks of the same name."""
+    """A task and its state. `life`, the id of the command that created it, distinguishes tasks of the same name."""
 
     task: SafeName
     spec: TaskSpec

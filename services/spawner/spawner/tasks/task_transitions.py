@@ -20,7 +20,7 @@ from sandherd.contracts.events.task import (
 from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.states import TaskState
 from sandherd.telemetry.traceparents import request_span
-from spawner.tasks.resolved_task import PLAIN, ResolvedTask
+from spawner.tasks.resolved_task import DEFAULT_SETTINGS, ResolvedTask
 from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.task_retry import is_retried, retry_scheduled
 from spawner.tasks.time_limits import limit_of, timeout_events
@@ -30,7 +30,9 @@ MAX_TEXT: Final = 4000
 _NOT_RESULT: Final = frozenset({"turn", "success", "error", "error_type", "signal"})
 
 
-def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: ResolvedTask = PLAIN) -> TaskRecord:
+def submitted(
+    command: Envelope[SubmitTask], at: datetime, trace: str, terms: ResolvedTask = DEFAULT_SETTINGS
+) -> TaskRecord:
     """A new pending task. `at` is when the broker stored the command, which is the same for each of its deliveries."""
     task = command.data
     traceparent, parent = request_span(command.traceparent or trace, command.id.hex)
@@ -72,7 +74,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
     )
 
 
-def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: ResolvedTask = PLAIN) -> bool:
+def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: ResolvedTask = DEFAULT_SETTINGS) -> bool:
     """Whether the command requests the same task as the record.
 
     Secrets and files of an ended task may be erased. If it has any, only the command that created it is the same.

@@ -55,7 +55,7 @@ def unpack_staged(
 
     The name `.` is the open folder itself. The archive is unpacked under a temporary name first: nothing is visible
     before the whole archive was accepted, and a merge finds all conflicts before it moves a file. If `keeps` is set,
-    only files are merged for whose paths it returns True. Each folder is held open, so that an agent that replaces one
+    only files for whose paths it returns True are merged. Each folder is held open, so that an agent that replaces one
     meanwhile can't redirect a write. `path` is the folder's name in error messages. Returns how many files the archive
     contained. Raises `ContractError`, `OSError`.
     """
@@ -74,9 +74,9 @@ def unpack_staged(
     except MergeConflictError as clash:
         raise ContractError(
             Code.CONFLICT,
-            f"{path[:200]}/{str(clash)[:200]} is a folder only in the archive, or only in the work tree",
+            f"{path[:200]}/{str(clash)[:200]} is a folder in the archive and a file in the work tree, or the reverse",
             field="path",
-            remedy="remove or rename it, or choose another path",
+            remedy="remove or rename it in the work tree, or choose another path",
         ) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True, dir_fd=folder)
