@@ -24,6 +24,7 @@ from sandherd.bus.identity.revocation import (
     AccountRevoker,
     RevocationFailedError,
     RevocationList,
+    RevocationListFullError,
     system_connection,
 )
 from sandherd.client.context import holder
@@ -82,6 +83,12 @@ async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bear
         ):
             revoker = AccountRevoker(system, RevocationList.of_users(bus.js), spawner.people, spawner.operator_signing)
             await revoker.revoke({bearer.public_key: bearer.expires_at or FOREVER}, datetime.now(UTC))
+    except RevocationListFullError as error:
+        raise HerdError.of(
+            Code.REFUSED,
+            str(error),
+            remedy="repeat the command when the credential of one of them has expired; give new credentials an expiry",
+        ) from None
     except (BusError, RevocationFailedError, nats.errors.Error, JetStreamError, TimeoutError) as error:
         raise NotReachedError.of(
             Code.UNAVAILABLE,

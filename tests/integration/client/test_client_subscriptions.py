@@ -16,6 +16,7 @@ from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.auth.permissions import for_user
 from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
 from sandherd.bus.identity.credentials import parts_of
+from sandherd.bus.identity.revocation import FOREVER, MAX_KEYS, RevocationList, RevocationListFullError
 from sandherd.client import Context, Herd, HerdError
 from sandherd.client.errors import NotReachedError
 from sandherd.client.subscriptions import ReceivedEvent
@@ -307,6 +308,26 @@ async def test_only_users_credentials_are_revoked(herd: Broker, sandherd: Sandhe
     file = herd.credentials(Principal.CLIENT, project="p7")
     status, _, err = await sandherd("credentials", "revoke", str(file), "--identity", str(tmp_path / "nowhere"))
     assert (status, "--identity" in err) == (1, True)
+
+
+@pytest.mark.own_broker
+async def test_revocation_is_refused_if_the_list_is_full(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
+    """No revocation is reported that does not happen, and none undoes an earlier one, whichever expires first."""
+    path, now = tmp_path / "ada.creds", int(datetime.now(UTC).timestamp())
+    create = ["credentials", "create", "--role", "client", "--project", "p7", "--file", str(path)]
+    assert (await sandherd(*create))[0] == 0
+    async with herd.bus(Principal.SPAWNER) as spawner:
+        listed = RevocationList.of_users(spawner.js)
+        full = {f"U{number}": int(FOREVER.timestamp()) for number in range(MAX_KEYS - 1)} | {"expires": now + 3600}
+        await listed.change(full, now)
+        status, out, err = await sandherd("credentials", "revoke", str(path))
+        assert (status, out) == (1, "")
+        assert f"{MAX_KEYS} valid keys" in err
+        with pytest.raises(RevocationListFullError):
+            await listed.change({"sooner": now + 60}, now)
+        assert (await listed.read())[0] == full
+        await listed.change({"later": now + 7200}, now + 3700)
+        assert (await listed.read())[0].keys() == full.keys() - {"expires"} | {"later"}
 
 
 async def test_failed_credential_creation_is_reported(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:

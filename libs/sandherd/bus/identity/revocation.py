@@ -2,10 +2,10 @@
 
 There is one list for the account of sandboxes and one for the account of users. A revoked key is listed until its last
 token has expired. A key needs about 94 bytes in the account's JWT, which has to stay below the broker's message limit,
-so a list has at most `MAX_KEYS` keys. If there are more, those that expire last are not listed, and the broker accepts
-their tokens. Of users, these are first the keys of tokens without an expiry. Of sandboxes, these are first the keys of
-joiners, because those of workers expire within an hour. A joiner's credential may be valid for hours, but only allows
-requesting a worker's credential, and the spawner refuses that.
+so a list has at most `MAX_KEYS` keys. If there are more of sandboxes, those that expire last are not listed. These are
+the keys of joiners, because those of workers expire within an hour. A joiner's credential may be valid for hours, but
+only allows requesting a worker's credential, and the spawner refuses that. The list of users drops no key whose token
+is valid; if it is full, no further key can be revoked, which is an error.
 """
 
 import asyncio
@@ -47,6 +47,10 @@ class RevocationFailedError(Exception):
     """The broker did not accept the account's new JWT. The list is stored, and the next push has all of its keys."""
 
 
+class RevocationListFullError(RevocationFailedError):
+    """The list of users is full, so no key of this revocation is revoked."""
+
+
 def with_new_keys(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict[str, int]:
     """The list with the keys of `new`, and without the keys whose tokens have expired. Pure.
 
@@ -55,8 +59,12 @@ def with_new_keys(revoked: Mapping[str, int], new: Mapping[str, int], now: int) 
     latest = dict(revoked)
     for key, end in new.items():
         latest[key] = max(end, latest.get(key, 0))
-    valid = {key: end for key, end in latest.items() if end + _CLOCK_SKEW > now}
-    return valid if len(valid) <= MAX_KEYS else dict(sorted(valid.items(), key=itemgetter(1))[:MAX_KEYS])
+    return {key: end for key, end in latest.items() if end + _CLOCK_SKEW > now}
+
+
+def first_to_expire(revoked: Mapping[str, int]) -> dict[str, int]:
+    """The list without the keys that are too many. Those that expire last are dropped. Pure."""
+    return dict(revoked) if len(revoked) <= MAX_KEYS else dict(sorted(revoked.items(), key=itemgetter(1))[:MAX_KEYS])
 
 
 def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now: int) -> str:
@@ -70,6 +78,7 @@ class RevocationList:
     def __init__(self, bucket: KeyValue, key: str = _SANDBOXES_KEY) -> None:
         self._bucket = bucket
         self._key = key
+        self._drops_keys = key == _SANDBOXES_KEY
 
     @classmethod
     def of(cls, js: JetStreamContext) -> "RevocationList":
@@ -90,10 +99,17 @@ class RevocationList:
         return json.loads(entry.value or b"{}"), entry.revision or 0
 
     async def change(self, new: Mapping[str, int], now: int) -> tuple[dict[str, int], int]:
-        """Add keys and drop expired ones. Returns the resulting list and its revision."""
+        """Add keys and drop expired ones. Returns the resulting list and its revision.
+
+        Raises `RevocationListFullError` if there is no space for a key of a user.
+        """
         while True:
             stored, revision = await self.read()
             new_list = with_new_keys(stored, new, now)
+            if self._drops_keys:
+                new_list = first_to_expire(new_list)
+            elif len(new_list) > MAX_KEYS:
+                raise RevocationListFullError(f"{MAX_KEYS} valid keys of users are revoked, and no more can be")
             if new_list == stored:
                 return stored, revision
             try:
