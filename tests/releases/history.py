@@ -70,7 +70,8 @@ async def answers(database: Database, project: str, sandbox: str) -> dict[str, A
     async with database.reading() as connection:
         for request, answer in questions:
             answered = await answer(connection, request, project, ROOM)
-            answered = answered.decode() if hasattr(answered, "decode") else answered  # pages of events, since 11-30
+            if hasattr(answered, "to_json"):  # pages of events, after version 0.1
+                answered = type(answered.answer).model_validate_json(answered.to_json())
             found[request.type] = answered.model_dump(mode="json")
     return found
 

@@ -47,7 +47,7 @@ def read_stored(envelope: dict[str, Any], *, unknown: type[EventData] | None = N
     model = base.EVENTS.get(event_type) or event_model(event_type) or unknown
     if model is None:
         raise _unknown_type(event_type)
-    if "dataomitted" in envelope:
+    if "dataomitted" in envelope and not envelope.get("data"):  # a publisher may have written this attribute, too
         model = unknown or model
     return parse_unlimited(to_json(envelope, inf_nan_mode="null"), model)
 

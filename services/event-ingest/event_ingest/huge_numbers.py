@@ -12,8 +12,9 @@ _EXPONENT: Final = re.compile(rb"e(?<=[0-9]e)\+?[0-9]{3}")
 _UPPER_EXPONENT: Final = re.compile(rb"E(?<=[0-9]E)\+?[0-9]{3}")
 _DIGITS: Final = b"0123456789."
 _BEFORE_NUMBER: Final = b":,[ \t\r\n"
-_STRIDE: Final = 150
-"""A number without an exponent has at least 310 digits if it is too large, so at least two of each 150th byte."""
+_STRIDE: Final = 100
+"""A number whose exponent has at most two digits is too large only with at least 210 digits. If one byte of each 100 is
+looked at, at least two of these bytes, one after the other, are in such a number."""
 _TWO_DIGITS: Final = re.compile(rb"[0-9.](?=[0-9.])")
 
 

@@ -8,11 +8,12 @@ from event_ingest.queries.events import list_events
 from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
 from sandherd.contracts.requests import GetAudit, GetTrajectory, ListEvents, ListPastSandboxes, ListPastTasks
+from tests.encoded_answers import read_answer
 
 
 async def requested(history: Any, answer: Any, question: Any) -> Any:
     async with history.database.reading() as connection:
-        return await answer(connection, question, "default", 1_000_000)
+        return read_answer(await answer(connection, question, "default", 1_000_000))
 
 
 def _tried_again(script: Any) -> list[Any]:
@@ -64,7 +65,7 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
     [ended] = (await requested(history, list_tasks, ListPastTasks())).tasks
     assert (ended.state, ended.attempt, ended.error_type) == ("failed", 2, "task_timed_out")
     assert ended.started_at is not None
-    events = (await requested(history, list_events, ListEvents(task="task-1", types=["sandbox.*"]))).decode().events
+    events = (await requested(history, list_events, ListEvents(task="task-1", types=["sandbox.*"]))).events
     assert [event.envelope["subject"] for event in events] == ["sbx-1", "sbx-1"]
 
 
@@ -90,8 +91,7 @@ async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: A
     [box] = (await requested(history, list_sandboxes, ListPastSandboxes())).sandboxes
     assert (box.state, box.task, box.expires_at, box.profile) == ("running", None, ends, "python")
     assert (box.warm, box.reason) == (False, None)
-    answer = await requested(history, read_trajectory, GetTrajectory(sandbox="sbx-1"))
-    story = answer.decode()
+    story = await requested(history, read_trajectory, GetTrajectory(sandbox="sbx-1"))
     assert [event.envelope["type"] for event in story.events][3:-2] == [event.type for event in done]
     assert story.events[3].envelope["data"]["command"] == ["ls"]
 

@@ -9,13 +9,13 @@ from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.queries.transcript import read_transcript
 from sandherd.bus.consumers.consumer import Dead
-from sandherd.bus.replies import read_reply
 from sandherd.client.events.decoder import from_history
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import GetTrajectory, GetTranscript, ListEvents, ListPastSandboxes, ListPastTasks
 from sandherd.contracts.requests.base import Reply
 from sandherd.contracts.states import TaskState
-from sandherd.service.encoded_answer import EncodedAnswer, encode_reply
+from sandherd.service.encoded_answer import encode_reply
+from tests.encoded_answers import read_answer
 
 MAX_BYTES = 1_000_000
 
@@ -27,9 +27,7 @@ class Asker:
     async def ask(self, answer: Any, question: Any) -> Any:
         async with self.history.database.reading() as connection:
             answered = await answer(connection, question, self.project, self.max_bytes)
-        if isinstance(answered, EncodedAnswer):
-            return read_reply(encode_reply(Reply[Any](ok=answered)), question.Answer)
-        return answered
+        return read_answer(answered)
 
     async def walk(self, answer: Any, question: Any) -> list[Any]:
         """All pages from the first one of a request."""

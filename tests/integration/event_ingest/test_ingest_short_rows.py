@@ -16,6 +16,7 @@ from event_ingest.queries.trajectory import read_trajectory
 from sandherd.bus.consumers.consumer import DONE
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import GetTrajectory
+from tests.encoded_answers import read_answer
 
 READ = """
 select event_document(e) as document, envelope::text as stored, size, event_source(source, entity) as source,
@@ -218,4 +219,4 @@ async def test_short_rows_wait_for_the_previous_version(postgres_server: Any, op
     await connection.close()
     await postgres_server.drop_database("upgraded")
     assert [len(row["stored"]) < row["size"] for row in rows] == [False, False, True]
-    assert [event.envelope for event in page.decode().events] == [json.loads(event.to_json()) for event in events]
+    assert [event.envelope for event in read_answer(page).events] == [json.loads(event.to_json()) for event in events]

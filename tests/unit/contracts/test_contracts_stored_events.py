@@ -48,6 +48,12 @@ def test_event_without_its_data_is_read() -> None:
     assert caught.value.problem.field == "data.content"
 
 
+def test_publisher_cannot_claim_that_its_data_was_omitted() -> None:
+    """An event with data is read by its type, whatever attributes its publisher has added."""
+    envelope = MESSAGE | {"dataomitted": "1 byte"}
+    assert from_history(StoredEvent(stream_sequence=1, envelope=envelope)) == from_history(stored(json.dumps(MESSAGE)))
+
+
 def test_unknown_type_is_read_by_clients_only() -> None:
     """A newer service may have published it. A service that needs its fields gets an error."""
     envelope = MESSAGE | {"type": "agent.invented", "dataschema": "urn:sandherd:v1:agent.invented"}

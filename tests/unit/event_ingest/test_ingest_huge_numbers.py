@@ -32,6 +32,17 @@ def test_number_that_becomes_infinite_is_found(number: str, text: str, space: st
         assert may_have_huge_number(document.encode())
 
 
+@pytest.mark.parametrize("before", range(0, 150, 7))
+@pytest.mark.parametrize(
+    ("digits", "exponent"), [(309, ""), (309, ".5"), (300, "e9"), (250, "e60"), (210, "e99"), (1, "e309")]
+)
+def test_number_is_found_at_each_position(digits: int, exponent: str, before: int) -> None:
+    """Many digits, a large exponent, or both together."""
+    number = f"9{'9' * (digits - 1)}{exponent}"
+    assert math.isinf(float(number))
+    assert may_have_huge_number(f'{{"text":"{"x" * before}","x":{number}}}'.encode())
+
+
 @pytest.mark.parametrize("text", ["4e1234", "01a22d11-773e-724e-8766-feb235bc9e5550", "a1e999", "\\u0031e999", "0.12s"])
 def test_id_is_no_number(text: str) -> None:
     """Hexadecimal ids and traceparents have digits, an e and further digits, too."""
